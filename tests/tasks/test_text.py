@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from tts.tasks.base import Task
+from tts.tasks.text import TextTask
+from tts.types import Message, Problem
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (" Paris. ", "Paris."),
+        ("It is a city.\nAnswer: Paris.", "Paris"),
+        ("Answer: no\nAnswer: two\nlines", "two\nlines"),
+        ("**Answer:** Paris", "Paris"),
+        ("", None),
+        (" \n", None),
+        ("Answer: ", None),
+    ],
+)
+def test_extract(text: str, answer: str | None):
+    assert TextTask().extract(text) == answer
+
+
+def test_equality_folds_case_and_spaces():
+    task = TextTask()
+    assert isinstance(task, Task)
+    assert task.equivalent("The  Straße\n", "the STRASSE")
+    assert task.decide("a", "b") is False
+    assert task.canonical(" A  b\n") == "a b"
+
+
+def test_solve_passes_the_problem_on():
+    task = TextTask()
+    assert task.prompt(Problem("Why?")) == (Message("user", "Why?"),)
+    conversation = (Message("system", "Be brief."), Message("user", "Why?"), Message("assistant", "Because"))
+    assert task.prompt(Problem(conversation)) == conversation
+    assert task.prompt(Problem(conversation), "revise", ["X"])[:3] == conversation
+    assert "X" in task.prompt(Problem(conversation), "revise", ["X"])[3].content
+
+
+def test_free_text_ends_with_its_sequence_only():
+    assert TextTask().is_finished("Answer: 5\n\n") is False
+    assert TextTask().split("a\n\nb\n\n") == ["a\n\n", "b\n\n"]
+    assert TextTask().typical_tokens() == 256

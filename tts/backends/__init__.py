@@ -1,0 +1,15 @@
+"""The table of backends, resolved on use. A new backend is one file with one class, and one line here."""
+
+from __future__ import annotations
+
+from tts.plugins import Table
+
+# name -> class with `from_record(record) -> Backend`
+BACKENDS = Table(
+    "backend",
+    "tts.backends",
+    {
+        "toy": "tts.backends.toy:ToyBackend",
+        "transformers": "tts.backends.transformers:TransformersBackend",
+    },
+)

@@ -1,0 +1,216 @@
+"""Rows of many requests, decoded together in tiles, each exactly as it would be alone."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Finish, Row, RowSet, Sample
+from tts.backends.causal_model import CausalModel, Segment, Tile
+from tts.backends.detokenizer import Detokenizer
+from tts.backends.sampling import draw
+from tts.backends.stops import StopScanner
+from tts.errors import EngineError
+from tts.randomness import uniform
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """The state of a path: all that continuing it needs.
+
+    Args:
+        ids: its tokens, the prompt's included. num_prompt: how many of them are the prompt's.
+        state: keys and values of all tokens but the last, in pieces that paths share.
+        start, read: where its text stands (see `Detokenizer`). carry: text of its last token that opens its continuation.
+    """
+
+    ids: tuple[int, ...]
+    num_prompt: int
+    state: tuple[Segment, ...]
+    start: int
+    read: int
+    carry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A row that has ended: its sample without a handle, the path behind it (None if cancelled or failed), tokens reused."""
+
+    rows: RowSet
+    index: int
+    sample: Sample
+    path: Path | None
+    reused: int
+
+
+class _Running:
+    """A row on its way. `reused`: length of the path it started from, once it has. `tail`: text held back until its end."""
+
+    def __init__(self, rows: RowSet, index: int, path: Path, decode: Callable[[Sequence[int]], str]) -> None:
+        self.rows = rows
+        self.index = index
+        self.row: Row = rows.request.rows[index]
+        self.path = path
+        self.ids = list(path.ids)
+        self.logprobs: list[float] = []
+        self.text = Detokenizer(decode, path.ids, path.start, path.read)
+        self.scanner = StopScanner(rows.request.stop, rows.request.text, path.carry)
+        self.reused = 0
+        self.tail = ""
+        self.seconds = 0.0
+
+    @property
+    def num_new(self) -> int:
+        """Tokens generated so far."""
+        return len(self.ids) - len(self.path.ids)
+
+
+class _Group:
+    """A tile and who sits in its slots."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        self.seats: list[_Running | None] = [None] * tile.num_rows
+
+    def running(self) -> list[tuple[int, _Running]]:
+        return [(slot, row) for slot, row in enumerate(self.seats) if row is not None]
+
+
+class Decoder:
+    """Decodes rows to their ends.
+
+    Args:
+        model: the model. decode: turns token ids into text, ends of sequence into "". eos: ids that end a row.
+        max_rows: most rows under way at once; others wait for a place, in order.
+    """
+
+    def __init__(self, model: CausalModel, decode: Callable[[Sequence[int]], str], eos: frozenset[int], *, max_rows: int) -> None:
+        self._model = model
+        self._decode = decode
+        self._eos = eos
+        self._max_rows = max_rows
+
+    def run(self, requests: Iterable[tuple[RowSet, Path]], ended: Callable[[Ended], None]) -> None:
+        """Decode every row of `requests`; `ended` is called for each as soon as it ends. A failing step ends its rows only."""
+        waiting = deque((rows, index, path) for rows, path in requests for index in range(len(rows.request.rows)))
+        groups: list[_Group] = []
+        while waiting or groups:
+            while waiting and sum(len(group.running()) for group in groups) < self._max_rows:
+                self._start(*waiting.popleft(), groups, ended)
+            for group in list(groups):
+                try:
+                    self._advance(group, groups, ended)
+                except RuntimeError as failure:  # what torch raises, lack of memory included
+                    for slot, row in group.running():
+                        group.seats[slot] = None
+                        ended(self._end(row, "error", error=str(failure).partition("\n")[0]))
+            _compact(groups)
+
+    def _start(self, rows: RowSet, index: int, path: Path, groups: list[_Group], ended: Callable[[Ended], None]) -> None:
+        row = _Running(rows, index, path, self._decode)
+        if rows.cancelled:
+            ended(self._end(row, "cancelled"))
+        elif row.scanner.ended:
+            ended(self._end(row, row.scanner.ended))
+        elif row.row.max_tokens < 1 or len(path.ids) >= self._model.context:
+            ended(self._end(row, "length"))
+        else:
+            row.reused = len(path.ids)
+            self._seat(row, path.state, groups)
+
+    def _seat(self, row: _Running, state: Sequence[Segment], groups: list[_Group]) -> None:
+        """Give a row a slot in a tile of the width that its length asks for."""
+        width = self._model.tile_width(len(row.ids))
+        group = next((group for group in groups if group.tile.width == width and None in group.seats), None)
+        if group is None:
+            group = _Group(self._model.tile(width))
+            groups.append(group)
+        slot = group.seats.index(None)
+        group.tile.put(slot, state)
+        group.seats[slot] = row
+
+    def _advance(self, group: _Group, groups: list[_Group], ended: Callable[[Ended], None]) -> None:
+        """Draw one token for every row of a group; rows that end leave it, rows that outgrow its tile move on."""
+        for slot, row in group.running():
+            if row.rows.cancelled:
+                group.seats[slot] = None
+                ended(self._end(row, "cancelled"))
+        running = group.running()
+        if not running:
+            return
+        began = time.perf_counter()
+        logits = group.tile.step({slot: row.ids[-1] for slot, row in running}, {slot: len(row.ids) - 1 for slot, row in running})
+        seconds = time.perf_counter() - began
+        for slot, row in running:
+            row.seconds += seconds
+            try:
+                finish = self._append(row, logits[slot])
+            except EngineError as failure:
+                group.seats[slot] = None
+                ended(self._end(row, "error", error=failure.cause))
+                continue
+            if finish is not None:
+                end = self._end(row, finish, group.tile.take(slot, len(row.path.ids) - 1, len(row.ids) - 1))
+                group.seats[slot] = None
+                ended(end)
+            elif len(row.ids) > group.tile.width:
+                self._seat(row, [group.tile.take(slot, 0, len(row.ids) - 1)], groups)
+                group.seats[slot] = None
+
+    def _append(self, row: _Running, logits: NDArray[np.float32]) -> Finish | None:
+        """Draw a row's next token; return how the row ended with it, or None."""
+        request, position = row.rows.request, row.row.position + row.num_new
+        token, logprob = draw(logits, request.sampling, uniform(row.row.stream, position, row.row.word))
+        row.ids.append(token)
+        row.logprobs.append(logprob)
+        if token in self._eos:
+            row.tail = row.text.flush()
+            return "eos"
+        if row.scanner.feed(row.text.push(token)):
+            return row.scanner.ended or "stop"
+        if row.num_new >= row.row.max_tokens or len(row.ids) >= self._model.context:
+            return "length"
+        return None
+
+    def _end(self, row: _Running, finish: Finish, segment: Segment | None = None, *, error: str = "") -> Ended:
+        path = None
+        if finish not in ("cancelled", "error"):
+            path = Path(
+                ids=tuple(row.ids),
+                num_prompt=row.path.num_prompt,
+                state=row.path.state if segment is None else (*row.path.state, segment),
+                start=row.text.start,
+                read=row.text.read,
+                carry=row.scanner.carry,
+            )
+        sample = Sample(
+            text=row.scanner.text + row.tail,
+            token_ids=tuple(row.ids[len(row.path.ids) :]),
+            logprobs=tuple(row.logprobs),
+            finish=finish,
+            handle=None,
+            num_tokens=row.num_new,
+            error=error,
+            seconds=row.seconds,
+        )
+        return Ended(row.rows, row.index, sample, path, row.reused)
+
+
+def _compact(groups: list[_Group]) -> None:
+    """Drop idle groups, and move the rows of a group into the free slots of another of its width where they all fit."""
+    for group in sorted(groups, key=lambda group: len(group.running())):
+        running = group.running()
+        for other in groups if running else ():
+            same = other is not group and other.tile.width == group.tile.width and any(other.seats)
+            if same and other.seats.count(None) >= len(running):
+                for slot, row in running:
+                    free = other.seats.index(None)
+                    other.tile.put(free, [group.tile.take(slot, 0, len(row.ids) - 1)])
+                    other.seats[free], group.seats[slot] = row, None
+                break
+    groups[:] = [group for group in groups if any(group.seats)]

@@ -1,0 +1,74 @@
+"""Between text and tokens: prompts rendered as the model expects them, forced text encoded, paths decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+
+from tts.errors import ConfigError
+from tts.types import Prompt
+
+
+class Renderer:
+    """Turns prompts and texts into token ids, and ids into text.
+
+    Args:
+        tokenizer: of the transformers library. eos: ids that end a sequence; they decode to "".
+    """
+
+    def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._eos = eos
+
+    def prompt(self, prompt: Prompt) -> tuple[int, ...]:
+        """Return the tokens of a prompt.
+
+        Text is encoded as the tokenizer does by default (with the beginning-of-sequence token of tokenizers that add one);
+        messages pass through the chat template and open the assistant's turn, or where there is no template, are joined by
+        blank lines.
+
+        Raises:
+            ConfigError: the chat template refuses the messages, or the prompt renders to no token.
+        """
+        if isinstance(prompt, str) or not getattr(self._tokenizer, "chat_template", None):
+            text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+            ids = tuple(self._tokenizer.encode(text))
+        else:
+            turns = [dataclasses.asdict(message) for message in prompt]
+            try:
+                ids = self.text(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+            except jinja2.TemplateError as failure:
+                raise ConfigError(f"the model's chat template refuses the messages: {failure}") from failure
+        if not ids:
+            raise ConfigError("the prompt renders to no token, but needs at least one", hint="give the prompt some text")
+        return ids
+
+    def text(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text behind a path, with nothing added."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def single(self, token: str) -> int:
+        """Return the id of a text that is one token.
+
+        Raises:
+            ConfigError: it is not exactly one token.
+        """
+        ids = self.text(token)
+        if len(ids) != 1:
+            raise ConfigError(f"token {token!r} is {len(ids)} tokens to this model, but must be exactly one", hint="choose another label")
+        return ids[0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens; ends of sequence give none, other special tokens their names."""
+        kept = [token for token in ids if token not in self._eos]
+        return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Return every id that ends a sequence, by the generation settings, the configuration and the tokenizer."""
+    generation = getattr(model, "generation_config", None)
+    told = (getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None), tokenizer.eos_token_id)
+    return frozenset(int(token) for ids in told if ids is not None for token in (ids if isinstance(ids, list | tuple) else [ids]))

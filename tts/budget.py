@@ -1,0 +1,397 @@
+"""Limits with units, grants that never overrun them, and a row for every call.
+
+`Budget` is what the caller allows; `Meter` hands out grants against it; `Ledger` is the record of what was spent.
+The meter works in whole numbers throughout (dollars as 1e-15), so that no rounding can carry a spend past a limit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tts.errors import BudgetExceeded, ConfigError
+from tts.types import Usage
+
+_COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
+_AMOUNTS = ("flops", "seconds", "usd")
+USD_UNIT = 10**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Upper limits on what one problem may cost; the first one met ends the search.
+
+    Args:
+        tokens: everything models compute for the problem beyond prompts: generated (policy, judge, lookahead, discarded,
+            cancelled) plus verifier tokens.
+        generated_tokens: tokens that models generate. verifier_tokens: tokens that verifiers compute.
+        verifier_calls: sequences that verifiers score.
+        samples: root-to-leaf branches ever made: a row from the root costs 1; another costs 0 when it is its parent's first
+            child, else 1.
+        flops: floating-point operations, prompts included. seconds: wall-clock time, held within one engine step or one
+            network read. usd: dollars, prompts included.
+
+    Raises:
+        ConfigError: a limit is not positive, not finite or, for a count, not whole; or there is no limit at all.
+    """
+
+    tokens: int | None = None
+    generated_tokens: int | None = None
+    verifier_tokens: int | None = None
+    verifier_calls: int | None = None
+    samples: int | None = None
+    flops: float | None = None
+    seconds: float | None = None
+    usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for unit in _COUNTS:
+            if (value := getattr(self, unit)) is not None:
+                object.__setattr__(self, unit, _whole(unit, value))
+        for unit in _AMOUNTS:
+            if (value := getattr(self, unit)) is not None:
+                object.__setattr__(self, unit, _amount(unit, value))
+        if not self.limits:
+            raise ConfigError("the budget has no limit, but needs at least one", hint="for example Budget(tokens=4096)")
+
+    @classmethod
+    def of(cls, value: Budget | float) -> Budget:
+        """Return a budget as it is, and a bare number as a limit on `tokens`."""
+        return value if isinstance(value, Budget) else cls(tokens=value)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, by unit."""
+        pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return {unit: value for unit, value in pairs if value is not None}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{unit}={value:g}" if unit in _AMOUNTS else f"{unit}={value}" for unit, value in self.limits.items())
+
+
+def _whole(unit: str, value: Any) -> int:
+    number = _number(unit, value)
+    if not math.isfinite(number) or number != int(number) or number < 1:
+        nearest = max(1, round(number)) if math.isfinite(number) else 1
+        raise ConfigError(
+            f"budget {unit} is {value!r}, but must be a whole number of at least 1", hint=f"the nearest valid value is {nearest}"
+        )
+    return int(number)
+
+
+def _amount(unit: str, value: Any) -> float:
+    number = _number(unit, value)
+    if not math.isfinite(number) or number <= 0:
+        raise ConfigError(f"budget {unit} is {value!r}, but must be a finite number above 0", hint=f"for example Budget({unit}=1)")
+    return number
+
+
+def _number(unit: str, value: Any) -> float:
+    if isinstance(value, bool) or isinstance(value, str):
+        raise ConfigError(f"budget {unit} is {value!r}, but must be a number", hint="give a number without quotes")
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"budget {unit} is {value!r}, but must be a number") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one token of a model costs, in the meter's whole units; None where the model's record does not say.
+
+    Args:
+        flops: floating-point operations a computed token. usd_in, usd_reused, usd_out: 1e-15 dollars a token.
+    """
+
+    flops: int | None = None
+    usd_in: int | None = None
+    usd_reused: int | None = None
+    usd_out: int | None = None
+
+
+def _no_tokens(_: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowCost:
+    """An upper bound of what one row costs, as a function of the tokens it may generate.
+
+    Args:
+        rates: of the model that generates. prefill: input tokens that starting the row may compute.
+        verifier_tokens: bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
+        verifier_calls: how often declared verifiers will score it. verifier_rates: of the dearest of them.
+    """
+
+    rates: Rates = Rates()
+    prefill: int = 0
+    verifier_tokens: Callable[[int], int] = _no_tokens
+    verifier_calls: int = 0
+    verifier_rates: Rates = Rates()
+
+    def bare(self) -> RowCost:
+        """Return the cost without verification."""
+        return RowCost(self.rates, self.prefill)
+
+    def of(self, unit: str, generated: int) -> int:
+        """Return the bound in one unit for a row of `generated` tokens."""
+        return self.generation(unit, generated) + self.reserve(unit, generated)
+
+    def generation(self, unit: str, generated: int) -> int:
+        """Return the part of the bound that generating spends."""
+        if unit in ("tokens", "generated_tokens"):
+            return generated
+        if unit == "flops":
+            return (generated + self.prefill) * (self.rates.flops or 0)
+        if unit == "usd":
+            return generated * (self.rates.usd_out or 0) + self.prefill * (self.rates.usd_in or 0)
+        return 0
+
+    def reserve(self, unit: str, generated: int) -> int:
+        """Return the part of the bound that is kept for scoring the row."""
+        if unit == "verifier_calls":
+            return self.verifier_calls
+        if unit in ("tokens", "verifier_tokens"):
+            return self.verifier_tokens(generated)
+        if unit == "flops":
+            return self.verifier_tokens(generated) * (self.verifier_rates.flops or 0)
+        if unit == "usd":
+            return self.verifier_tokens(generated) * (self.verifier_rates.usd_in or 0)
+        return 0
+
+
+@dataclass(slots=True)
+class Grant:
+    """Permission to start rows. `caps` are their token caps, in order; `held` is what stays blocked until `Meter.settle`."""
+
+    caps: list[int]
+    held: dict[str, int]
+    reserved: list[bool]
+
+
+class Exhausted(Exception):  # noqa: N818 - not a failure: the limit of `unit` allows not one row more
+    """Not one row can start. `unit` names the limit."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__(unit)
+        self.unit = unit
+
+
+class Meter:
+    """Hands out grants against a budget: what is spent plus what is held never passes a limit.
+
+    Args:
+        budget: the limits. clock: seconds. started: the clock's reading from which `seconds` count; None: now.
+    """
+
+    def __init__(self, budget: Budget, clock: Callable[[], float], started: float | None = None) -> None:
+        self.budget = budget
+        self._clock = clock
+        self._seconds = budget.seconds
+        self.started = clock() if started is None else started
+        limits = {unit: value for unit, value in budget.limits.items() if unit != "seconds"}
+        self.limits: dict[str, int] = {u: int(v * USD_UNIT) if u == "usd" else int(v) for u, v in limits.items()}
+        self.spent: dict[str, int] = dict.fromkeys(self.limits, 0)
+        self.held: dict[str, int] = dict.fromkeys(self.limits, 0)
+
+    @property
+    def deadline(self) -> float | None:
+        """The clock's reading at which the `seconds` limit is met; None without one."""
+        return None if self._seconds is None else self.started + self._seconds
+
+    def left(self, unit: str) -> int:
+        """Return what may still be granted of a limited unit."""
+        return self.limits[unit] - self.spent[unit] - self.held[unit]
+
+    def remaining(self) -> dict[str, float]:
+        """Return what is not spent of every limit, in the caller's units; `seconds` may have run out but is never below 0."""
+        rest: dict[str, float] = {u: self.limits[u] - self.spent[u] for u in self.limits}
+        if "usd" in rest:
+            rest["usd"] /= USD_UNIT
+        if self._seconds is not None:
+            rest["seconds"] = max(0.0, self._seconds - (self._clock() - self.started))
+        return rest
+
+    def check_time(self) -> None:
+        """Raise Exhausted when the `seconds` limit has been met."""
+        if self._seconds is not None and self._clock() - self.started >= self._seconds:
+            raise Exhausted("seconds")
+
+    def rows(  # noqa: PLR0913 - the rule has these terms
+        self, cost: RowCost, samples: Sequence[int], *, cap: int, typical: int, hold: int = 0, whole_first: bool = False
+    ) -> Grant:
+        """Grant as many rows of one call as the limits allow.
+
+        r = min(m, max(1, floor(left / t))) rows start, each capped at min(cap, the largest k that r rows can pay), for every
+        limit at once; t is the cost of a row of `typical` tokens, its verification included.
+
+        Args:
+            cost: the bound a row. samples: what each of the m rows costs in samples, in order.
+            cap: the rows' own token cap. typical: usual tokens of such a row, a constant of the run.
+            hold: tokens of a row that must stay payable beside this call.
+            whole_first: grant the first row all it may need (verification aside) before any other row gets a token: so that
+                an answer comes whenever one plain sample would give one.
+
+        Raises:
+            Exhausted: not one row can start.
+        """
+        self.check_time()
+        left = {unit: self.left(unit) - (cost.bare().of(unit, hold) if hold else 0) for unit in self.limits}
+        count = _affordable_samples(samples, left.get("samples"))
+        if whole_first:
+            caps, reserved = self._whole_first(cost, count, cap, typical, left)
+        else:
+            caps = _fit(cost, count, cap, typical, left, at_least=1)
+            reserved = [True] * len(caps)
+        held: dict[str, int] = {}
+        for unit in self.limits:
+            total = sum(samples[: len(caps)]) if unit == "samples" else 0
+            for k, whole in zip(caps, reserved, strict=True):
+                total += cost.of(unit, k) if whole else cost.generation(unit, k)
+            held[unit] = total
+        return self._hold(Grant(caps, held, reserved))
+
+    def _whole_first(self, cost: RowCost, count: int, cap: int, typical: int, left: dict[str, int]) -> tuple[list[int], list[bool]]:
+        first = _fit(cost.bare(), 1, cap, min(cap, typical), left, at_least=1)[0]
+        fits = all(cost.of(unit, first) <= left[unit] for unit in left)
+        rest = {u: left[u] - (cost.of(u, first) if fits else cost.generation(u, first)) for u in left}
+        others = _fit(cost, count - 1, cap, typical, rest, at_least=0)
+        return [first, *others], [fits, *[True] * len(others)]
+
+    def amounts(self, **amounts: int) -> Grant:
+        """Grant fixed amounts by unit (those without a limit are free).
+
+        Raises:
+            Exhausted: a limit cannot pay its amount.
+        """
+        self.check_time()
+        held = {unit: amount for unit, amount in amounts.items() if unit in self.limits}
+        for unit, amount in held.items():
+            if amount > self.left(unit):
+                raise Exhausted(unit)
+        return self._hold(Grant([], held, []))
+
+    def _hold(self, grant: Grant) -> Grant:
+        for unit, amount in grant.held.items():
+            self.held[unit] += amount
+        return grant
+
+    def settle(self, grant: Grant, spent: Mapping[str, int], *, keep: Mapping[str, int] | None = None) -> None:
+        """Turn a grant into a spend; what was not spent is free again, but for `keep`, which stays held (see `release`).
+
+        Raises:
+            BudgetExceeded: more was spent than granted. It is booked all the same: the record stays true.
+        """
+        over: list[str] = []
+        for unit, held in grant.held.items():
+            kept = keep.get(unit, 0) if keep else 0
+            amount = spent.get(unit, 0)
+            self.held[unit] += kept - held
+            self.spent[unit] += amount
+            if amount + kept > held:
+                over.append(f"{amount} {unit} where {held - kept} were granted")
+        grant.held = {}
+        if over:
+            raise BudgetExceeded(f"a call spent {' and '.join(over)}", hint="the backend or verifier breaks its stated bound")
+
+    def release(self, amounts: Mapping[str, int]) -> None:
+        """Free amounts that `settle` kept."""
+        for unit, amount in amounts.items():
+            self.held[unit] -= amount
+
+
+def _affordable_samples(samples: Sequence[int], left: int | None) -> int:
+    if left is None:
+        return len(samples)
+    for count, cost in enumerate(samples):
+        left -= cost
+        if left < 0:
+            if count == 0:
+                raise Exhausted("samples")
+            return count
+    return len(samples)
+
+
+def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Mapping[str, int], *, at_least: int) -> list[int]:
+    """Return the caps of the rows that fit; Exhausted if fewer than `at_least`."""
+    typical = max(1, min(cap, typical))
+    count = rows
+    for unit, amount in left.items():
+        if (each := cost.of(unit, typical)) > 0:
+            count = min(count, max(at_least, amount // each))
+    if count <= 0:
+        return []
+    for unit, amount in left.items():
+        cap = _largest(cost, unit, cap, amount // count)
+        if cap < 1:
+            if at_least == 0:
+                return []
+            raise Exhausted(unit)
+    return [cap] * count
+
+
+def _largest(cost: RowCost, unit: str, cap: int, each: int) -> int:
+    """Return the largest k <= cap with cost(k) <= each, by bisection: the cost never decreases in k. 0: none."""
+    if cost.of(unit, cap) <= each:
+        return cap
+    low, high = 0, min(cap, each) if unit in ("tokens", "generated_tokens") else cap
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if cost.of(unit, middle) <= each else (low, middle - 1)
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One row of the ledger: a call to a model, a verifier or the search's own CPU work.
+
+    Args:
+        kind: "open", "expand", "extend", "ask", "rollout", "score" or "search". model: the role that was called.
+        rows: sequences in the call. granted: tokens that its rows might have generated at most.
+        usage: what it cost.
+    """
+
+    kind: str
+    model: str
+    rows: int
+    granted: int
+    usage: Usage
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every call of one problem, in order."""
+
+    calls: list[Call] = field(default_factory=list[Call])
+
+    def add(self, call: Call) -> None:
+        """Append a row."""
+        self.calls.append(call)
+
+    def total(self) -> Usage:
+        """Return the sum of all rows; what one row does not know (None), the sum does not know."""
+        return sum_usage([call.usage for call in self.calls])
+
+
+def sum_usage(usages: Sequence[Usage]) -> Usage:
+    """Return the sum of usages; peaks are maxima; an unknown (None) term makes its sum unknown."""
+    totals: dict[str, Any] = {}
+    for f in dataclasses.fields(Usage):
+        values = [getattr(usage, f.name) for usage in usages]
+        if f.name in ("peak_kv_tokens", "saved_kv_tokens"):
+            totals[f.name] = max(values, default=0)
+        elif f.name == "kv_bytes_per_token":
+            totals[f.name] = next((value for value in values if value is not None), None)
+        elif f.name == "estimated":
+            totals[f.name] = any(values)
+        else:
+            totals[f.name] = None if any(value is None for value in values) else sum(values, f.default)  # type: ignore[arg-type]
+    return Usage(**totals)

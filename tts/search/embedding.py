@@ -1,0 +1,47 @@
+"""Texts to vectors, for clustering: the default needs no model and no download."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.search.base import whole
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one length."""
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return unit vectors [texts, dimensions] (zeros for an empty text)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashedNgrams:
+    """Counts of hashed character n-grams, normalised: near-copies are near, meaning is not seen.
+
+    Args:
+        size: characters in an n-gram. dimensions: of the vectors.
+    """
+
+    size: int = 3
+    dimensions: int = 256
+
+    def __post_init__(self) -> None:
+        whole("size", self.size, 1)
+        whole("dimensions", self.dimensions, 1)
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """See `Embedder.embed`."""
+        vectors = np.zeros((len(texts), self.dimensions))
+        for row, text in enumerate(texts):
+            padded = f" {' '.join(text.split())} " if text.strip() else ""
+            for start in range(max(0, len(padded) - self.size + 1)):
+                vectors[row, zlib.crc32(padded[start : start + self.size].encode()) % self.dimensions] += 1
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.divide(vectors, norms, out=vectors, where=norms > 0)

@@ -1,0 +1,131 @@
+"""Prompts read, and handles found again: on the model a trajectory was written by, or, as text, on another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tts.backends.base import Backend
+from tts.budget import USD_UNIT
+from tts.errors import PromptTooLong
+from tts.search.spending import Spending, priced
+from tts.search.tree import Tree
+from tts.tasks.base import Task
+from tts.types import Problem, Trajectory, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A prompt that was read: its handle and its tokens."""
+
+    handle: Any
+    tokens: int
+
+
+class Opener:
+    """Opens prompts on the models of one search, and books it.
+
+    Args:
+        backends: by role. clock: seconds.
+    """
+
+    def __init__(
+        self, problem: Problem, task: Task, backends: Mapping[str, Backend], spending: Spending, tree: Tree, clock: Callable[[], float]
+    ) -> None:
+        self._problem = problem
+        self._task = task
+        self._backends = backends
+        self._spending = spending
+        self._tree = tree
+        self._clock = clock
+        self._prompts: dict[int, tuple[str, tuple[str, ...]]] = {}  # kind and texts of each root
+        self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
+
+    def remember(self, root: Trajectory, texts: tuple[str, ...]) -> None:
+        """Note what a root was opened with, so that another model can open it too."""
+        self._prompts[root.node] = (root.root_kind, texts)
+
+    async def read(self, model: str, kind: str, texts: Sequence[str], path: str = "") -> Opened:
+        """Open a prompt, with the text of a path behind it.
+
+        Raises:
+            ConfigError: the task has no such prompt. PromptTooLong: it leaves no room in the context.
+            Exhausted: the budget cannot pay it.
+        """
+        backend = self._backends[model]
+        prompt = self._task.prompt(self._problem, kind, texts)
+        tokens = backend.count(prompt)
+        if backend.context is not None and tokens >= backend.context:
+            raise PromptTooLong(
+                f"the prompt has {tokens} tokens, but the context of the model {backend.name!r} holds {backend.context}",
+                hint="shorten the problem, or choose a model with a longer context",
+            )
+        longest = tokens + len(path.encode())  # no tokenizer makes more tokens than bytes
+        bound = priced(backend.rates, computed=longest, reused=0, generated=0)
+        grant = self._spending.meter.amounts(flops=bound["flops"] or 0, usd=math.ceil((bound["usd"] or 0) * USD_UNIT))
+        started = self._clock()
+        replies: list[Any] = []
+        try:
+            replies += await backend.open([prompt])
+            handle = replies[0].value
+            if path:
+                replies += await backend.extend([handle], [path])
+                backend.release([handle])
+                handle = replies[1].value.handle
+        finally:
+            usage = input_usage(backend, replies, seconds=self._clock() - started)
+            self._spending.book("open", model, 1, usage, grant=grant)
+        return Opened(handle, tokens)
+
+    async def handles(self, ts: Sequence[Trajectory], model: str) -> list[Any]:
+        """Return the handles of trajectories on a model; across models, or released ones, travel as text.
+
+        Raises:
+            Exhausted: the budget cannot pay reading one of them.
+        """
+        handles: list[Any] = []
+        for t in ts:
+            if t.model == model and t.node in self._tree.held:
+                handles.append(t.handle)
+                continue
+            if (t.node, model) not in self._abroad:
+                kind, texts = self._prompts[t.root.node]
+                self._abroad[t.node, model] = (await self.read(model, kind, texts, t.full_text)).handle
+            handles.append(self._abroad[t.node, model])
+        return handles
+
+    def release(self, t: Trajectory) -> None:
+        """Give up every handle of a node."""
+        if t.handle is not None and self._tree.release(t):
+            self._backends[t.model].release([t.handle])
+        for model, backend in self._backends.items():
+            if (handle := self._abroad.pop((t.node, model), None)) is not None:
+                backend.release([handle])
+
+    def release_all(self) -> None:
+        """Give up every handle of the search."""
+        for t in list(self._tree.held.values()):
+            self.release(t)
+        for (_, model), handle in self._abroad.items():
+            self._backends[model].release([handle])
+        self._abroad.clear()
+
+
+def input_usage(backend: Backend, replies: Sequence[Any], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
+    """Return the usage of a call that only reads: `replies` are `Reply`s; `verifier`: booked as verifier tokens."""
+    computed = sum(reply.computed for reply in replies)
+    reused = None if any(reply.reused is None for reply in replies) else sum(reply.reused for reply in replies)
+    cost = priced(backend.rates, computed=computed, reused=reused, generated=0)
+    work = sum(reply.seconds for reply in replies)
+    if verifier:
+        return Usage(
+            verifier_tokens=computed,
+            verifier_reused_tokens=reused or 0,
+            verifier_calls=len(replies),
+            seconds=seconds,
+            work_seconds=work,
+            **cost,
+        )
+    return Usage(prompt_tokens=computed, reused_tokens=reused, samples=samples, seconds=seconds, work_seconds=work, **cost)

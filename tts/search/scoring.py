@@ -1,0 +1,132 @@
+"""Scores: asked once a node and verifier, paid from what was reserved with the node, unknown (NaN) where not affordable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tts.backends.base import Backend
+from tts.budget import Exhausted
+from tts.errors import ConfigError, TTSError, VerifierError, unknown_name
+from tts.randomness import hash64
+from tts.search.calls import MeteredCalls
+from tts.search.opening import Opener
+from tts.search.spending import Spending, priced
+from tts.search.tree import Tree
+from tts.tasks.base import Task
+from tts.types import Trajectory, Usage
+from tts.verifiers.base import Scorer, StepScores, Verifier
+
+
+class Scoring:
+    """Asks the verifiers of one search and books what they compute.
+
+    Args:
+        verifiers: what they are, by role. scorers: the same, bound to the problem.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a search
+        self,
+        verifiers: Mapping[str, Verifier],
+        scorers: Mapping[str, Scorer],
+        *,
+        task: Task,
+        backends: Mapping[str, Backend],
+        spending: Spending,
+        tree: Tree,
+        opener: Opener,
+        stream: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.verifiers = verifiers
+        self._scorers = scorers
+        self._task = task
+        self._backends = backends
+        self._spending = spending
+        self._tree = tree
+        self._opener = opener
+        self._stream = stream
+        self._clock = clock
+
+    def get(self, role: str) -> Verifier:
+        """Return the verifier of a role.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if not self.verifiers:
+            raise ConfigError(f"the role {role!r} has no verifier", hint="give verifier=…, or choose a selection that needs none")
+        if role not in self.verifiers:
+            raise unknown_name("verifier role", role, self.verifiers)
+        return self.verifiers[role]
+
+    async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
+        """Score those of `ts` that are not scored yet, as many, in order, as can be paid; what stopped it, if anything.
+
+        Raises:
+            VerifierError: the verifier failed or broke its contract.
+        """
+        verifier = self.get(role)
+        todo = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
+        if not todo:
+            return None
+        paid, amounts, stopped = self._affordable(todo, role)
+        if not paid:
+            return stopped
+        grant = self._spending.meter.amounts(**amounts)
+        backend = self._backends[verifier.model]
+        calls = MeteredCalls(
+            backend,
+            self._task,
+            amounts.get("tokens", 0),
+            lambda some: self._opener.handles(some, verifier.model),
+            hash64(self._stream, role, *(t.node for t in paid)),
+        )
+        started = self._clock()
+        try:
+            scores = await self._ask(role, paid, calls)
+        finally:
+            usage = Usage(
+                verifier_tokens=calls.computed,
+                verifier_reused_tokens=calls.reused,
+                verifier_calls=len(paid),
+                seconds=self._clock() - started,
+                work_seconds=calls.seconds,
+                **priced(backend.rates, computed=calls.computed, reused=calls.reused, generated=0),
+            )
+            self._spending.book("score", role, len(paid), usage, grant=grant)
+        for t, score in zip(paid, scores, strict=True):
+            self._tree.scores[t.node, role] = score
+        return stopped
+
+    async def _ask(self, role: str, ts: Sequence[Trajectory], calls: MeteredCalls) -> list[StepScores]:
+        try:
+            return await self._scorers[role](ts, calls)
+        except TTSError:
+            raise
+        except Exception as failure:
+            raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
+
+    def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
+        """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit."""
+        meter = self._spending.meter
+        paid: list[Trajectory] = []
+        total: dict[str, int] = {}
+        for t in todo:
+            known = self._tree.scored_tokens(t, role)
+            self._free_path(t, role)
+            prompt = self._tree.prompt_tokens[t.root.node]
+            cost = self._spending.score_cost(role, prompt + known, t.num_tokens - known)
+            wanted = {unit: total.get(unit, 0) + amount for unit, amount in cost.items()}
+            short = next((unit for unit, amount in wanted.items() if unit in meter.limits and amount > meter.left(unit)), None)
+            if short is not None:
+                return paid, total, Exhausted(short)
+            paid.append(t)
+            total = wanted
+        return paid, total, None
+
+    def _free_path(self, t: Trajectory, role: str) -> None:
+        """Free what is held for this node and for those of its ancestors that its score will cover."""
+        node: Trajectory | None = t
+        while node is not None and (node.node, role) not in self._tree.scores:
+            self._spending.free(node.node)
+            node = node.parent

@@ -1,0 +1,380 @@
+"""The only thing a strategy sees: a tree, a budget and a seed; expand, score, finish.
+
+Batching, metering, tracing and cancellation happen behind it. One call of a search is in flight at a time; width is several
+trajectories in one call. `SearchEnded` leaves a call when not one more row can start or when the stop rule fires; only the
+solver catches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts import randomness
+from tts.backends.base import Backend, Sampling
+from tts.budget import Exhausted
+from tts.errors import ConfigError
+from tts.search.aggregation import aggregate_scores, check_aggregate
+from tts.search.base import END, STEP, SearchEnded, StopRule, Tokens, Until
+from tts.search.classes import AnswerClasses
+from tts.search.embedding import Embedder, HashedNgrams
+from tts.search.opening import Opener, input_usage
+from tts.search.scoring import Scoring
+from tts.search.spending import Spending
+from tts.search.tree import Tree
+from tts.search.wave import branches_of, tasks_for
+from tts.search.writing import Writer
+from tts.tasks.base import Task
+from tts.types import Candidate, Problem, Trajectory, Usage
+from tts.verifiers.base import Scorer, Verifier
+
+T = TypeVar("T")
+_UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
+
+
+class Search:
+    """One problem's search. Made by the solver, which opens `root` before a strategy sees it.
+
+    Attributes:
+        problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
+        candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind.
+        tree, spending, opener, scoring: its parts, for the solver and the trace.
+    """
+
+    def __init__(  # noqa: PLR0913 - the solver's parts, by name
+        self,
+        *,
+        problem: Problem,
+        task: Task,
+        backends: Mapping[str, Backend],
+        verifiers: Mapping[str, Verifier],
+        scorers: Mapping[str, Scorer],
+        spending: Spending,
+        seed: int,
+        stopping: StopRule,
+        sampling: Sampling,
+        clock: Callable[[], float],
+        on_call: Callable[[Search], None] | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self.problem = problem
+        self.task = task
+        self.candidates: list[Candidate] = []
+        self.failures: dict[str, int] = {}
+        self.tree = Tree()
+        self.spending = spending
+        self._key = randomness.problem_key(problem, task.name)
+        self.opener = Opener(problem, task, backends, spending, self.tree, clock)
+        self.scoring = Scoring(
+            verifiers, scorers, task=task, backends=backends, spending=spending, tree=self.tree, opener=self.opener,
+            stream=randomness.hash64("judge", seed, self._key), clock=clock,
+        )  # fmt: skip
+        self._backends = backends
+        self._seed = seed
+        self._sampling = sampling
+        self._stopping = stopping
+        self._clock = clock
+        self._on_call = on_call
+        self._embedder = embedder or HashedNgrams()
+        self.answers = AnswerClasses(task)
+        self._writer = Writer(self, task, backends, sampling, clock)
+        self._finished: dict[int, Candidate] = {}
+        self._ended: list[Trajectory] = []  # candidates whose state is still held
+        self._root: Trajectory | None = None
+        self._busy = False
+
+    # What a strategy may read ---------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Trajectory:
+        """The root of the "solve" prompt."""
+        if self._root is None:
+            raise AssertionError("the solver opens the root before the strategy runs")
+        return self._root
+
+    @property
+    def left(self) -> dict[str, float]:
+        """What may still be granted, by limited unit (`seconds` among them)."""
+        meter = self.spending.meter
+        return {unit: float(meter.left(unit)) for unit in meter.limits} | {
+            unit: value for unit, value in meter.remaining().items() if unit == "seconds"
+        }
+
+    def units(self) -> int | None:
+        """Return the plain samples of typical length that the budget still pays; None: it does not bound them."""
+        return self._writer.units()
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the `seconds` limit cut a call short."""
+        return self._writer.timed_out
+
+    def best_active(self) -> Trajectory:
+        """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
+        live = [t for t in self.tree.held.values() if t.status == "active" and t.node not in self.tree.scratch and t.parent is not None]
+        return max(live, key=self._promise) if live else self.root
+
+    def _promise(self, t: Trajectory) -> tuple[float, bool, int, int]:
+        known = [scores for role in self.scoring.verifiers if (scores := self.tree.scores.get((t.node, role))) is not None]
+        score = aggregate_scores(known[0], "last") if known else 0.0
+        return (0.0 if np.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
+
+    def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
+        """Return the generator of an address; the same address always restarts the same draws, so loops pass their step number."""
+        return randomness.generator(self._seed, self._key, purpose, *address)
+
+    def sampling_at(self, temperature: float | None) -> Sampling:
+        """Return the run's sampling at another temperature; None: as it is."""
+        return self._sampling if temperature is None else dataclasses.replace(self._sampling, temperature=temperature)
+
+    def kv_cost(self, ts: Sequence[Trajectory]) -> int:
+        """Return the distinct prefix tokens that these trajectories keep alive, prompts included."""
+        return self.tree.distinct_tokens(ts)
+
+    # Writing --------------------------------------------------------------------------------------------------------------------
+
+    async def open(self, kind: str, *texts: str) -> Trajectory:
+        """Return a new root from the task's prompt of a kind ("revise", "fuse", "critique", …) and earlier texts.
+
+        Raises:
+            ConfigError: the task has no such prompt; PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
+        """
+        with self._call():
+            opened = await self.opener.read("policy", kind, texts)
+            stream = randomness.root_stream(self._seed, self._key, kind, *texts)
+            root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle)
+            self.tree.add(root, opened.tokens)
+            self.opener.remember(root, texts)
+            self._root = self._root or root
+            return root
+
+    async def expand(
+        self, ts: Sequence[Trajectory], n: int = 1, until: Until | Tokens = STEP, sampling: Sampling | None = None, model: str = "policy"
+    ) -> list[list[Trajectory]]:
+        """Return up to n children of each trajectory, in order; failed rows are left out, charged and counted by kind.
+
+        Rows start as first children of all, second children of all, …; as many as the budget grants.
+
+        Args:
+            ts: active trajectories; one listed twice is two requests. n: children of each.
+            until: where a row ends: STEP, END or Tokens(m). sampling: None for the run's. model: the role that writes.
+
+        Raises:
+            SearchEnded: not one row can start.
+        """
+        _check_n(n)
+        children: list[list[Trajectory]] = [[] for _ in ts]
+
+        async def on_child(index: int, child: Trajectory) -> None:
+            children[index % len(ts)].append(child)
+
+        if ts:
+            with self._call():
+                await self._writer.wave([t for _ in range(n) for t in ts], until, on_child, sampling=sampling, model=model)
+        return children
+
+    async def complete(
+        self, ts: Sequence[Trajectory], n: int | None = 1, sampling: Sampling | None = None, model: str = "policy"
+    ) -> list[Candidate]:
+        """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates.
+
+        Args:
+            n: continuations of each; None: as many as the budget pays. sampling, model: as in `expand`.
+
+        Raises:
+            SearchEnded: the budget is used up before, every row of a wave failed, or the stop rule fired; what was finished is
+                in `candidates`.
+        """
+        _check_n(n)
+        first, made, alive = len(self.candidates), 0, False
+
+        async def on_child(index: int, child: Trajectory) -> None:
+            nonlocal alive
+            del index
+            alive = True
+            self.finish(child)
+
+        while ts and (n is None or made < n * len(ts)):
+            width = self._writer.units() if n is None else n * len(ts) - made
+            rows = [ts[(made + i) % len(ts)] for i in range(width or _UNBOUNDED_WIDTH)]
+            alive = False
+            with self._call():
+                made += await self._writer.wave(rows, END, on_child, sampling=sampling, model=model)
+            if not alive:
+                raise SearchEnded("every row failed")
+        return self.candidates[first:]
+
+    def finish(self, t: Trajectory) -> Candidate | None:
+        """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
+
+        Raises:
+            SearchEnded: the stop rule fires on the candidates so far.
+        """
+        if t.status not in ("finished", "truncated"):
+            return None
+        if (known := self._finished.get(t.node)) is not None:
+            return known
+        answer, kind = self.answers.of(t)
+        group = t.node if t.depth <= 1 else t.path[1].node
+        candidate = self._finished[t.node] = Candidate(t, answer, kind, len(self.candidates), group)
+        self.candidates.append(candidate)
+        self._ended.append(t)
+        stop = self._stopping.should_stop(self.candidates)
+        if stop is not None:
+            raise SearchEnded(stop.reason, stop)
+        return candidate
+
+    async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
+        """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
+        with self._call():
+            self._writer.check_usable(ts)
+            backend = self._backends[model]
+            branches = branches_of(ts, self.tree.children_of)
+            bound = len(text.encode()) * len(ts) * (backend.rates.flops or 0)
+            usd = len(text.encode()) * len(ts) * (backend.rates.usd_in or 0)
+            grant = self.spending.meter.amounts(samples=sum(branches), flops=bound, usd=usd)
+            replies: list[Any] = []
+            started = self._clock()
+            try:
+                replies = await backend.extend(await self.opener.handles(ts, model), [text] * len(ts))
+            finally:
+                usage = input_usage(backend, replies, samples=sum(branches), seconds=self._clock() - started)
+                self.spending.book("extend", model, len(ts), usage, grant=grant)
+            tasks = tasks_for([(t, None, self._writer.room(model, t)) for t in ts], branches, self.tree.next_child)
+            return [self._writer.add_forced(task, text, reply.value, model) for task, reply in zip(tasks, replies, strict=True)]
+
+    async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
+        """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
+
+        A trajectory that has ended, or whose rollout could not start, stands for itself.
+        """
+        for t in self._writer.drop_scratch():
+            self._prune(t)
+        ends = list(ts)
+        for _ in range(steps):
+            going = [i for i, t in enumerate(ends) if t.status == "active"]
+            if not going:
+                break
+
+            async def on_child(index: int, child: Trajectory, going: list[int] = going) -> None:
+                ends[going[index]] = child
+
+            with self._call():
+                await self._writer.wave([ends[i] for i in going], STEP, on_child, sampling=sampling, scratch=True)
+        return ends
+
+    # Judging --------------------------------------------------------------------------------------------------------------------
+
+    async def score(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
+        """Return one score a trajectory, NaN where unknown. A node is asked about once; its score is kept.
+
+        Args:
+            verifier: the role. aggregate: "last", "min", "prod", "mean" or "model".
+
+        Raises:
+            SearchEnded: the budget cannot pay for a single one of them.
+        """
+        known, stopped = await self._scored(ts, verifier, aggregate)
+        if stopped is not None and np.isnan(known).all():
+            raise SearchEnded(f"budget: {stopped.unit}")
+        return known
+
+    async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
+        """Return what `score` does, but NaN, not an end, where the budget cannot pay: for selections, which come after the end."""
+        return (await self._scored(ts, verifier, aggregate))[0]
+
+    async def _scored(self, ts: Sequence[Trajectory], verifier: str, aggregate: str) -> tuple[NDArray[np.float64], Exhausted | None]:
+        check_aggregate(aggregate)
+        with self._call():
+            stopped = await self.scoring.score(ts, verifier)
+        known = [self.tree.scores.get((t.node, verifier)) for t in ts]
+        scores = [np.nan if one is None else aggregate_scores(one, aggregate) for one in known]
+        return np.array(scores, dtype=np.float64), stopped
+
+    def step_scores(self, t: Trajectory, verifier: str = "main") -> tuple[float, ...] | None:
+        """Return the scores of the steps of a scored trajectory; None where it was not scored, or only as a whole."""
+        scores = self.tree.scores.get((t.node, verifier))
+        return None if scores is None else scores.steps
+
+    async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str = "policy") -> NDArray[np.float64]:
+        """Return the probabilities [trajectories, tokens] that each token comes next behind an appended text, untempered.
+
+        The text is read and dropped; it is charged as verifier tokens.
+        """
+        with self._call():
+            backend = self._backends[model]
+            size = len(text.encode()) * len(ts)
+            grant = self.spending.meter.amounts(
+                tokens=size, verifier_tokens=size, verifier_calls=len(ts),
+                flops=size * (backend.rates.flops or 0), usd=size * (backend.rates.usd_in or 0),
+            )  # fmt: skip
+            replies: list[Any] = []
+            started = self._clock()
+            try:
+                replies = await backend.next_logprobs(await self.opener.handles(ts, model), [text] * len(ts), tokens)
+            finally:
+                usage = input_usage(backend, replies, seconds=self._clock() - started, verifier=True)
+                self.spending.book("ask", model, len(ts), usage, grant=grant)
+        return np.exp(np.array([reply.value for reply in replies]).reshape(len(ts), len(tokens)))
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return a unit vector of each text: [texts, dimensions]."""
+        with self._timed():
+            return await self._embedder.embed(texts)
+
+    async def run(self, fn: Callable[..., T], *args: Any) -> T:
+        """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search"."""
+        with self._timed():
+            return await asyncio.to_thread(fn, *args)
+
+    # Forgetting -----------------------------------------------------------------------------------------------------------------
+
+    def keep(self, ts: Sequence[Trajectory]) -> None:
+        """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
+        for t in self.tree.doomed([t.node for t in ts] + list(self._finished)):
+            self._prune(t)
+
+    def _prune(self, t: Trajectory) -> None:
+        self.tree.pruned.add(t.node)
+        self.spending.free(t.node)
+        self.opener.release(t)
+
+    # Within ---------------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Hold the one call in flight; turn a limit that is met into the end of the search."""
+        if self._busy:
+            raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several trajectories in one call")
+        self._busy = True
+        if self._ended and not self.scoring.verifiers:  # nobody will ask what they are worth
+            for t in self._ended:
+                self.opener.release(t)
+            self._ended = []
+        try:
+            yield
+        except Exhausted as end:
+            raise SearchEnded(f"budget: {end.unit}") from None
+        finally:
+            self._busy = False
+            if self._on_call is not None:
+                self._on_call(self)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = self._clock()
+        with self._call():
+            yield
+        seconds = self._clock() - started
+        self.spending.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))
+
+
+def _check_n(n: int | None) -> None:
+    if n is not None and n < 1:
+        raise ConfigError(f"n is {n}, but must be at least 1")

@@ -1,0 +1,290 @@
+"""From candidates to an answer: best, majority, weighted, best-of-majority.
+
+All of them go by classes of equivalent answers in order of first appearance; a tie goes to the class that appeared first, and
+a class is answered as its first candidate wrote it. Candidates without an answer win nothing, but they count in the
+confidence: it is the winner's share of the weight of all candidates. A score of NaN is unknown and never counts as a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+from tts.search.aggregation import check_aggregate
+from tts.search.base import Named, Selected, whole
+from tts.types import Candidate
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Majority(Named):
+    """Chooses the most frequent answer (self-consistency).
+
+    Source: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (2203.11171).
+
+    Args:
+        truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
+
+    Cost: nothing.
+    """
+
+    registered_as: ClassVar[str] = "majority"
+    scores_all: ClassVar[bool] = False
+    verifiers: ClassVar[tuple[str, ...]] = ()
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        _check_truncated(self.truncated)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by count."""
+        del search
+        weights = np.ones(len(candidates))
+        return _by_class(candidates, weights, _voters(candidates, self.truncated))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted(Named):
+    """Chooses the answer whose candidates' scores sum highest (weighted best-of-N).
+
+    Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores outside [0, high] are
+    mapped to [0, 1] first, since sums of signed scores mean nothing; without a single known score it is a majority vote.
+
+    Args:
+        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+
+    Cost: one verifier call a candidate that has an answer or not: the confidence needs them all.
+    """
+
+    registered_as: ClassVar[str] = "weighted"
+    scores_all: ClassVar[bool] = True
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        check_aggregate(self.aggregate)
+        _check_truncated(self.truncated)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by summed score."""
+        scores = await _scores(candidates, search, self.verifier, self.aggregate)
+        scored = _with_scores(candidates, self.verifier, scores)
+        voters = _voters(candidates, self.truncated)
+        if np.isnan(scores).all():
+            return _by_class(scored, np.ones(len(candidates)), voters)
+        weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        return _by_class(scored, weights, voters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best(Named):
+    """Chooses the answer of the candidate with the highest score (plain best-of-N); the first among equals.
+
+    Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score the first
+    answer wins.
+
+    Args:
+        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+
+    Cost: one verifier call a candidate.
+    """
+
+    registered_as: ClassVar[str] = "best"
+    scores_all: ClassVar[bool] = True
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        check_aggregate(self.aggregate)
+        _check_truncated(self.truncated)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by highest score."""
+        scores = await _scores(candidates, search, self.verifier, self.aggregate)
+        scored = _with_scores(candidates, self.verifier, scores)
+        voters = _voters(candidates, self.truncated)
+        if np.isnan(scores).all():
+            unknown = Selected(_distinct([scored[i] for i in voters]), _ranked(scored, np.full(len(scores), math.nan), voters), math.nan)
+            return dataclasses.replace(unknown, answers=unknown.answers[:1])
+        weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
+        order += [i for i in voters if math.isnan(scores[i])]
+        weighed = [dataclasses.replace(c, weight=float(w)) for c, w in zip(scored, weights, strict=True)]
+        rest = [i for i in range(len(scored)) if i not in set(voters)]
+        ranked = tuple(weighed[i] for i in [*order, *rest])
+        winner = _first_writing(ranked[0], scored) if order else None
+        return Selected(() if winner is None else (winner,), ranked, _share(ranked, weights) if order else math.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOfMajority(Named):
+    """Keeps the answers that are frequent enough, asks the verifier about those only, and chooses the k it likes most.
+
+    Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
+    Differs, where the paper leaves it open: an answer's score is the mean over (at most `asked`) of its responses; when no answer
+    is frequent enough the k most frequent are returned; equal scores go to the more frequent answer, then to the first seen.
+
+    Args:
+        k: answers to return, at least 1; all of those kept when they are fewer.
+        alpha: least share of all N candidates, in [0, 1]; None: 2/N, so that answers given once go.
+        asked: most responses of one answer that are scored. verifier, aggregate, truncated: as in `Weighted`.
+
+    Cost: at most `asked` / alpha verifier calls.
+    """
+
+    registered_as: ClassVar[str] = "best_of_majority"
+    scores_all: ClassVar[bool] = False
+    k: int = 1
+    alpha: float | None = None
+    asked: int = 4
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        whole("k", self.k, 1)
+        whole("asked", self.asked, 1)
+        if self.alpha is not None and not 0 <= self.alpha <= 1:
+            raise ConfigError(f"alpha is {self.alpha}, but must be between 0 and 1")
+        check_aggregate(self.aggregate)
+        _check_truncated(self.truncated)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose k answers."""
+        total, voters = len(candidates), _voters(candidates, self.truncated)
+        members: dict[int, list[int]] = {}
+        for i in voters:
+            members.setdefault(candidates[i].answer_class or 0, []).append(i)
+        alpha = 2 / total if self.alpha is None and total else self.alpha or 0.0
+        kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
+        if not kept:
+            return self._most_frequent(candidates, voters, members)
+        asked = [i for kind in kept for i in members[kind][: self.asked]]
+        scores = await _scores([candidates[i] for i in asked], search, self.verifier, self.aggregate)
+        by_index = dict(zip(asked, scores.tolist(), strict=True))
+        means = {kind: _mean([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
+        if all(math.isnan(mean) for mean in means.values()):
+            return self._most_frequent(candidates, voters, {kind: members[kind] for kind in kept})
+        order = sorted(kept, key=lambda kind: (-_low(means[kind]), -len(members[kind]), kind))
+        column = np.array([by_index.get(i, math.nan) for i in range(total)])
+        return self._selected(_with_scores(candidates, self.verifier, column), voters, members, order)
+
+    def _most_frequent(self, candidates: Sequence[Candidate], voters: Sequence[int], members: Mapping[int, list[int]]) -> Selected:
+        order = sorted(members, key=lambda kind: (-len(members[kind]), kind))
+        return self._selected(candidates, voters, members, order)
+
+    def _selected(
+        self, candidates: Sequence[Candidate], voters: Sequence[int], members: Mapping[int, list[int]], order: Sequence[int]
+    ) -> Selected:
+        chosen = order[: self.k]
+        weighed = [dataclasses.replace(c, weight=1.0) for c in candidates]
+        first = [i for kind in order for i in members[kind]]
+        rest = [i for i in range(len(candidates)) if i not in set(first)]
+        ranked = tuple(weighed[i] for i in [*first, *rest])
+        answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
+        share = len(members[chosen[0]]) / len(candidates) if chosen else math.nan
+        return Selected(answers, ranked, share)
+
+
+def _check_truncated(value: str) -> None:
+    if value not in ("vote", "drop"):
+        raise ConfigError(f"truncated is {value!r}, but must be 'vote' or 'drop'")
+
+
+def _voters(candidates: Sequence[Candidate], truncated: str) -> list[int]:
+    """Return the indices of the candidates that may win: those with an answer."""
+    return [i for i, c in enumerate(candidates) if c.answer_class is not None and (truncated == "vote" or not c.truncated)]
+
+
+async def _scores(candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str) -> NDArray[np.float64]:
+    if not candidates:
+        return np.zeros(0)
+    return await search.score_affordable([c.trajectory for c in candidates], verifier, aggregate)
+
+
+def _with_scores(candidates: Sequence[Candidate], verifier: str, scores: NDArray[np.float64]) -> list[Candidate]:
+    return [
+        dataclasses.replace(c, scores={**c.scores, verifier: float(score)}) for c, score in zip(candidates, scores, strict=True)
+    ]
+
+
+def _by_class(candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int]) -> Selected:
+    """Return the class of greatest summed weight; the ranking goes by class, then by weight."""
+    totals: dict[int, float] = {}
+    for i in voters:
+        kind = candidates[i].answer_class or 0
+        totals[kind] = math.fsum([totals.get(kind, 0.0), float(weights[i])])
+    ranked = _ranked(candidates, weights, voters, lambda c: totals[c.answer_class or 0])
+    if not totals:
+        return Selected((), ranked, math.nan if not candidates else 0.0)
+    winner = min(totals, key=lambda kind: (-totals[kind], kind))
+    answer = next(c.answer or "" for i, c in enumerate(candidates) if i in set(voters) and c.answer_class == winner)
+    everything = math.fsum(weights.tolist())
+    return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
+
+
+def _ranked(
+    candidates: Sequence[Candidate],
+    weights: NDArray[np.float64],
+    voters: Sequence[int],
+    class_total: Callable[[Candidate], float] = lambda _: 0.0,
+) -> tuple[Candidate, ...]:
+    may_win = set(voters)
+    weighed = [dataclasses.replace(c, weight=float(w)) for c, w in zip(candidates, weights, strict=True)]
+
+    def key(i: int) -> tuple[float, ...]:
+        if i not in may_win:
+            return (1, 0.0, 0, 0.0, i)
+        return (0, -class_total(weighed[i]), weighed[i].answer_class or 0, -_low(weighed[i].weight), i)
+
+    return tuple(weighed[i] for i in sorted(range(len(weighed)), key=key))
+
+
+def _distinct(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    return tuple({c.answer_class: c.answer or "" for c in reversed(candidates)}.values())[::-1]
+
+
+def _first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:
+    return next(c.answer or "" for c in candidates if c.answer_class == winner.answer_class)
+
+
+def _share(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float:
+    everything = math.fsum(weights.tolist())
+    mine = math.fsum(c.weight for c in ranked if c.answer_class == ranked[0].answer_class)
+    return mine / everything if everything > 0 else 0.0
+
+
+def _mean(scores: Sequence[float]) -> float:
+    known = [score for score in scores if not math.isnan(score)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def _low(value: float) -> float:
+    return -math.inf if math.isnan(value) else value

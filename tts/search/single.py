@@ -1,0 +1,45 @@
+"""One plain sample: the baseline, and with temperature 0 the greedy answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from tts.search.base import Named, Selection
+from tts.search.selection import Majority
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Single(Named):
+    """One sample from the root.
+
+    Args:
+        temperature: of the model's law; 0 is greedy; None: the run's.
+
+    Cost: one sample.
+    """
+
+    registered_as: ClassVar[str] = "single"
+    needs: ClassVar[tuple[str, ...]] = ()
+    verifiers: ClassVar[tuple[str, ...]] = ()
+    temperature: float | None = None
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Complete the root once."""
+        sampling = search.sampling_at(self.temperature)
+        return await search.complete([search.root], n=1, sampling=sampling)
+
+    def size(self, units: int | None) -> Self:
+        """Return itself."""
+        del units
+        return self
+
+    def default_selection(self, *, verified: bool) -> Selection:
+        """Return `majority`: there is nothing to choose."""
+        del verified
+        return Majority()

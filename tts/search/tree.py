@@ -1,0 +1,132 @@
+"""The tree of one search: its nodes, who is alive, what the live ones keep in memory, and what is known of each.
+
+It holds no policy: `Search` decides what to add, prune and score. Node numbers follow the order of calls and rows, never time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tts.types import Trajectory
+from tts.verifiers.base import StepScores
+
+
+class Tree:
+    """Nodes by number, and exact counts of the distinct tokens that live handles keep.
+
+    A token is live while the node it belongs to, or a descendant of it, holds a handle.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Trajectory] = []
+        self.scores: dict[tuple[int, str], StepScores] = {}
+        self.pruned: set[int] = set()
+        self.scratch: set[int] = set()  # nodes of rollouts
+        self.held: dict[int, Trajectory] = {}  # nodes whose handle has not been released
+        self.prompt_tokens: dict[int, int] = {}  # of each root
+        self.peak_live = 0
+        self.peak_logical = 0
+        self._root: list[int] = []  # the root of each node
+        self._children: list[int] = []  # children ever asked for
+        self._refs: list[int] = []  # 1 if held, plus children that are live
+        self._live = 0  # distinct live tokens
+        self._logical = 0  # what the live tips would keep without sharing
+
+    def own_tokens(self, t: Trajectory) -> int:
+        """Return the tokens that this node adds to its path: the prompt, for a root."""
+        return self.prompt_tokens[t.node] if t.parent is None else t.num_tokens - t.parent.num_tokens
+
+    def path_tokens(self, t: Trajectory) -> int:
+        """Return the tokens of a path, its prompt included."""
+        return self.prompt_tokens[self._root[t.node]] + t.num_tokens
+
+    def add(self, t: Trajectory, root_tokens: int) -> Trajectory:
+        """Append a node (its number must be the next); `root_tokens`: the prompt's tokens, where it is a root."""
+        self.nodes.append(t)
+        self._root.append(t.node if t.parent is None else self._root[t.parent.node])
+        self._children.append(0)
+        self._refs.append(0)
+        if t.parent is None:
+            self.prompt_tokens[t.node] = root_tokens
+        if t.handle is not None:
+            self._hold(t)
+        return t
+
+    def next_child(self, t: Trajectory) -> int:
+        """Return the index of the next child to be asked for, counting it: it runs on over all calls."""
+        index = self._children[t.node]
+        self._children[t.node] = index + 1
+        return index
+
+    def children_of(self, t: Trajectory) -> int:
+        """Return how many children were ever asked for."""
+        return self._children[t.node]
+
+    def _hold(self, t: Trajectory) -> None:
+        self.held[t.node] = t
+        node: Trajectory | None = t
+        self._logical += self.path_tokens(t)
+        while node is not None:
+            self._refs[node.node] += 1
+            if self._refs[node.node] > 1:
+                # an ancestor that already lives: if it was a tip, it is one no more
+                if node is not t and self._refs[node.node] == 2 and node.node in self.held:
+                    self._logical -= self.path_tokens(node)
+                break
+            self._live += self.own_tokens(node)
+            node = node.parent
+        if self._live > self.peak_live:
+            self.peak_live, self.peak_logical = self._live, self._logical
+
+    def release(self, t: Trajectory) -> bool:
+        """Give up a node's handle in the count; False if it was given up before."""
+        if self.held.pop(t.node, None) is None:
+            return False
+        if self._refs[t.node] == 1:
+            self._logical -= self.path_tokens(t)
+        node: Trajectory | None = t
+        while node is not None:
+            self._refs[node.node] -= 1
+            if self._refs[node.node] > 0:
+                if node is not t and self._refs[node.node] == 1 and node.node in self.held:
+                    self._logical += self.path_tokens(node)
+                break
+            self._live -= self.own_tokens(node)
+            node = node.parent
+        return True
+
+    @property
+    def live_tokens(self) -> int:
+        """Distinct tokens that are live now."""
+        return self._live
+
+    @property
+    def logical_tokens(self) -> int:
+        """What the live tips would keep if nothing were shared."""
+        return self._logical
+
+    def distinct_tokens(self, ts: Iterable[Trajectory]) -> int:
+        """Return the distinct tokens, prompts included, on the paths of `ts`."""
+        seen: set[int] = set()
+        total = 0
+        for t in ts:
+            node: Trajectory | None = t
+            while node is not None and node.node not in seen:
+                seen.add(node.node)
+                total += self.own_tokens(node)
+                node = node.parent
+        return total
+
+    def doomed(self, keep: Iterable[int]) -> list[Trajectory]:
+        """Return the held nodes that are neither in `keep` nor roots, in node order."""
+        kept = set(keep)
+        return [t for node, t in sorted(self.held.items()) if node not in kept and t.parent is not None]
+
+    def scored_tokens(self, t: Trajectory, verifier: str) -> int:
+        """Return the tokens after the prompt up to the last node of the path that a verifier has scored; 0: none."""
+        node: Trajectory | None = t
+        while node is not None:
+            if (node.node, verifier) in self.scores:
+                return node.num_tokens
+            node = node.parent
+        return 0

@@ -1,0 +1,183 @@
+"""How rows become trajectories: what a call may spend, where its rows end, and the nodes they leave in the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tts.backends.base import Backend, Extension, Sample, Sampling, Stop, require
+from tts.errors import ConfigError
+from tts.randomness import MAIN_WORD, SCRATCH_WORD
+from tts.search.base import END, STEP, Tokens, Until
+from tts.search.wave import RowTask, Wave, WaveSpec, branches_of, tasks_for
+from tts.tasks.base import Task
+from tts.types import Status, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_NO_CAP = 1 << 20  # of a row on a backend without a context limit
+_STATUS: Mapping[str, Status] = {
+    "eos": "finished", "answer": "finished", "stop": "active", "length": "truncated", "cancelled": "truncated", "error": "failed",
+}  # fmt: skip
+
+# Called with the index of a row and the child it became, in row order.
+OnChild = Callable[[int, Trajectory], Awaitable[None]]
+
+
+class Writer:
+    """Writes rows behind trajectories of one search.
+
+    Args:
+        search: whose tree, spending, opener and answers it uses. sampling: of rows that name none.
+    """
+
+    def __init__(
+        self, search: Search, task: Task, backends: Mapping[str, Backend], sampling: Sampling, clock: Callable[[], float]
+    ) -> None:
+        self._search = search
+        self._task = task
+        self._backends = backends
+        self._sampling = sampling
+        self._clock = clock
+        self._scratch: list[Trajectory] = []
+        self._scratch_children: dict[int, int] = {}
+        self._to_step = Stop(task.step_stop, at_step=True, finished=task.is_finished)
+        self._to_end = Stop(task.step_stop, at_step=False, finished=task.is_finished)
+        self.timed_out = False
+
+    async def wave(  # noqa: PLR0913 - one call has these parts
+        self,
+        parents: Sequence[Trajectory],
+        until: Until | Tokens,
+        on_child: OnChild,
+        *,
+        sampling: Sampling | None = None,
+        model: str = "policy",
+        scratch: bool = False,
+    ) -> int:
+        """Start rows behind `parents`, as many as are granted, hand each child on in row order; return how many started.
+
+        Raises:
+            Exhausted: not one may start. CapabilityError: the backend cannot stop at a step.
+        """
+        search = self._search
+        self.check_usable(parents)
+        spec = self._spec(parents, until, sampling or self._sampling, model, scratch=scratch)
+        cost = search.spending.row_cost(spec.backend, max(map(search.tree.path_tokens, parents)))
+        call = Wave(spec, search.spending, cost, self._clock)
+        counter = self._scratch_index if scratch else search.tree.next_child
+        branches = [1] * len(parents) if scratch else branches_of(parents, search.tree.children_of)
+        grant = call.grant(branches)
+        started = parents[: len(grant.caps)]
+        try:
+            handles = await search.opener.handles(started, model)
+        except BaseException:
+            search.spending.meter.settle(grant, {})
+            raise
+        rows = [(t, handle, self.room(model, t)) for t, handle in zip(started, handles, strict=True)]
+        tasks = tasks_for(rows, branches, counter)
+        children: list[Trajectory] = []
+
+        async def on_row(task: RowTask, sample: Sample, cap: int) -> None:
+            place = len(children)
+            child = self._child(task, sample, until, cap, model, scratch=scratch)
+            children.append(child)
+            if child.status == "failed":
+                search.failures[sample.error or "error"] = search.failures.get(sample.error or "error", 0) + 1
+                return
+            if not scratch:
+                await search.answers.add([child])
+            await on_child(place, child)
+
+        try:
+            await call.run(tasks, grant, on_row)
+        finally:
+            self.timed_out = self.timed_out or call.timed_out
+            for child in children:
+                if child.status != "failed":
+                    search.spending.reserve(child.node, cost, search.tree.own_tokens(child))
+        return len(tasks)
+
+    def units(self) -> int | None:
+        """Return the plain samples of typical length that are left in the budget; None: it does not bound them."""
+        search = self._search
+        cost = search.spending.row_cost(self._backends["policy"], search.tree.path_tokens(search.root))
+        typical = max(1, self._task.typical_tokens("solve"))
+        each = {unit: 1 if unit == "samples" else cost.of(unit, typical) for unit in search.spending.meter.limits}
+        units = [search.spending.meter.left(unit) // amount for unit, amount in each.items() if amount > 0]
+        return max(1, min(units)) if units else None
+
+    def _spec(self, parents: Sequence[Trajectory], until: Until | Tokens, sampling: Sampling, model: str, *, scratch: bool) -> WaveSpec:
+        backend = self._backends[model]
+        deepest = max(t.num_tokens for t in parents)
+        cap = min(sampling.max_tokens or _NO_CAP, max(self.room(model, t) for t in parents))
+        step, whole = self._task.typical_tokens("step"), self._task.typical_tokens(parents[0].root_kind)
+        to_end = max(step, whole - deepest)
+        nothing_yet = not self._search.candidates
+        typical = to_end
+        if until is STEP:
+            require(backend, ["steps"], "expanding step by step")
+            typical = step
+        elif isinstance(until, Tokens):
+            typical = cap = min(cap, until.count)
+        return WaveSpec(
+            kind="rollout" if scratch else "expand",
+            model=model,
+            backend=backend,
+            sampling=sampling,
+            stop=self._to_step if until is STEP else self._to_end,
+            cap=cap,
+            typical=typical,
+            hold=to_end if nothing_yet and until is not END else 0,
+            whole_first=nothing_yet and until is END,
+            word=SCRATCH_WORD if scratch else MAIN_WORD,
+        )
+
+    def room(self, model: str, t: Trajectory) -> int:
+        """Return the tokens that a model's context leaves behind a trajectory."""
+        backend = self._backends[model]
+        return _NO_CAP if backend.context is None else backend.context - self._search.tree.path_tokens(t)
+
+    def _child(  # noqa: PLR0913 - the parts of a row's end
+        self, task: RowTask, sample: Sample, until: Until | Tokens, cap: int, model: str, *, scratch: bool
+    ) -> Trajectory:
+        status = _STATUS[sample.finish]
+        if sample.finish == "length" and isinstance(until, Tokens) and cap == until.count and sample.handle is not None:
+            status = "active"
+        elif status == "active" and task.room <= sample.num_tokens:
+            status = "truncated"  # the context is full
+        parent, tree = task.parent, self._search.tree
+        child = Trajectory(
+            parent, sample.text, sample.token_ids, sample.logprobs, status, task.stream, len(tree.nodes),
+            parent.num_tokens + sample.num_tokens, parent.depth + 1, parent.root_kind, model, sample.handle,
+        )  # fmt: skip
+        tree.add(child, 0)
+        if scratch:
+            tree.scratch.add(child.node)
+            self._scratch.append(child)
+        return child
+
+    def add_forced(self, task: RowTask, text: str, extension: Extension, model: str) -> Trajectory:
+        """Add the child that forced text made."""
+        sample = Sample(text, extension.token_ids, (), "stop", extension.handle, len(extension.token_ids))
+        return self._child(task, sample, STEP, 0, model, scratch=False)
+
+    def check_usable(self, ts: Sequence[Trajectory]) -> None:
+        """Raise ConfigError for a trajectory that cannot be continued."""
+        for t in ts:
+            if t.status != "active":
+                raise ConfigError(f"node {t.node} is {t.status}, but only an active trajectory can be continued")
+            if t.node in self._search.tree.pruned:
+                raise ConfigError(f"node {t.node} was pruned by keep(), but only a live trajectory can be continued")
+
+    def drop_scratch(self) -> list[Trajectory]:
+        """Return the nodes of the last rollout, which are to be dropped."""
+        dropped, self._scratch = self._scratch, []
+        return dropped
+
+    def _scratch_index(self, t: Trajectory) -> int:
+        """Return the index of a rollout: rollouts have streams of their own and leave those of the children alone."""
+        index = self._scratch_children.get(t.node, 0)
+        self._scratch_children[t.node] = index + 1
+        return index

@@ -1,0 +1,1 @@
+"""Multi-step arithmetic, written one operation a line."""

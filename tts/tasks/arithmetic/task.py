@@ -1,0 +1,72 @@
+r"""Arithmetic in lines: "3 + 4 = 7\n7 - 2 = 5\nA: 5\n", the language of the embedded models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tts.errors import ConfigError
+from tts.tasks.base import split_at
+from tts.tasks.extraction import final_answer
+from tts.tasks.framing import unknown_kind
+from tts.tasks.rational import rational
+from tts.types import Problem
+
+_TOKENS = {"solve": 64, "step": 16}
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:/[+-]?[0-9]+(?:\.[0-9]+)?)?"
+_ANSWER_LINE = re.compile(rf"^[ \t]*A:[ \t]*({_NUMBER})[ \t]*\r?$", re.MULTILINE)
+
+
+class ArithmeticTask:
+    """Problems whose answer is one number, for a model that was trained on their plain text."""
+
+    name: str = "arithmetic"
+    step_stop: tuple[str, ...] = ("\n",)
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:  # noqa: ARG002 - the protocol has it
+        """Return the problem's text unchanged.
+
+        Raises:
+            ConfigError: `kind` is not "solve": the models of this task have seen nothing else.
+        """
+        if kind != "solve":
+            rule = f"kind is {kind!r}, but the task 'arithmetic' has only solve"
+            raise ConfigError(rule, hint="use a task for chat models, such as 'math'")
+        return problem.text
+
+    def split(self, text: str) -> list[str]:
+        """Return the lines of a text, each with its newline."""
+        return split_at(text, self.step_stop)
+
+    def is_finished(self, text: str) -> bool:
+        """Whether the last line that is not empty is "A: number" and its newline is there."""
+        if not text.endswith("\n"):
+            return False
+        last_line = text.rstrip().rpartition("\n")[2]
+        return _ANSWER_LINE.fullmatch(last_line) is not None
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length in tokens of a solution ("solve") or of one line ("step")."""
+        if kind not in _TOKENS:
+            raise unknown_kind(self.name, kind, _TOKENS)
+        return _TOKENS[kind]
+
+    def extract(self, text: str) -> str | None:
+        """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
+        numbers = _ANSWER_LINE.findall(text)
+        answer = numbers[-1] if numbers else final_answer(text)
+        return answer if answer is not None and rational(answer) is not None else None
+
+    def canonical(self, answer: str) -> str:
+        """Return a number in lowest terms, and any other text with its spaces and case folded."""
+        folded = " ".join(answer.split()).casefold()
+        value = rational(folded.replace("−", "-"))
+        return folded if value is None else str(value)
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Whether two answers are the same number; always decided."""
+        return self.canonical(a) == self.canonical(b)
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether two answers are the same number."""
+        return self.canonical(a) == self.canonical(b)

@@ -1,0 +1,96 @@
+"""What a task is: the frame around a problem (prompts, step boundary) and the meaning of its answers.
+
+A task knows no model, no tokenizer and no budget. A new one is one file with one class and one line in `tts/tasks/__init__.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from tts.errors import ConfigError
+from tts.types import Problem, Prompt
+
+
+@runtime_checkable
+class Task(Protocol):
+    """How problems of one kind are asked, cut into steps and answered.
+
+    Attributes:
+        name: its name in the table.
+        step_stop: texts that end a step, each kept at the step's end; empty: a solution is one step.
+    """
+
+    name: str
+    step_stop: tuple[str, ...]
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
+        """Return the prompt of a root: `kind` is "solve", "revise", "fuse" or "critique"; `texts` are earlier solutions.
+
+        Raises:
+            ConfigError: this task has no prompt of that kind, or `texts` are too few for it.
+        """
+        ...
+
+    def split(self, text: str) -> list[str]:
+        """Return the steps of a text: the pieces that expanding step by step would have made. They join to `text`."""
+        ...
+
+    def is_finished(self, text: str) -> bool:
+        """Whether a text, read at a step boundary, is a whole solution although no end of sequence came."""
+        ...
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length, in tokens, of a solution (by root kind) or of one step (kind "step"): a constant."""
+        ...
+
+    def extract(self, text: str) -> str | None:
+        """Return the final answer as written, or None where there is none; never a guess."""
+        ...
+
+    def canonical(self, answer: str) -> str:
+        """Return a cheap normal form: equal forms mean equivalent answers, unequal ones decide nothing."""
+        ...
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Whether two answers are equivalent, as far as cheap exact rules tell (microseconds); None: undecided."""
+        ...
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether two answers mean the same; may take seconds, never longer than its stated limit. Symmetric."""
+        ...
+
+
+def split_at(text: str, stops: Sequence[str]) -> list[str]:
+    """Cut a text behind each leftmost occurrence of a stop text, which stays at the end of its piece.
+
+    Args:
+        text: any text; "" gives no piece.
+        stops: stop texts, none empty; the one that ends first wins.
+
+    Returns:
+        Pieces that join to `text`, none empty.
+    """
+    pieces: list[str] = []
+    start = 0
+    while start < len(text):
+        end = find_stop(text, stops, start)
+        end = len(text) if end is None else end
+        pieces.append(text[start:end])
+        start = end
+    return pieces
+
+
+def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
+    """Return the index just behind the stop text that *ends* first at or after `start`, or None.
+
+    The one that ends first wins, as it does for a model that writes token by token.
+    """
+    ends = [at + len(stop) for stop in stops if (at := text.find(stop, start)) >= 0]
+    return min(ends) if ends else None
+
+
+def need_texts(kind: str, texts: Sequence[str], at_least: int) -> None:
+    """Raise ConfigError where a prompt of this kind needs more earlier texts."""
+    if len(texts) < at_least:
+        raise ConfigError(f"a prompt of kind {kind!r} was given {len(texts)} texts, but needs at least {at_least}")

@@ -1,0 +1,76 @@
+"""Chat prompts: the problem, then earlier solutions where the kind has them, then what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tts.errors import ConfigError
+from tts.tasks.base import need_texts
+from tts.types import Message, Problem
+
+# How many earlier texts a prompt of each kind needs.
+_NEEDED = {"solve": 0, "revise": 1, "critique": 1, "fuse": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """The requests of a chat task and the usual lengths of what they bring.
+
+    Args:
+        task: the task's name, for messages.
+        requests: by kind of prompt ("solve", "revise", "critique", "fuse"), what stands at its end; "" for nothing.
+        tokens: usual length in tokens, by kind of prompt, and of one step under "step".
+    """
+
+    task: str
+    requests: Mapping[str, str]
+    tokens: Mapping[str, int]
+
+    def prompt(self, problem: Problem, kind: str, texts: Sequence[str]) -> tuple[Message, ...]:
+        """Return the messages of a prompt: one user message, behind the earlier turns of a problem given as a conversation.
+
+        Args:
+            problem: what to solve.
+            kind: "solve" takes no text, "revise" and "critique" take the last of `texts`, "fuse" takes them all.
+            texts: earlier solutions.
+
+        Raises:
+            ConfigError: `kind` has no request here, or `texts` are too few for it.
+        """
+        if kind not in self.requests:
+            raise unknown_kind(self.task, kind, self.requests)
+        need_texts(kind, texts, _NEEDED[kind])
+        parts = [*_earlier(kind, texts), self.requests[kind].strip()]
+        appended = "\n\n".join(part for part in parts if part)
+        if isinstance(problem.prompt, str):
+            return (Message("user", _joined(problem.prompt.strip(), appended)),)
+        *turns, last = problem.prompt or (Message("user", ""),)
+        if last.role != "user":
+            return (*problem.prompt, Message("user", appended)) if appended else problem.prompt
+        return (*turns, Message("user", _joined(last.content, appended)))
+
+    def typical_tokens(self, kind: str) -> int:
+        """Return the usual length in tokens for a kind of prompt or for "step".
+
+        Raises:
+            ConfigError: `kind` is neither.
+        """
+        if kind not in self.tokens:
+            raise unknown_kind(self.task, kind, self.tokens)
+        return self.tokens[kind]
+
+
+def unknown_kind(task: str, kind: str, known: Mapping[str, object]) -> ConfigError:
+    """Return the error for a kind that a task does not have; it names those it has."""
+    return ConfigError(f"kind is {kind!r}, but the task {task!r} has only {', '.join(known)}")
+
+
+def _earlier(kind: str, texts: Sequence[str]) -> list[str]:
+    if kind == "fuse":
+        return [f"Solution {number}:\n\n{text.strip()}" for number, text in enumerate(texts, start=1)]
+    return [f"Earlier solution:\n\n{texts[-1].strip()}"] if _NEEDED[kind] else []
+
+
+def _joined(first: str, second: str) -> str:
+    return f"{first}\n\n{second}" if first and second else first or second

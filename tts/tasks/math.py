@@ -1,0 +1,90 @@
+r"""Mathematics: step by step in prose and LaTeX, the final answer in `\boxed{}`, equality as mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tts.tasks.base import split_at
+from tts.tasks.bounded_cache import BoundedCache
+from tts.tasks.extraction import final_answer, last_boxed
+from tts.tasks.framing import Framing
+from tts.tasks.normal_form import are_different, normal_form
+from tts.tasks.symbolic import SymbolicChecker
+from tts.types import Message, Problem
+
+_FORMAT = r"Reason step by step and separate the steps by a blank line. Put the final answer in \boxed{}."
+_FRAMING = Framing(
+    task="math",
+    requests={
+        "solve": _FORMAT,
+        "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {_FORMAT}",
+        "fuse": f"Compare these solutions of the problem, keep what is right in them, and write one correct solution. {_FORMAT}",
+        "critique": "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none.",
+    },
+    tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
+)
+
+
+class MathTask:
+    r"""Problems whose answer is a number, an expression, an interval, a set, a matrix or a word.
+
+    Equality: first exact rules on normal forms (`tts.tasks.normal_form` states its conventions), then symbolic equality by math-verify.
+    So `50\%` equals `50`, and neither equals `0.5`; `90^\circ` equals `90`, and not `\frac{\pi}{2}`; `5\text{ cm}` equals `5`; `0.333` is
+    not `\frac13`; `(1,2)` is neither `[1,2]` nor `\{1,2\}`. Where math-verify (extra `math`) is not installed, what the rules leave open
+    counts as different, and `symbolic` is False.
+
+    Args:
+        checker: decides what the exact rules leave open; None: one of its own with a limit of 3 seconds a pair.
+    """
+
+    name: str = "math"
+    step_stop: tuple[str, ...] = ("\n\n",)
+
+    def __init__(self, *, checker: SymbolicChecker | None = None) -> None:
+        self.checker = SymbolicChecker() if checker is None else checker
+        self._forms: BoundedCache[str, str] = BoundedCache(16_384)
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether symbolic equality is available; without it `equivalent` knows the exact rules only."""
+        return self.checker.available
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> tuple[Message, ...]:
+        """Return chat messages that ask for steps and a boxed answer; "revise" and "critique" take the last of `texts`, "fuse" all."""
+        return _FRAMING.prompt(problem, kind, texts)
+
+    def split(self, text: str) -> list[str]:
+        """Return the paragraphs of a text, each with the blank line behind it."""
+        return split_at(text, self.step_stop)
+
+    def is_finished(self, text: str) -> bool:
+        r"""Whether a text has a complete `\boxed{}` with something in it."""
+        return last_boxed(text) is not None
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length in tokens of a solution of some kind, or of a "step"."""
+        return _FRAMING.typical_tokens(kind)
+
+    def extract(self, text: str) -> str | None:
+        """Return the last boxed answer, else the rest of the line behind the last marker, else None."""
+        return final_answer(text)
+
+    def canonical(self, answer: str) -> str:
+        """Return the normal form of an answer; equal forms mean equivalent answers."""
+        form = self._forms.get(answer)
+        if form is None:
+            form = normal_form(answer)
+            self._forms.put(answer, form)
+        return form
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Whether two answers are equivalent, as far as exact rules tell; None: undecided."""
+        left, right = self.canonical(a), self.canonical(b)
+        if left == right:
+            return True
+        return False if are_different(left, right) else None
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether two answers mean the same. Takes no longer than the checker's limits; undecided answers are different."""
+        verdict = self.decide(a, b)
+        return self.checker.equal(self.canonical(a), self.canonical(b)) if verdict is None else verdict

@@ -1,0 +1,66 @@
+r"""Exact rationals as people write them: `-3`, `0.50`, `7/4`, `\frac{7}{4}`, `1\frac{3}{4}`, `0.\overline{3}`, `1.5\times10^3`."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+# Longer texts are refused: nobody's answer, and reading them in base ten takes quadratic time.
+_MAX_CHARACTERS = 1000
+
+_DIGITS = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_QUOTIENT = re.compile(rf"([+-]?)({_DIGITS})(?:/([+-]?{_DIGITS}))?")
+_FRACTION = re.compile(rf"([+-]?)\\frac\{{([+-]?{_DIGITS})\}}\{{([+-]?{_DIGITS})\}}")
+_MIXED = re.compile(r"([+-]?)([0-9]+)(?: ?\\frac\{([0-9]+)\}\{([0-9]+)\}| ([0-9]+)/([0-9]+))")
+_REPEATING = re.compile(r"([+-]?)([0-9]*)\.([0-9]*)\\overline\{([0-9]+)\}")
+_SCIENTIFIC = re.compile(rf"([+-]?{_DIGITS})(?:[eE]|(?:\\times|\\cdot|\*) ?10\^)(?:\{{([+-]?[0-9]{{1,3}})\}}|([+-]?[0-9]{{1,3}}))")
+
+
+def rational(text: str) -> Fraction | None:
+    """Return the exact value of a number written in digits, or None where it is none, or not finite."""
+    if not text or len(text) > _MAX_CHARACTERS:
+        return None
+    try:
+        for pattern, value in _READERS:
+            match = pattern.fullmatch(text)
+            if match is not None:
+                return value(match)
+    except ZeroDivisionError:
+        return None
+    return None
+
+
+def _sign(sign: str) -> int:
+    return -1 if sign == "-" else 1
+
+
+def _quotient(match: re.Match[str]) -> Fraction:
+    sign, numerator, denominator = match.groups()
+    return _sign(sign) * Fraction(numerator) / Fraction(denominator or 1)
+
+
+def _mixed(match: re.Match[str]) -> Fraction:
+    sign, whole, *parts = match.groups()
+    numerator, denominator = (part for part in parts if part is not None)
+    return _sign(sign) * (int(whole) + Fraction(int(numerator), int(denominator)))
+
+
+def _repeating(match: re.Match[str]) -> Fraction:
+    sign, whole, fixed, period = match.groups()
+    scale = 10 ** len(fixed)
+    tail = Fraction(int(period), scale * (10 ** len(period) - 1))
+    return _sign(sign) * (Fraction(int(whole + fixed or "0"), scale) + tail)
+
+
+def _scientific(match: re.Match[str]) -> Fraction:
+    mantissa, braced, bare = match.groups()
+    return Fraction(mantissa) * Fraction(10) ** int(braced or bare)
+
+
+_READERS = (
+    (_QUOTIENT, _quotient),
+    (_FRACTION, _quotient),
+    (_MIXED, _mixed),
+    (_REPEATING, _repeating),
+    (_SCIENTIFIC, _scientific),
+)

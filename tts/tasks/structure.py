@@ -1,0 +1,64 @@
+"""The outermost structure of an answer: its brackets and the items between its commas."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+_OPENING = {"(": ")", "[": "]", "{": "}"}
+_CLOSING = frozenset(_OPENING.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    r"""An answer taken apart.
+
+    Args:
+        brackets: what opens and what closes around all of it, ("[", ")") for a half-open interval; ("", "") without.
+        items: the texts between the commas or semicolons of the outermost level, at least one.
+    """
+
+    brackets: tuple[str, str]
+    items: tuple[str, ...]
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether brackets are around all of it."""
+        return self.brackets != ("", "")
+
+    @property
+    def unordered(self) -> bool:
+        r"""Whether the order of the items means nothing: in a set `\{…\}`, and in a list without brackets."""
+        return self.brackets in ((r"\{", r"\}"), ("", ""))
+
+
+def top_level_parts(text: str) -> Parts:
+    """Return the brackets around a text, of whatever kinds, and its outermost items. Unbalanced text is one item."""
+    whole = Parts(("", ""), (text,))
+    depth = 0
+    first_close = -1  # where the depth first falls back to nothing
+    separators: dict[int, list[int]] = {0: [], 1: []}
+    for at, character in enumerate(text):
+        if character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth -= 1
+            if depth < 0:
+                return whole
+            if depth == 0 and first_close < 0:
+                first_close = at
+        elif character in ",;" and depth in separators:
+            separators[depth].append(at)
+    if depth != 0:
+        return whole
+    left = text[:2] if text.startswith(r"\{") else text[:1]
+    if left[-1:] in _OPENING and first_close == len(text) - 1:
+        right = text[-2:] if text.endswith(r"\}") else text[-1:]
+        begin, end = len(left), len(text) - len(right)
+        return Parts((left, right), _cut(text, begin, end, separators[1]))
+    return Parts(("", ""), _cut(text, 0, len(text), separators[0]))
+
+
+def _cut(text: str, begin: int, end: int, separators: list[int]) -> tuple[str, ...]:
+    edges = [begin - 1, *(at for at in separators if begin <= at < end), end]
+    return tuple(text[left + 1 : right].strip() for left, right in itertools.pairwise(edges))

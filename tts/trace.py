@@ -1,0 +1,158 @@
+"""The record of a search: every node and every call, as a networkx graph, as JSON, and as one page that explains itself.
+
+A trace is plain data. Two runs with the same seed give equal `canonical` records whatever else was in their batch; only times
+and cancelled tokens, which depend on timing, are left out of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts.budget import Call
+from tts.errors import ConfigError
+from tts.types import Usage
+
+if TYPE_CHECKING:
+    import networkx
+
+FORMAT = 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TIMED = frozenset({"seconds", "work_seconds", "cancelled_tokens", "flops", "usd"})
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    """One node of the tree.
+
+    Args:
+        node: its number. parent: its parent's; None for a root. kind: the root's kind of prompt. model: the role that wrote it.
+        text: its own text (a root's: the prompt). tokens: its own tokens. status: "active", "finished", "truncated", "failed".
+        stream: its stream, as 16 hexadecimal digits. pruned: dropped by `keep`. scratch: written for a lookahead only.
+        scores: by verifier role: one a step, or a single score of the whole. answer: extracted, for a candidate.
+        candidate: its place among the candidates; None for none. weight: in the selection; None for none.
+    """
+
+    node: int
+    parent: int | None
+    kind: str
+    model: str
+    text: str
+    tokens: int
+    status: str
+    stream: str
+    pruned: bool = False
+    scratch: bool = False
+    scores: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
+    answer: str | None = None
+    candidate: int | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The record of one search.
+
+    Args:
+        problem: its text. task, model, strategy, seed: what ran. answer, confidence, stopped_by: how it ended.
+        budget: the limits, as text. nodes: in order of their numbers. calls: the ledger. usage: its total.
+    """
+
+    problem: str
+    task: str
+    model: str
+    strategy: str
+    seed: int
+    budget: str
+    answer: str | None
+    confidence: float
+    stopped_by: str
+    nodes: tuple[TraceNode, ...]
+    calls: tuple[Call, ...]
+    usage: Usage
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values (no NaN: unknown is None)."""
+        return _plain({"format": FORMAT, **dataclasses.asdict(self)})
+
+    def to_json(self) -> str:
+        """Return the trace as JSON that can be encoded as UTF-8, lone surrogates escaped; `from_json` reads it back."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Return the trace that `to_json` wrote.
+
+        Raises:
+            ConfigError: it is no trace, or one of another format.
+        """
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise ConfigError("the trace has another format than this version reads", hint=f"write it again with format {FORMAT}")
+            nodes = tuple(TraceNode(**{**node, "scores": _scores(node["scores"])}) for node in data.pop("nodes"))
+            calls = tuple(Call(**{**call, "usage": Usage(**call["usage"])}) for call in data.pop("calls"))
+            confidence = float("nan") if data["confidence"] is None else data["confidence"]
+            return cls(**{**data, "confidence": confidence, "usage": Usage(**data["usage"]), "nodes": nodes, "calls": calls})
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as failure:
+            raise ConfigError(f"the text is no trace: {failure}") from None
+
+    def canonical(self) -> dict[str, Any]:
+        """Return what the same seed gives again under any batching: everything but times and cancelled tokens."""
+        record = self.to_dict()
+        for usage in (record["usage"], *(call["usage"] for call in record["calls"])):
+            for name in _TIMED:
+                del usage[name]
+        return record
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """Return the tree as a directed graph from parent to child; node attributes are those of `TraceNode`."""
+        import networkx
+
+        graph = networkx.DiGraph(problem=self.problem, strategy=self.strategy, answer=self.answer)
+        for node in self.nodes:
+            graph.add_node(node.node, **{f.name: getattr(node, f.name) for f in dataclasses.fields(node) if f.name != "node"})
+            if node.parent is not None:
+                graph.add_edge(node.parent, node.node)
+        return graph
+
+    def to_html(self) -> str:
+        """Return one self-contained page: the tree with scores and tokens, the answer, the ledger. It loads nothing else."""
+        from tts.trace_page import render
+
+        return render(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace as HTML or JSON, by the ending of the path.
+
+        Raises:
+            ConfigError: another ending, or a place that cannot be written.
+        """
+        path = Path(path)
+        writers = {".html": self.to_html, ".json": self.to_json}
+        if path.suffix not in writers:
+            raise ConfigError(f"the trace file is {str(path)!r}, but must end in .html or .json")
+        try:
+            path.write_text(writers[path.suffix](), encoding="utf-8")
+        except OSError as failure:
+            raise ConfigError(f"the trace file {str(path)!r} cannot be written: {failure.strerror}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value != value:
+        return None
+    return value
+
+
+def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    return {role: tuple(float("nan") if s is None else s for s in values) for role, values in scores.items()}

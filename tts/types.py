@@ -1,0 +1,270 @@
+"""The values that everything here speaks of: frozen, plain, and with no import of ours.
+
+Problem -> (search) -> Trajectory ... -> Candidate -> (selection) -> Solution, and Usage for what it cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Status = Literal["active", "finished", "truncated", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation. `role` is "system", "user" or "assistant"."""
+
+    role: str
+    content: str
+
+
+# What a task gives a backend to render: exact text, or messages that pass through the model's chat template.
+Prompt = str | tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One task to solve.
+
+    Args:
+        prompt: the problem as text, or as chat messages (`Message` or {"role": …, "content": …}).
+        answer: the reference answer; only a checker ever sees it.
+        id: a name that is unique in its data set; randomness is addressed by it, or by the prompt without it.
+        task: the name of the task that frames it ("math", "arithmetic", …); None: the model record's default.
+        metadata: anything else; no strategy and no verifier but a checker sees it.
+    """
+
+    prompt: Prompt
+    answer: str | None = None
+    id: str | None = None
+    task: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prompt, str):
+            object.__setattr__(self, "prompt", _messages(self.prompt))
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text: itself, or the contents of its messages, a blank line between."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n\n".join(message.content for message in self.prompt)
+
+    def stripped(self) -> Problem:
+        """Return this problem without its reference answer and metadata, as a strategy may see it."""
+        return Problem(prompt=self.prompt, id=self.id, task=self.task)
+
+
+def _messages(turns: Iterable[Message | Mapping[str, str]]) -> tuple[Message, ...]:
+    return tuple(turn if isinstance(turn, Message) else Message(turn["role"], turn["content"]) for turn in turns)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Trajectory:
+    """An immutable path from a root: its last piece, and a pointer to the path before it.
+
+    Args:
+        parent: the path before this piece; None for a root.
+        text: this piece alone; "" for a root. Of a root of another kind than "solve", see `root_kind`.
+        token_ids: the tokens of this piece, an end-of-sequence token included; empty where the backend gives none.
+        logprobs: natural-log probabilities under the untempered model, one a token, or empty.
+        status: "active" (may be expanded), "finished" (ended by itself), "truncated" (met a cap), "failed".
+        stream: the 64-bit stream that its next tokens are drawn from.
+        node: its index in the tree of its search.
+        num_tokens: tokens of the whole path after the root's prompt: the absolute position of the next token.
+        depth: pieces between the root and here; 0 for a root.
+        root_kind: the kind of prompt its root was opened with.
+        model: the role of the model that `handle` belongs to.
+        handle: the backend's state; no part of equality, pickle or JSON.
+    """
+
+    parent: Trajectory | None
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    status: Status
+    stream: int
+    node: int
+    num_tokens: int
+    depth: int
+    root_kind: str = "solve"
+    model: str = "policy"
+    handle: Any = None
+
+    @property
+    def path(self) -> tuple[Trajectory, ...]:
+        """Every trajectory on the way from the root to here, both included."""
+        nodes: list[Trajectory] = []
+        node: Trajectory | None = self
+        while node is not None:
+            nodes.append(node)
+            node = node.parent
+        return tuple(reversed(nodes))
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The texts of the pieces after the root, in order."""
+        return tuple(node.text for node in self.path[1:])
+
+    @property
+    def full_text(self) -> str:
+        """The text of the whole path after the root's prompt."""
+        if self.depth <= 1:
+            return self.text
+        return "".join(self.steps)
+
+    @property
+    def root(self) -> Trajectory:
+        """The root of this path."""
+        return self.path[0]
+
+    def _own(self) -> tuple[object, ...]:
+        return (self.text, self.token_ids, self.logprobs, self.status, self.stream, self.node, self.root_kind)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Trajectory) or self.depth != other.depth:
+            return False
+        return all(a is b or a._own() == b._own() for a, b in zip(self.path, other.path, strict=True))
+
+    def __hash__(self) -> int:
+        return hash((self.stream, self.num_tokens, self.node, self.text))
+
+    def __repr__(self) -> str:
+        return f"Trajectory(node={self.node}, depth={self.depth}, status={self.status!r}, text={self.text!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        keep = [f.name for f in dataclasses.fields(self) if f.name not in ("parent", "handle")]
+        return (_relink, ([{name: getattr(node, name) for name in keep} for node in self.path],))
+
+
+def _relink(pieces: Sequence[dict[str, Any]]) -> Trajectory | None:
+    node: Trajectory | None = None
+    for piece in pieces:
+        node = Trajectory(parent=node, **piece)
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A path that has ended, with its answer.
+
+    Args:
+        trajectory: the path, finished or truncated.
+        answer: the extracted answer; None where none was found.
+        answer_class: index of the class of equivalent answers it belongs to, in order of first appearance; None without an answer.
+        index: its place among the candidates of its search, from 0.
+        group: the chain or subtree it came from: candidates of one group are not independent.
+        scores: one aggregated score by verifier role; NaN where unknown.
+        weight: what it counted for in the selection; NaN where the selection did not weigh it.
+    """
+
+    trajectory: Trajectory
+    answer: str | None
+    answer_class: int | None = None
+    index: int = 0
+    group: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    weight: float = float("nan")
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a cap, not the model, ended it."""
+        return self.trajectory.status == "truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a problem cost. Counts are exact whole numbers unless `estimated` says otherwise.
+
+    Args:
+        prompt_tokens: input tokens that a policy computed (prompts, forced text, recomputed prefixes).
+        reused_tokens: input tokens served from a kept state or a prefix cache; None where a server does not say.
+        generated_tokens: tokens that models generated, ends of sequence included, discarded rows included.
+        cancelled_tokens: tokens of rows that a stop rule cancelled: charged, but outside every claim of equality.
+        verifier_tokens: tokens that verifiers computed.
+        verifier_reused_tokens: tokens that verifiers did not have to compute again.
+        verifier_calls: sequences that verifiers scored.
+        samples: root-to-leaf branches made.
+        flops: floating-point operations, 2 x parameters a token; None without a parameter count.
+        usd: dollars; None without prices.
+        seconds: from the first call to the last, waiting included (the critical path).
+        work_seconds: the sum of the model seconds of every row, as if none had run beside another.
+        peak_kv_tokens: most distinct prefix tokens that were live at once.
+        saved_kv_tokens: at that moment, tokens that a store without sharing would have held on top.
+        kv_bytes_per_token: bytes of one token's keys and values; None where the backend has none.
+        estimated: whether a call without a usage report was charged its full grant.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int | None = 0
+    generated_tokens: int = 0
+    cancelled_tokens: int = 0
+    verifier_tokens: int = 0
+    verifier_reused_tokens: int = 0
+    verifier_calls: int = 0
+    samples: int = 0
+    flops: int | None = 0
+    usd: float | None = 0.0
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    peak_kv_tokens: int = 0
+    saved_kv_tokens: int = 0
+    kv_bytes_per_token: int | None = None
+    estimated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """What the limit `tokens` counts: everything computed beyond prompts."""
+        return self.generated_tokens + self.cancelled_tokens + self.verifier_tokens
+
+    @property
+    def peak_kv_bytes(self) -> int | None:
+        """Bytes of the live keys and values at their peak."""
+        return None if self.kv_bytes_per_token is None else self.peak_kv_tokens * self.kv_bytes_per_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """What a search found and what it cost.
+
+    Args:
+        problem: the problem as it was given.
+        answer: the chosen answer as the model wrote it; None, never a guess, when nothing was extracted.
+        answers: the chosen answers, best first, where the selection returns several.
+        confidence: the winner's share of the selection's weight over all candidates, those without an answer included; NaN with no candidate.
+        calibrated: whether `confidence` has been calibrated to be a probability of being right.
+        candidates: every candidate, best first.
+        usage: what was spent; `remaining`: what is left of each limit.
+        stopped_by: why the search ended ("samples drawn", "budget: tokens", "unanimous", "failed", …).
+        strategy: the strategy as configured, in the text form that parses back.
+        model: the name of the policy. seed: the run's seed. oracle: whether a verifier saw the reference answer.
+        failures: failed rows by kind. warnings: what the caller should know, a line each.
+        reproducible: whether the same call gives the same solution again.
+        trace: the record of the search (`tts.trace.Trace`).
+        error: the error that ended the search early, if one did.
+    """
+
+    problem: Problem
+    answer: str | None
+    answers: tuple[str, ...] = ()
+    confidence: float
+    calibrated: bool = False
+    candidates: tuple[Candidate, ...]
+    usage: Usage
+    remaining: Mapping[str, float]
+    stopped_by: str
+    strategy: str
+    model: str
+    seed: int
+    oracle: bool = False
+    failures: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+    reproducible: bool = True
+    trace: Any = field(default=None, compare=False, repr=False)
+    error: Exception | None = field(default=None, compare=False)

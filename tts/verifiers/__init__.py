@@ -1,0 +1,14 @@
+"""The table of verifiers, resolved on use. A new verifier is one file with one class, and one line here."""
+
+from __future__ import annotations
+
+from tts.plugins import Table
+
+VERIFIERS = Table(
+    "verifier",
+    "tts.verifiers",
+    {
+        "checker": "tts.verifiers.checker:Checker",
+        "toy": "tts.verifiers.toy:ToyVerifier",
+    },
+)

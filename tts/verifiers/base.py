@@ -1,0 +1,134 @@
+"""What a verifier is: something that scores trajectories of a problem in a stated range, and says beforehand what it may cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Sampling
+from tts.errors import ConfigError, VerifierError
+from tts.tasks.base import Task
+from tts.types import Problem, Prompt, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class StepScores:
+    """The scores of one trajectory; NaN is unknown, never a middle value.
+
+    Args:
+        steps: one score a step (a piece of `Task.split` of the path's text), or None where only the whole was judged.
+        whole: one score of the whole, or None where only steps were judged.
+    """
+
+    steps: tuple[float, ...] | None = None
+    whole: float | None = None
+
+
+class Calls(Protocol):
+    """The metered models that a verifier may call: everything is charged to the problem, as verifier tokens.
+
+    Attributes:
+        task: the task of the problem, for its meaning of answers.
+    """
+
+    task: Task
+
+    async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
+        """Return a value head's readings at each step boundary of each path."""
+        ...
+
+    async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
+        """Return log-probabilities [trajectories, tokens] behind an appended text."""
+        ...
+
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
+        """Return one generated text a prompt, as a judge's reply."""
+        ...
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """Scores trajectories. One file, one class, one line in the table.
+
+    Attributes:
+        name: its name in the table. range: least and greatest score; infinite ends are allowed.
+        oracle: whether it needs the reference answer, which alone is then shown to it.
+        needs: capabilities of the backend behind `calls`. model: the role of that backend.
+    """
+
+    name: str
+    range: tuple[float, float]
+    oracle: bool
+    needs: tuple[str, ...]
+    model: str
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return the scores of each trajectory, in order; independent of which others are scored with it."""
+        ...
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        """Return the most verifier tokens that scoring one trajectory computes.
+
+        Args:
+            prefix_tokens: tokens, prompt included, up to the last ancestor that this verifier has scored (else to the root's prompt).
+            new_tokens: tokens behind it. The bound never decreases in it.
+        """
+        ...
+
+
+# A verifier bound to its problem: what a search holds, so that nothing it holds leads to the reference answer.
+Scorer = Callable[[Sequence[Trajectory], Calls], Awaitable[list[StepScores]]]
+
+
+def bind(verifier: Verifier, problem: Problem) -> Scorer:
+    """Return a verifier as a function of trajectories; only an oracle is shown the answer and the metadata.
+
+    Raises:
+        ConfigError: an oracle meets a problem without a reference answer.
+    """
+    if verifier.oracle and problem.answer is None:
+        raise ConfigError(
+            f"the verifier {verifier.name!r} needs the reference answer, but problem {problem.id or problem.text[:40]!r} has none",
+            hint="give Problem(answer=…), or another verifier",
+        )
+    shown = problem if verifier.oracle else problem.stripped()
+
+    async def scorer(trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        scores = await verifier.score(shown, trajectories, calls)
+        if len(scores) != len(trajectories):
+            raise VerifierError(f"the verifier {verifier.name!r} returned {len(scores)} scores for {len(trajectories)} trajectories")
+        for trajectory, score in zip(trajectories, scores, strict=True):
+            _check(verifier, trajectory, score, calls.task)
+        return scores
+
+    return scorer
+
+
+def _check(verifier: Verifier, trajectory: Trajectory, score: StepScores, task: Task) -> None:
+    low, high = verifier.range
+    values = [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
+    for value in values:
+        if not (math.isnan(value) or low <= value <= high):
+            raise VerifierError(f"the verifier {verifier.name!r} returned {value}, but states the range [{low}, {high}]")
+    if score.steps is not None and len(score.steps) != (steps := len(task.split(trajectory.full_text))):
+        raise VerifierError(
+            f"the verifier {verifier.name!r} returned {len(score.steps)} step scores for a trajectory of {steps} steps "
+            f"(node {trajectory.node})"
+        )
+
+
+def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
+    """Map scores from a verifier's range to [0, 1], so that they can be summed as weights.
+
+    [0, high] is divided by high; a finite range is mapped linearly; an unbounded one by the logistic function.
+    """
+    low, high = bounds
+    if math.isinf(low) or math.isinf(high):
+        return np.asarray(1.0 / (1.0 + np.exp(-scores)))
+    return (scores - low) / (high - low)
+

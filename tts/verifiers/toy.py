@@ -1,0 +1,60 @@
+"""A process verifier of the toy language whose quality is a setting: it knows the truth and misjudges at a known rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tts.errors import ConfigError
+from tts.randomness import hash64
+from tts.types import Problem, Trajectory
+from tts.verifiers.base import Calls, StepScores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToyVerifier:
+    """Says of each step whether all results so far are right; each verdict is flipped with probability `error`.
+
+    A step judged right scores 1 - error, one judged wrong scores error: the probability of being right, given the verdict and
+    even odds. So error=0 is a perfect verifier and error=0.5 a constant one. A verdict is a function of the text alone.
+
+    Args:
+        error: in [0, 0.5]. seed: of the flips.
+
+    Cost: the tokens behind the last scored ancestor, as a process model that keeps its state.
+    Random: the flips, addressed by (seed, problem, text up to the step).
+    """
+
+    error: float = 0.0
+    seed: int = 0
+    name: str = field(default="toy", init=False)
+    range: tuple[float, float] = field(default=(0.0, 1.0), init=False)
+    oracle: bool = field(default=False, init=False)
+    needs: tuple[str, ...] = field(default=("value",), init=False)
+    model: str = field(default="policy", init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.error <= 0.5:
+            raise ConfigError(f"error is {self.error}, but must be between 0 and 0.5")
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return one score a step."""
+        readings = await calls.value(trajectories, "truth")
+        return [
+            StepScores(steps=self._judge(problem, calls.task.split(t.full_text), truth.tolist()))
+            for t, truth in zip(trajectories, readings, strict=True)
+        ]
+
+    def _judge(self, problem: Problem, steps: Sequence[str], truth: Sequence[float]) -> tuple[float, ...]:
+        scores: list[float] = []
+        prefix = ""
+        for step, right in zip(steps, truth, strict=True):
+            prefix += step
+            flipped = self.error > 0 and hash64("verdict", self.seed, problem.text, prefix) * 2.0**-64 < self.error
+            scores.append(1 - self.error if (right > 0) != flipped else self.error)
+        return tuple(scores)
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        """Return the new tokens."""
+        del prefix_tokens
+        return new_tokens
