@@ -64,6 +64,11 @@ class ChaosBackend:
     def _chance(self, *address: int | str) -> float:
         return hash64("chaos", self._seed, *address) * 2.0**-64
 
+    @property
+    def late(self) -> int:
+        """Requests whose rows are still on their way."""
+        return len(self._tasks)
+
     def count(self, prompt: Prompt) -> int:
         return self.inner.count(prompt)
 

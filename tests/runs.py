@@ -74,7 +74,7 @@ async def solved(runs: Sequence[Run], cancel_at: Sequence[int | None] = ()) -> l
 
     def recording(**parts: Any) -> Search:
         search = Search(**parts)
-        made[id(parts["spending"].meter.budget)] = search
+        made[id(parts["sampling"])] = search  # each run has a sampling of its own
         return search
 
     with mock.patch.object(tts.run, "Search", recording):
@@ -87,7 +87,7 @@ async def solved(runs: Sequence[Run], cancel_at: Sequence[int | None] = ()) -> l
                 if at == turn:
                     job.cancel()
         ends = await asyncio.gather(*jobs, return_exceptions=True)
-    return [Solved(end, made.get(id(run.budget))) for run, end in zip(runs, ends, strict=True)]
+    return [Solved(end, made.get(id(run.sampling))) for run, end in zip(runs, ends, strict=True)]
 
 
 def solve(run: Run) -> Solution:

@@ -69,7 +69,7 @@ _HOME = {
     "tts.types": ("Candidate", "Message", "Problem", "Solution", "Trajectory", "Usage"),
 }  # fmt: skip
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
-__all__ = sorted([*_MODULE, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_MODULE, "__version__"])  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,7 +92,7 @@ def _amount(unit: str, value: Any) -> float:
 
 
 def _number(unit: str, value: Any) -> float:
-    if isinstance(value, bool) or isinstance(value, str):
+    if isinstance(value, bool | str):
         raise ConfigError(f"budget {unit} is {value!r}, but must be a number", hint="give a number without quotes")
     try:
         return operator.index(value)
@@ -177,7 +178,7 @@ class Grant:
     reserved: list[bool]
 
 
-class Exhausted(Exception):  # noqa: N818 - not a failure: the limit of `unit` allows not one row more
+class Exhausted(Exception):
     """Not one row can start. `unit` names the limit."""
 
     def __init__(self, unit: str) -> None:
@@ -225,9 +226,7 @@ class Meter:
         if self._seconds is not None and self._clock() - self.started >= self._seconds:
             raise Exhausted("seconds")
 
-    def rows(  # noqa: PLR0913 - the rule has these terms
-        self, cost: RowCost, samples: Sequence[int], *, cap: int, typical: int, hold: int = 0, whole_first: bool = False
-    ) -> Grant:
+    def rows(self, cost: RowCost, samples: Sequence[int], *, cap: int, typical: int, hold: int = 0, whole_first: bool = False) -> Grant:
         """Grant as many rows of one call as the limits allow.
 
         r = min(m, max(1, floor(left / t))) rows start, each capped at min(cap, the largest k that r rows can pay), for every
@@ -251,12 +250,12 @@ class Meter:
         else:
             caps = _fit(cost, count, cap, typical, left, at_least=1)
             reserved = [True] * len(caps)
-        held: dict[str, int] = {}
-        for unit in self.limits:
-            total = sum(samples[: len(caps)]) if unit == "samples" else 0
-            for k, whole in zip(caps, reserved, strict=True):
-                total += cost.of(unit, k) if whole else cost.generation(unit, k)
-            held[unit] = total
+        held = dict.fromkeys(self.limits, 0)
+        for (k, whole), count in Counter(zip(caps, reserved, strict=True)).items():
+            for unit in held:
+                held[unit] += count * (cost.of(unit, k) if whole else cost.generation(unit, k))
+        if "samples" in held:
+            held["samples"] = sum(samples[: len(caps)])
         return self._hold(Grant(caps, held, reserved))
 
     def _whole_first(self, cost: RowCost, count: int, cap: int, typical: int, left: dict[str, int]) -> tuple[list[int], list[bool]]:

@@ -8,11 +8,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tts.backends.base import Backend, Sampling, require
 from tts.budget import Budget, Meter
 from tts.errors import ConfigError, TTSError, VerifierError
+from tts.recording import RecordedNodes
 from tts.search.base import Plan, SearchEnded, Selected, Selection, Stop
 from tts.search.embedding import Embedder
 from tts.search.search import Search
@@ -20,8 +20,8 @@ from tts.search.selection import Majority
 from tts.search.spending import Spending
 from tts.search.stopping import Never
 from tts.tasks.base import Task
-from tts.trace import Trace, TraceNode
-from tts.types import Candidate, Problem, Solution, Trajectory, Usage
+from tts.trace import Trace
+from tts.types import Candidate, Problem, Solution, Usage
 from tts.verifiers.base import Verifier, bind
 
 
@@ -168,7 +168,7 @@ class Run:
             except SearchEnded as end:
                 outcome.candidates = search.candidates
                 outcome.stopped_by, outcome.stop = end.reason, end.stop
-            if not outcome.candidates:
+            if not outcome.candidates and search.tree.nodes:  # without a root, not even the prompt could be paid
                 await self._complete_best(search)
                 outcome.candidates = search.candidates
         except asyncio.CancelledError:
@@ -251,9 +251,13 @@ class Run:
             notes.append(f"the run failed: {cause}")
         if answer is None and outcome.candidates:
             notes.append(f"no answer was found in {len(outcome.candidates)} candidates")
-        unscored = [c for c in outcome.candidates for role in self.declared if (c.trajectory.node, role) not in search.tree.scores]
-        if unscored and self.declared and not isinstance(outcome.error, VerifierError) and self.selection.scores_all:
-            notes.append(f"{len(unscored)} of {len(outcome.candidates)} candidates could not be scored within the budget")
+        elif answer is None and outcome.error is None:
+            notes.append("no candidate was completed, so there is no answer")
+        if self.selection.scores_all and not isinstance(outcome.error, VerifierError):
+            roles, scores = self.selection.verifiers, search.tree.scores
+            unscored = sum(any((c.trajectory.node, role) not in scores for role in roles) for c in outcome.candidates)
+            if unscored:
+                notes.append(f"{unscored} of {len(outcome.candidates)} candidates could not be scored within the budget")
         return tuple(notes)
 
     def _report(self, search: Search) -> None:
@@ -266,8 +270,6 @@ class Run:
 
     def _trace(self, search: Search, outcome: Outcome, usage: Usage, answer: str | None) -> Trace:
         selected = outcome.selected or Selected((), (), math.nan)
-        weights = {c.trajectory.node: c for c in selected.ranked}
-        candidates = {c.trajectory.node: c for c in search.candidates}
         return Trace(
             problem=self.problem.text,
             task=self.task.name,
@@ -278,30 +280,7 @@ class Run:
             answer=answer,
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
-            nodes=tuple(self._trace_node(t, search, candidates.get(t.node), weights.get(t.node)) for t in search.tree.nodes),
+            nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked]),
             calls=tuple(search.spending.ledger.calls),
             usage=usage,
-        )
-
-    def _trace_node(self, t: Trajectory, search: Search, candidate: Candidate | None, weighed: Candidate | None) -> TraceNode:
-        tree = search.tree
-        scores: dict[str, tuple[float, ...]] = {}
-        for role in self.verifiers:
-            if (known := tree.scores.get((t.node, role))) is not None:
-                scores[role] = known.steps if known.steps is not None else (known.whole or 0.0,)
-        return TraceNode(
-            node=t.node,
-            parent=None if t.parent is None else t.parent.node,
-            kind=t.root_kind,
-            model=t.model,
-            text=t.text if t.parent is not None else self.problem.text,
-            tokens=tree.own_tokens(t),
-            status=t.status,
-            stream=f"{t.stream:016x}",
-            pruned=t.node in tree.pruned,
-            scratch=t.node in tree.scratch,
-            scores=scores,
-            answer=None if candidate is None else candidate.answer,
-            candidate=None if candidate is None else candidate.index,
-            weight=None if weighed is None or math.isnan(weighed.weight) else weighed.weight,
         )

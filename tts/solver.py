@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from tts import tasks
-from tts.background import LoopThread
-from tts.backends import BACKENDS
 from tts.backends.base import Backend, Sampling
-from tts.backends.callable import CallableBackend
+from tts.backends.callable import WriteFunction
 from tts.budget import Budget
 from tts.errors import ConfigError, TTSError
-from tts.models import registry
+from tts.kept import LOOP, Kept, Model
 from tts.run import Event, Run
 from tts.search.base import Plan, Strategy
 from tts.search.embedding import Embedder
@@ -25,13 +21,11 @@ from tts.tasks.base import Task
 from tts.types import Problem, Solution, Usage
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
-from tts.verifiers.callable import CallableVerifier
+from tts.verifiers.callable import CallableVerifier, ScoreFunction
 
 DEFAULT_MODEL = "smollm2"
-_LOOP = LoopThread()
 
-Model = str | registry.ModelRecord | Backend | Callable[..., Any]
-VerifierLike = str | Verifier | Callable[..., Any]
+VerifierLike = str | Verifier | ScoreFunction
 ProblemLike = str | Problem | Sequence[Mapping[str, str]]
 
 
@@ -48,7 +42,7 @@ class Solver:
         sampling: of every row that a strategy does not sample otherwise.
         allow_oracle: whether verifiers may see reference answers. concurrency: problems in flight at once.
         clock: seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
-        url: of a server that runs the models. keep: where models stay loaded after `close`; None: they are this solver's own.
+        url: of a server that runs the models. keep: where models and tasks stay after `close`; None: they are this solver's own.
 
     Raises:
         ConfigError: a name is unknown, or a part does not fit.
@@ -69,7 +63,7 @@ class Solver:
         clock: Callable[[], float] = time.perf_counter,
         embedder: Embedder | None = None,
         on_event: Callable[[Event], None] | None = None,
-        keep: Models | None = None,
+        keep: Kept | None = None,
     ) -> None:
         if concurrency < 1:
             raise ConfigError(f"concurrency is {concurrency}, but must be at least 1")
@@ -81,10 +75,10 @@ class Solver:
             verifiers if isinstance(verifiers, Mapping) else {} if verifiers is None else {"main": verifiers}
         )
         self._verifiers = {role: _verifier(verifier) for role, verifier in given.items()}
-        self._task = tasks.get(task) if isinstance(task, str) else task
-        self._models = Models() if keep is None else keep
+        self._kept = Kept() if keep is None else keep
+        self._task = self._kept.task(task) if isinstance(task, str) else task
         self._owned = keep is None
-        made = {role: self._models.get(model, backend, url) for role, model in roles.items()}
+        made = {role: self._kept.backend(model, backend, url) for role, model in roles.items()}
         self._backends = {role: one for role, (one, _) in made.items()}
         self._records = {role: record for role, (_, record) in made.items()}
         self._sampling = sampling or Sampling()
@@ -103,13 +97,13 @@ class Solver:
             ConfigError: something is wrong with what was asked; nothing has been spent.
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
         """
-        return _LOOP.run(self._solve(problem, budget, strategy, seed))
+        return LOOP.run(self._solve(problem, budget, strategy, seed))
 
     async def asolve(
         self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> Solution:
         """`solve`, awaited."""
-        return await asyncio.wrap_future(_LOOP.submit(self._solve(problem, budget, strategy, seed)))
+        return await asyncio.wrap_future(LOOP.submit(self._solve(problem, budget, strategy, seed)))
 
     def solve_many(
         self,
@@ -131,7 +125,7 @@ class Solver:
         Raises:
             ConfigError: neither or both of `budget` and `each`, or a total too small to divide.
         """
-        return _LOOP.run(self._solve_many(problems, budget, each, strategy, seed))
+        return LOOP.run(self._solve_many(problems, budget, each, strategy, seed))
 
     async def _solve(self, problem: ProblemLike, budget: Budget | float, strategy: Any, seed: int) -> Solution:
         solution = await self._run(_problem(problem), Budget.of(budget), strategy, seed).solve()
@@ -139,9 +133,7 @@ class Solver:
             raise solution.error
         return solution
 
-    async def _solve_many(
-        self, problems: Sequence[ProblemLike], budget: Any, each: Any, strategy: Any, seed: int
-    ) -> list[Solution]:
+    async def _solve_many(self, problems: Sequence[ProblemLike], budget: Any, each: Any, strategy: Any, seed: int) -> list[Solution]:
         if (budget is None) == (each is None):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
         shares = [Budget.of(each)] * len(problems) if budget is None else divide(Budget.of(budget), len(problems))
@@ -165,7 +157,7 @@ class Solver:
         if plan is None:
             plan = parse("best_of_n | weighted" if self._verifiers else "best_of_n | majority")
             notes = (f"no strategy was given and no performance model is there to choose one: {plan} was used",)
-        if isinstance(seed, bool) or not isinstance(seed, int):
+        if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return Run(
             problem=problem,
@@ -187,16 +179,16 @@ class Solver:
 
     def _task_of(self, problem: Problem) -> Task:
         if problem.task is not None:
-            return tasks.get(problem.task)
+            return self._kept.task(problem.task)
         if self._task is not None:
             return self._task
         record = self._records["policy"]
-        return tasks.get(record.task if record is not None and record.task else "text")
+        return self._kept.task(record.task if record is not None and record.task else "text")
 
     def close(self) -> None:
         """Free the models that this solver made."""
         if self._owned:
-            self._models.close()
+            self._kept.close()
 
     def __enter__(self) -> Self:
         return self
@@ -248,44 +240,7 @@ def _verifier(given: VerifierLike) -> Verifier:
     return given if isinstance(given, Verifier) else CallableVerifier(given)
 
 
-class Models:
-    """Backends by what they were asked for; each is made once and kept until `close`."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, str | None, str | None], tuple[Backend, registry.ModelRecord | None]] = {}
-
-    def get(self, model: Model, name: str | None, url: str | None) -> tuple[Backend, registry.ModelRecord | None]:
-        """Return the backend of a model and its record, if it has one.
-
-        Raises:
-            ConfigError: the model or the backend is unknown.
-        """
-        if isinstance(model, Backend):
-            return model, None
-        key = (model if isinstance(model, str) else repr(model), name, url)
-        if key not in self._made:
-            self._made[key] = _make(model, name, url)
-        return self._made[key]
-
-    def close(self) -> None:
-        """Free every backend."""
-        made, self._made = self._made, {}
-        for backend, _ in made.values():
-            _LOOP.run(backend.close())
-
-
-def _make(model: Any, name: str | None, url: str | None) -> tuple[Backend, registry.ModelRecord | None]:
-    if callable(model):
-        return CallableBackend(model), None
-    record = registry.get(model) if isinstance(model, str) else model
-    if url is not None:
-        record = dataclasses.replace(record, url=url, backend=name or "openai")
-    elif name is not None:
-        record = dataclasses.replace(record, backend=name)
-    return BACKENDS.get(record.backend).from_record(record), record
-
-
-_SHARED = Models()
+_SHARED = Kept()
 
 
 def solve(  # noqa: PLR0913 - every option by name
@@ -295,7 +250,7 @@ def solve(  # noqa: PLR0913 - every option by name
     strategy: str | Plan | Strategy | None = None,
     model: Model = DEFAULT_MODEL,
     verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | Callable[..., Any] | Backend | None = None,
+    backend: str | WriteFunction | Backend | None = None,
     url: str | None = None,
     task: str | Task | None = None,
     seed: int = 0,
@@ -331,7 +286,7 @@ async def asolve(  # noqa: PLR0913 - every option by name
     strategy: str | Plan | Strategy | None = None,
     model: Model = DEFAULT_MODEL,
     verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | Callable[..., Any] | Backend | None = None,
+    backend: str | WriteFunction | Backend | None = None,
     url: str | None = None,
     task: str | Task | None = None,
     seed: int = 0,
@@ -352,7 +307,7 @@ def solve_many(  # noqa: PLR0913 - every option by name
     strategy: str | Plan | Strategy | None = None,
     model: Model = DEFAULT_MODEL,
     verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | Callable[..., Any] | Backend | None = None,
+    backend: str | WriteFunction | Backend | None = None,
     url: str | None = None,
     task: str | Task | None = None,
     seed: int = 0,
@@ -365,8 +320,15 @@ def solve_many(  # noqa: PLR0913 - every option by name
     return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 
-def _quick(  # noqa: PLR0913 - what the functions above share
-    model: Model, verifier: Any, backend: Any, url: str | None, task: Any, sampling: Any, allow_oracle: bool, on_event: Any  # noqa: FBT001
+def _quick(
+    model: Model,
+    verifier: Any,
+    backend: Any,
+    url: str | None,
+    task: Any,
+    sampling: Any,
+    allow_oracle: bool,  # noqa: FBT001 - handed on
+    on_event: Any,
 ) -> Solver:
     if backend is not None and not isinstance(backend, str):
         model, backend = backend, None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,13 +73,15 @@ class Trace:
     answer: str | None
     confidence: float
     stopped_by: str
-    nodes: tuple[TraceNode, ...]
+    nodes: Sequence[TraceNode]
     calls: tuple[Call, ...]
     usage: Usage
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values (no NaN: unknown is None)."""
-        return _plain({"format": FORMAT, **dataclasses.asdict(self)})
+        record = dataclasses.asdict(dataclasses.replace(self, nodes=()))
+        record["nodes"] = [dataclasses.asdict(node) for node in self.nodes]
+        return _plain({"format": FORMAT, **record})
 
     def to_json(self) -> str:
         """Return the trace as JSON that can be encoded as UTF-8, lone surrogates escaped; `from_json` reads it back."""
@@ -93,13 +96,14 @@ class Trace:
             ConfigError: it is no trace, or one of another format.
         """
         try:
-            data = json.loads(text)
+            data: dict[str, Any] = json.loads(text)
             if data.pop("format") != FORMAT:
                 raise ConfigError("the trace has another format than this version reads", hint=f"write it again with format {FORMAT}")
-            nodes = tuple(TraceNode(**{**node, "scores": _scores(node["scores"])}) for node in data.pop("nodes"))
-            calls = tuple(Call(**{**call, "usage": Usage(**call["usage"])}) for call in data.pop("calls"))
-            confidence = float("nan") if data["confidence"] is None else data["confidence"]
-            return cls(**{**data, "confidence": confidence, "usage": Usage(**data["usage"]), "nodes": nodes, "calls": calls})
+            data["nodes"] = tuple(_node(node) for node in data["nodes"])
+            data["calls"] = tuple(_call(call) for call in data["calls"])
+            data["usage"] = Usage(**data["usage"])
+            data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
+            return cls(**data)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as failure:
             raise ConfigError(f"the text is no trace: {failure}") from None
 
@@ -134,14 +138,39 @@ class Trace:
         Raises:
             ConfigError: another ending, or a place that cannot be written.
         """
-        path = Path(path)
-        writers = {".html": self.to_html, ".json": self.to_json}
-        if path.suffix not in writers:
-            raise ConfigError(f"the trace file is {str(path)!r}, but must end in .html or .json")
+        path = _with_suffix(path)
         try:
-            path.write_text(writers[path.suffix](), encoding="utf-8")
+            path.write_text(self.to_html() if path.suffix == ".html" else self.to_json(), encoding="utf-8")
         except OSError as failure:
-            raise ConfigError(f"the trace file {str(path)!r} cannot be written: {failure.strerror}") from None
+            raise _unwritable(path, failure) from None
+
+
+def check_path(path: str | Path) -> None:
+    """Refuse, before a search is paid for, a path that `Trace.save` could not write. The file is left as it was.
+
+    Raises:
+        ConfigError: another ending than .html or .json, or a place that cannot be written.
+    """
+    path = _with_suffix(path)
+    existed = path.exists() or path.is_symlink()
+    try:
+        path.open("a").close()
+    except OSError as failure:
+        raise _unwritable(path, failure) from None
+    if not existed:
+        path.unlink()
+
+
+def _with_suffix(path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix not in (".html", ".json"):
+        raise ConfigError(f"the trace file is {str(path)!r}, but must end in .html or .json", hint="give a name such as search.html")
+    return path
+
+
+def _unwritable(path: Path, failure: OSError) -> ConfigError:
+    hint = "name a place that can be written" if path.parent.is_dir() else f"make the folder {str(path.parent)!r} first"
+    return ConfigError(f"the trace file {str(path)!r} cannot be written: {failure.strerror}", hint=hint)
 
 
 def _plain(value: Any) -> Any:
@@ -149,10 +178,20 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, float) and value != value:
+    if isinstance(value, float) and math.isnan(value):
         return None
     return value
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     return {role: tuple(float("nan") if s is None else s for s in values) for role, values in scores.items()}
+
+
+def _node(record: dict[str, Any]) -> TraceNode:
+    record["scores"] = _scores(record["scores"])
+    return TraceNode(**record)
+
+
+def _call(record: dict[str, Any]) -> Call:
+    record["usage"] = Usage(**record["usage"])
+    return Call(**record)

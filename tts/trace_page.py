@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -39,11 +40,9 @@ def winning_node(trace: Trace) -> int | None:
     return min(candidates, key=_rank).node if candidates else None
 
 
-def _rank(node: TraceNode) -> tuple[float, float]:
-    weight = node.weight
-    known = weight is not None and weight == weight
-    place = float("inf") if node.candidate is None else float(node.candidate)
-    return (-weight if known else float("inf"), place)
+def _rank(node: TraceNode) -> tuple[float, int]:
+    weight = -math.inf if node.weight is None or math.isnan(node.weight) else node.weight
+    return (-weight, node.candidate or 0)
 
 
 def _embedded(trace: Trace) -> str:

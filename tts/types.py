@@ -237,7 +237,8 @@ class Solution:
         problem: the problem as it was given.
         answer: the chosen answer as the model wrote it; None, never a guess, when nothing was extracted.
         answers: the chosen answers, best first, where the selection returns several.
-        confidence: the winner's share of the selection's weight over all candidates, those without an answer included; NaN with no candidate.
+        confidence: the winner's share of the selection's weight over all candidates, those without an answer included; NaN without
+            candidates.
         calibrated: whether `confidence` has been calibrated to be a probability of being right.
         candidates: every candidate, best first.
         usage: what was spent; `remaining`: what is left of each limit.

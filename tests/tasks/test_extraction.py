@@ -100,4 +100,4 @@ def test_long_texts_take_linear_time(unit: str):
     started = time.monotonic()
     last_boxed("\\boxed{" + text)
     after_last_marker(text)
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 5.0

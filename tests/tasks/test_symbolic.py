@@ -63,7 +63,7 @@ def test_a_hanging_pair_is_killed_and_the_next_call_works(checker: SymbolicCheck
     monkeypatch.setattr(checker, "time_limit_s", 0.5)
     started = time.monotonic()
     assert checker.equal(a, b) is False
-    assert 0.5 <= time.monotonic() - started < 2.5
+    assert 0.5 <= time.monotonic() - started < 5.0
     monkeypatch.undo()
     assert checker.timeouts == timeouts + 1
     assert is_gone(pid)

@@ -250,21 +250,42 @@ class Counters:
 
 @runtime_checkable
 class Backend(Protocol):
-    """A model that can be asked. Plural in, plural out; one item that fails is no reason for the others to.
+    """A model that can be asked. Plural in, plural out; one item that fails is no reason for the others to."""
 
-    Attributes:
-        name: its name in the table. caps: what it can do. context: most tokens of prompt and path together; None: no limit.
-        rates: cost of a token. kv_bytes_per_token: size of one token's state; None where there is none.
-        counters: everything computed so far. identity: what results depend on (weights, precision, device kind).
-    """
+    @property
+    def name(self) -> str:
+        """Its name in the table."""
+        ...
 
-    name: str
-    caps: Caps
-    context: int | None
-    rates: Rates
-    kv_bytes_per_token: int | None
-    counters: Counters
-    identity: str
+    @property
+    def caps(self) -> Caps:
+        """What it can do."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens of prompt and path together; None: no limit."""
+        ...
+
+    @property
+    def rates(self) -> Rates:
+        """What its tokens cost."""
+        ...
+
+    @property
+    def kv_bytes_per_token(self) -> int | None:
+        """The size of one token's state; None where there is none."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Everything it computed so far."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """What results depend on: weights, precision, kind of device."""
+        ...
 
     def count(self, prompt: Prompt) -> int:
         """Return the number of tokens a prompt renders to; nothing is computed."""
@@ -286,9 +307,7 @@ class Backend(Protocol):
         """Return the log-probability of each token of a text behind its handle, untempered; the state is dropped."""
         ...
 
-    async def next_logprobs(
-        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
-    ) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the log-probabilities, untempered, that each of `tokens` comes next behind handle and text.
 
         Raises:

@@ -53,7 +53,11 @@ class BatchQueue:
                 self._on_failure(jobs, failure)
             self._after()
             return
-        future = loop.run_in_executor(self._pool, self._execute, jobs, loop.call_soon_threadsafe)
+
+        def deliver(fn: Callable[..., None], *args: Any) -> None:
+            loop.call_soon_threadsafe(fn, *args)
+
+        future = loop.run_in_executor(self._pool, self._execute, jobs, deliver)
         future.add_done_callback(lambda done: self._finished(jobs, done))
 
     def _finished(self, jobs: list[Any], done: asyncio.Future[None]) -> None:

@@ -149,9 +149,7 @@ class CallableBackend:
         """Refuse."""
         raise self._absent("score")
 
-    async def next_logprobs(
-        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
-    ) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Refuse."""
         raise self._absent("next_logprobs")
 

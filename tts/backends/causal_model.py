@@ -59,7 +59,8 @@ class CausalModel:
         """Read tokens behind a state, alone.
 
         Args:
-            state: keys and values of the tokens before, in order. ids: at least one token.
+            state: keys and values of the tokens before, in order.
+            ids: at least one token.
             logits: for how many of the last tokens to return logits.
 
         Returns:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import constants
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers.utils import logging as transformers_logging
 
@@ -21,6 +24,10 @@ from tts.models.registry import ModelRecord, locate
 
 _CONTROL_TOKEN = 3  # GGUF's token type of ends of sequence and the like
 _DIGEST_VALUES = 4096  # values of each tensor that a checksum of weights reads
+
+# What transformers raises for models that are missing, broken or unknown to it.
+_NOT_LOADED = (OSError, ValueError, KeyError, RuntimeError)
+_HUB_HINT = "give the local folder of a saved model, or use smollm2"
 
 # GGUF's names of a Llama layer's weights -> transformers' names
 _LAYER_WEIGHTS = {
@@ -49,7 +56,9 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> Loaded:
     """Load what a record names.
 
     Args:
-        record: of a package's GGUF file, a folder, or a Hub name. device: a torch device. dtype: of the weights.
+        record: of a package's GGUF file, a folder, or a Hub name.
+        device: a torch device.
+        dtype: of the weights.
 
     Raises:
         ConfigError: the record has no weights, or they cannot be had or read.
@@ -63,28 +72,47 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> Loaded:
     elif record.source in ("folder", "hub"):
         loaded = _from_pretrained(record, dtype)
     else:
-        raise ConfigError(
-            f"model {record.name!r} has no weights to load", hint=f"it runs on the backend {record.backend!r}"
-        )
+        raise ConfigError(f"model {record.name!r} has no weights to load", hint=f"it runs on the backend {record.backend!r}")
     loaded.model.to(device)
     return loaded
 
 
 def _from_pretrained(record: ModelRecord, dtype: torch.dtype) -> Loaded:
-    source = str(record.location)
+    """Load a folder or a Hub name: what lies in the local cache first, then from the Hub."""
     try:
-        with _quiet():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-            model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
-    except (OSError, ValueError, KeyError, RuntimeError) as failure:
+        return _read(record, dtype, local=True)
+    except _NOT_LOADED as failure:
+        if record.source == "folder" or constants.HF_HUB_OFFLINE:
+            raise _unavailable(record, failure) from failure
+    if not _hub_answers():
+        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=_HUB_HINT)
+    try:
+        return _read(record, dtype, local=False)
+    except _NOT_LOADED as failure:
         raise _unavailable(record, failure) from failure
+
+
+def _read(record: ModelRecord, dtype: torch.dtype, *, local: bool) -> Loaded:
+    with _quiet():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(record.location, local_files_only=local)
+        model = transformers.AutoModelForCausalLM.from_pretrained(record.location, dtype=dtype, local_files_only=local)
     return Loaded(model, tokenizer, weights_digest(model))
 
 
+def _hub_answers() -> bool:
+    """Whether the Hub can be reached at all: asked once with a short wait, where transformers would retry for a minute."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def _unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
-    reason = " ".join(str(failure).split("\n", 1)[0].split())
-    hint = "give the local folder of a saved model, or --model smollm2" if record.source == "hub" else ""
-    return ConfigError(f"model {record.name!r} could not be loaded: {reason}", hint=hint)
+    reason = " ".join(str(failure).partition("\n")[0].split())
+    return ConfigError(f"model {record.name!r} could not be loaded: {reason}", hint=_HUB_HINT if record.source == "hub" else "")
 
 
 @contextmanager

@@ -7,10 +7,17 @@ pieces that `Task.split` makes of it, whatever the tokenizer.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from tts.backends.base import Stop
 from tts.tasks.base import find_stop
+
+
+@lru_cache(maxsize=1024)
+def _reach(stops: tuple[str, ...]) -> tuple[frozenset[str], int]:
+    """Return the characters without one of which no boundary ends in a piece, and the length of the longest stop text."""
+    return frozenset(text[-1] for text in stops), max(map(len, stops), default=0)
 
 
 class StopScanner:
@@ -26,9 +33,9 @@ class StopScanner:
     def __init__(self, stop: Stop, before: str, carry: str) -> None:
         self._stop = stop
         self._before = before
-        self._last = {text[-1] for text in stop.step}  # no boundary ends in a piece without one of these
-        self._longest = max(map(len, stop.step), default=0)
-        self._boundary = 0  # index in `text` of the last boundary
+        self._last, self._longest = _reach(stop.step)
+        self._lead = _open_end(before, stop.step, self._longest)  # where a stop text may begin before the row
+        self._boundary = 0  # index of the last boundary in the lead and the row's text
         self.text = ""
         self.carry = ""
         self.ended: Literal["", "stop", "answer"] = ""
@@ -37,14 +44,15 @@ class StopScanner:
 
     def feed(self, piece: str) -> bool:
         """Append a token's text; True when the row has ended (`ended` says how; `text` and `carry` are final)."""
-        old = len(self.text)
+        old = len(self._lead) + len(self.text)
         self.text += piece
         if self._last.isdisjoint(piece):
             return False
+        seen = self._lead + self.text
         look = max(self._boundary, old - self._longest + 1)
-        while (end := find_stop(self.text, self._stop.step, look)) is not None:
-            if self._ends_at(end):
-                self.text, self.carry = self.text[:end], self.text[end:]
+        while (end := find_stop(seen, self._stop.step, look)) is not None:
+            if self._ends_at(end - len(self._lead)):
+                self.text, self.carry = seen[len(self._lead) : end], seen[end:]
                 return True
             self._boundary = look = end
         return False
@@ -55,3 +63,13 @@ class StopScanner:
         elif self._stop.at_step:
             self.ended = "stop"
         return bool(self.ended)
+
+
+def _open_end(text: str, stops: tuple[str, ...], longest: int) -> str:
+    """Return the end of a text that a stop text may begin in: behind its last boundary, and shorter than the longest one."""
+    if longest < 2:
+        return ""
+    boundary = 0
+    while (end := find_stop(text, stops, boundary)) is not None:
+        boundary = end
+    return text[max(boundary, len(text) - longest + 1) :]

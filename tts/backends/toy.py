@@ -1,20 +1,14 @@
-"""A finite language with a known law: sums worked out step by step by a model that slips.
+"""The toy model as a backend: microseconds a step, nothing installed, and everything about it known exactly.
 
-Asked "3 + 4 - 2", it writes "3 + 4 = 7", "7 - 2 = 5", "A: 5". Each result is right with a known probability and otherwise
-off by a known slip, which later steps carry on; so it errs step by step, as real models do, every answer's probability is
-exact (`ToyLanguage.answer_law`), and the truth of each step is known to `value` for verifiers of any quality. It takes
-microseconds a step and needs nothing installed: law tests, orchestration benchmarks and first examples stand on it.
+Law tests, orchestration benchmarks and first examples stand on it. What it speaks is in `tts.backends.toy_language`; the truth
+of each step is known to `value`, for verifiers of any quality.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,152 +17,12 @@ from tts.backends.base import Caps, Counters, Extension, Finish, Reply, Row, Row
 from tts.backends.batching import BatchQueue
 from tts.backends.sampling import filtered_law
 from tts.backends.stops import StopScanner
+from tts.backends.toy_language import RESULT, ToyHandle, ToyLanguage, read_sum, token_id, tokens_of
 from tts.budget import Rates
-from tts.errors import CapabilityError, ConfigError
-from tts.models.registry import ModelRecord
+from tts.errors import CapabilityError
+from tts.models.registry import ModelRecord, refuse_url
 from tts.randomness import uniform
 from tts.types import Prompt
-
-_SUM = re.compile(r"-?\d+(?:\s*[+-]\s*\d+)+")
-_PIECES = re.compile(r" \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
-_WORDS: Final = {"": 0, " + ": 1, " - ": 2, " = ": 3, "\n": 4, "A: ": 5, "?": 6}
-_EOS: Final = 0
-_RESULT = 4  # the place of the result in a step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToyLanguage:
-    """The law of the toy model.
-
-    Args:
-        accuracy: probability in [0, 1] that a step's result is right.
-        slips: (offset, share) of wrong results; shares sum to 1, offsets are distinct and not 0.
-        mute: probability in [0, 1] that a solution ends without an answer.
-    """
-
-    accuracy: float = 0.8
-    slips: tuple[tuple[int, float], ...] = ((1, 0.5), (-1, 0.3), (10, 0.2))
-    mute: float = 0.0
-
-    def __post_init__(self) -> None:
-        offsets = [offset for offset, _ in self.slips]
-        if not (0 <= self.accuracy <= 1 and 0 <= self.mute <= 1):
-            raise ConfigError(f"accuracy and mute are {self.accuracy} and {self.mute}, but must be probabilities")
-        if len(set(offsets)) < len(offsets) or 0 in offsets or not math.isclose(sum(share for _, share in self.slips), 1):
-            raise ConfigError(f"slips are {self.slips}, but must be distinct offsets other than 0 with shares that sum to 1")
-
-    def outcomes(self) -> tuple[tuple[int, float], ...]:
-        """Return the law of one result: (offset from the right one, probability), the right one first."""
-        return ((0, self.accuracy), *((offset, (1 - self.accuracy) * share) for offset, share in self.slips))
-
-    def answer_law(self, problem: str) -> dict[str | None, float]:
-        """Return the exact probability of each answer to a sum at temperature 1; None is no answer."""
-        first, steps = read_sum(problem)
-        law: dict[int, float] = {first: 1.0}
-        for change in steps:
-            after: dict[int, float] = {}
-            for value, mass in law.items():
-                for offset, share in self.outcomes():
-                    after[value + change + offset] = after.get(value + change + offset, 0.0) + mass * share
-            law = after
-        answers: dict[str | None, float] = {str(value): mass * (1 - self.mute) for value, mass in law.items() if mass > 0}
-        if self.mute > 0:
-            answers[None] = self.mute
-        return answers
-
-    def simulate(self, problem: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw answers at temperature 1, vectorised: millions a second. No answer is NaN.
-
-        Args:
-            shape: of the result, for example (problems, samples).
-        """
-        first, steps = read_sum(problem)
-        offsets, shares = zip(*self.outcomes(), strict=True)
-        slips = rng.choice(offsets, p=shares, size=(len(steps), *shape)).sum(axis=0)
-        answers = (first + sum(steps) + slips).astype(np.float64)
-        answers[rng.random(shape) < self.mute] = np.nan
-        return answers
-
-
-def read_sum(text: str) -> tuple[int, tuple[int, ...]]:
-    """Return the first term and the signed changes of the last sum in a text.
-
-    Raises:
-        ConfigError: there is no sum.
-    """
-    found = _SUM.findall(text)
-    if not found:
-        raise ConfigError(f"the problem is {text[:60]!r}, but the toy model only knows sums", hint="for example '3 + 4 - 2'")
-    terms = re.findall(r"^-?\d+|[+-]\s*\d+", found[-1])
-    return int(terms[0]), tuple(int(term.replace(" ", "")) for term in terms[1:])
-
-
-@dataclass(slots=True, eq=False)
-class ToyHandle:
-    """A place in the language: which result is next, and what has been written so far."""
-
-    steps: tuple[int, ...]
-    truth: tuple[int, ...]  # the right value after each step
-    value: int  # what the text says the running value is
-    step: int  # steps done
-    place: int  # tokens written of the current step
-    right: bool  # whether every result so far was right
-    lines: tuple[bool, ...]  # `right` at the end of each line
-    prompt_tokens: int
-    num_tokens: int  # after the prompt
-    carry: str = ""
-    parent: ToyHandle | None = None
-    valued: bool = False
-    released: bool = False
-
-    def child(self) -> ToyHandle:
-        """Return a copy to write on."""
-        return ToyHandle(
-            self.steps, self.truth, self.value, self.step, self.place, self.right, self.lines,
-            self.prompt_tokens, self.num_tokens, "", self,
-        )  # fmt: skip
-
-    def expected(self) -> str | None:
-        """Return the token that comes next with certainty; None where the law decides."""
-        if self.step == len(self.steps):
-            return (None, str(self.value), "")[min(self.place, 2)]
-        if self.place == 0:
-            return str(self.value)
-        if self.place == _RESULT:
-            return None
-        change = self.steps[self.step]
-        return (" - " if change < 0 else " + ", str(abs(change)), " = ", None, "\n")[self.place - 1]
-
-    def write_line(self, result: str) -> tuple[str, ...]:
-        """Write a whole step whose result is given, from its beginning; return its tokens."""
-        change = self.steps[self.step]
-        line = (str(self.value), " - " if change < 0 else " + ", str(abs(change)), " = ", result, "\n")
-        self.value = int(result)
-        self.right = self.right and self.value == self.truth[self.step]
-        self.lines += (self.right,)
-        self.step += 1
-        self.num_tokens += len(line)
-        return line
-
-    def write(self, token: str) -> None:
-        """Move past a token: one that the language has here, or foreign text, which moves nothing."""
-        self.num_tokens += 1
-        expected = self.expected()
-        if expected is None:
-            self._decide(token)
-        elif token == expected and token:
-            self.place += 1
-            if token == "\n":
-                self.step, self.place = self.step + 1, 0
-                self.lines += (self.right,)
-
-    def _decide(self, token: str) -> None:
-        if self.step == len(self.steps):
-            self.place = 1 if token == "A: " else 2
-        elif token.lstrip("-").isdigit():
-            self.value = int(token)
-            self.right = self.right and self.value == self.truth[self.step]
-            self.place += 1
 
 
 class ToyBackend:
@@ -198,8 +52,12 @@ class ToyBackend:
 
     @classmethod
     def from_record(cls, record: ModelRecord) -> ToyBackend:
-        """Return the toy model of the default law."""
-        del record
+        """Return the toy model of the default law.
+
+        Raises:
+            ConfigError: the record has a url.
+        """
+        refuse_url(record)
         return cls()
 
     def count(self, prompt: Prompt) -> int:
@@ -244,17 +102,27 @@ class ToyBackend:
         by_line = request.stop.step in ((), ("\n",))  # then a boundary can only be at the end of a line
         finish: Finish = scanner.ended or "length"
         while not scanner.ended and len(tokens) < row.max_tokens:
-            if by_line and handle.place == 0 and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > _RESULT + 1:
-                u = uniform(row.stream, row.position + len(tokens) + _RESULT, row.word)
+            if by_line and handle.place == 0 and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
+                u = uniform(row.stream, row.position + len(tokens) + RESULT, row.word)
                 token, logprob = self._draw(handle, request.sampling, u)
                 piece = handle.write_line(token)
                 logprobs += (0.0, 0.0, 0.0, 0.0, logprob, 0.0)
                 tokens += piece
                 scanner.feed("".join(piece))
                 continue
+            at_answer = handle.place == 0 and handle.step == len(handle.steps)
+            if by_line and at_answer and not self.language.mute and row.max_tokens - len(tokens) >= 3:
+                piece = handle.write_answer()
+                logprobs += (0.0, 0.0, 0.0)
+                tokens += piece
+                scanner.feed("".join(piece))
+                finish = "eos"
+                break
             token = handle.expected()
             logprob = 0.0
-            if token is None:
+            if token is None and handle.step == len(handle.steps) and not self.language.mute:
+                token = "A: "  # a law of one outcome needs no draw
+            elif token is None:
                 token, logprob = self._draw(handle, request.sampling, uniform(row.stream, row.position + len(tokens), row.word))
             logprobs.append(logprob)
             tokens.append(token)
@@ -265,9 +133,7 @@ class ToyBackend:
             scanner.feed(token)
         handle.carry = scanner.carry
         self.counters.generated_tokens += len(tokens)
-        return Sample(
-            scanner.text, tuple(map(_token_id, tokens)), tuple(logprobs), scanner.ended or finish, handle, len(tokens)
-        )
+        return Sample(scanner.text, tuple(map(token_id, tokens)), tuple(logprobs), scanner.ended or finish, handle, len(tokens))
 
     def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float]:
         law = self._laws.get(sampling)
@@ -295,17 +161,17 @@ class ToyBackend:
         replies: list[Reply[Extension]] = []
         for handle, text in zip(handles, texts, strict=True):
             child = handle.child()
-            tokens = _PIECES.findall(text)
+            tokens = tokens_of(text)
             for token in tokens:
                 child.write(token)
-            replies.append(self._reply(Extension(child, tuple(map(_token_id, tokens))), len(tokens), handle))
+            replies.append(self._reply(Extension(child, tuple(map(token_id, tokens))), len(tokens), handle))
         return replies
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return exact log-probabilities; -inf for text that the language cannot write."""
         replies: list[Reply[NDArray[np.float64]]] = []
         for handle, text in zip(handles, texts, strict=True):
-            scratch, tokens = handle.child(), _PIECES.findall(text)
+            scratch, tokens = handle.child(), tokens_of(text)
             logprobs: list[float] = []
             for token in tokens:
                 logprobs.append(self._logprob(scratch, token))
@@ -313,13 +179,11 @@ class ToyBackend:
             replies.append(self._reply(np.array(logprobs), len(tokens), handle))
         return replies
 
-    async def next_logprobs(
-        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
-    ) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the exact log-probability of each token behind handle and text."""
         replies: list[Reply[NDArray[np.float64]]] = []
         for handle, text in zip(handles, texts, strict=True):
-            scratch, written = handle.child(), _PIECES.findall(text)
+            scratch, written = handle.child(), tokens_of(text)
             for token in written:
                 scratch.write(token)
             replies.append(self._reply(np.array([self._logprob(scratch, token) for token in tokens]), len(written), handle))
@@ -344,7 +208,7 @@ class ToyBackend:
             raise CapabilityError(f"head is {head!r}, but the toy model has only 'truth'")
         replies: list[Reply[NDArray[np.float64]]] = []
         for handle in handles:
-            lines = handle.lines if handle.place == 0 and handle.lines else (*handle.lines, handle.right)
+            lines = (*handle.lines, handle.right) if handle.open_line else handle.lines
             node, known = handle, 0
             while node is not None and known == 0:
                 known = node.num_tokens if node.valued else 0
@@ -382,14 +246,3 @@ _CANCELLED = Sample("", (), (), "cancelled", None, 0)
 
 def _text(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
-
-
-@lru_cache(maxsize=4096)
-def _token_id(token: str) -> int:
-    """Return the id of a token: words, then numbers from 1000 on (zigzag), then foreign text by checksum."""
-    if (known := _WORDS.get(token)) is not None:
-        return known
-    if token.lstrip("-").isdigit():
-        number = int(token)
-        return 1000 + (2 * number if number >= 0 else -2 * number - 1)
-    return -1 - zlib.crc32(token.encode("utf-8"))

@@ -18,7 +18,7 @@ from tts.backends.batching import BatchQueue
 from tts.backends.sampling import log_law
 from tts.budget import Rates
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, missing_extra
-from tts.models.registry import ModelRecord, rates
+from tts.models.registry import ModelRecord, rates, refuse_url
 from tts.types import Prompt
 
 try:
@@ -138,11 +138,14 @@ class TransformersBackend:
             record: with weights in a package, a folder or on the Hub.
             device: a torch device; None: "cuda" where there is one, else "cpu".
             dtype: "float32", "bfloat16" or "float16"; None: float32 on a CPU, bfloat16 elsewhere.
-            tile_rows: see the class. max_rows: see the class.
+            tile_rows: see the class.
+            max_rows: see the class.
 
         Raises:
-            ConfigError: the model cannot be had, is of a kind that this backend cannot run, or an option is not valid.
+            ConfigError: the model cannot be had, is of a kind that this backend cannot run, an option is not valid, or the
+                record has a url.
         """
+        refuse_url(record)
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         precision = dtype or ("float32" if place == "cpu" else "bfloat16")
         if precision not in ("float32", "bfloat16", "float16"):
@@ -232,9 +235,7 @@ class TransformersBackend:
         _, logits = self._model.read(path.state, (path.ids[-1], *ids[:-1]), logits=len(ids))
         return np.array([log_law(row)[token] for row, token in zip(logits, ids, strict=True)])
 
-    async def next_logprobs(
-        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
-    ) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the log-probabilities, untempered, that each of `tokens` comes next behind handle and text.
 
         Raises:
@@ -265,9 +266,7 @@ class TransformersBackend:
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
         calls: list[_Call] = []
         for path in map(self._path, handles):
-            calls.append(
-                self._call(lambda p=path: self._model.hidden(p.state, p.ids[-1]), _same, computed=0, reused=len(path.ids))
-            )
+            calls.append(self._call(lambda p=path: self._model.hidden(p.state, p.ids[-1]), _same, computed=0, reused=len(path.ids)))
         return await self._gather(calls)
 
     def fork(self, handle: Any, count: int) -> list[Any]:

@@ -42,6 +42,7 @@ class ModelRecord:
         licence: SPDX identifier; "": unknown. file: name of the weight file; "": as the source lays it out.
         sha256: pinned checksum of `file` in hexadecimal; "": not pinned. description: one line for people.
         usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
+        url: of a server that runs it; None: the backend runs it in this process.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ModelRecord:
     usd_in: Price | None = None
     usd_reused: Price | None = None
     usd_out: Price | None = None
+    url: str | None = None
 
 
 RECORDS = MappingProxyType(
@@ -114,6 +116,19 @@ def get(name: str) -> ModelRecord:
     if os.sep in name:
         raise ConfigError(f"model is {name!r}, but there is no such folder", hint=f"known names: {', '.join(names())}")
     raise unknown_name("model", name, names())
+
+
+def refuse_url(record: ModelRecord) -> None:
+    """Refuse the address of a server, for backends that run models themselves.
+
+    Raises:
+        ConfigError: the record has one.
+    """
+    if record.url is not None:
+        raise ConfigError(
+            f"url is {record.url!r}, but the backend {record.backend!r} runs models in this process and calls no server",
+            hint="leave the url out, or name a backend that calls a server",
+        )
 
 
 def rates(record: ModelRecord) -> Rates:

@@ -103,16 +103,22 @@ def _default(f: dataclasses.Field[Any]) -> Any:
 
 @runtime_checkable
 class Strategy(Protocol):
-    """How compute is spent on one problem: a frozen dataclass of its own parameters, written against `Search`.
+    """How compute is spent on one problem: a frozen dataclass of its own parameters, written against `Search`."""
 
-    Attributes:
-        needs: capabilities of the policy's backend that it uses. verifiers: roles it scores with while it searches, whose cost
-            is reserved with every row.
-    """
+    @property
+    def registered_as(self) -> str:
+        """Its name in the table."""
+        ...
 
-    registered_as: str
-    needs: tuple[str, ...]
-    verifiers: tuple[str, ...]
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The capabilities of the policy's backend that it uses."""
+        ...
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The roles it scores with while it searches, whose cost is reserved with every row."""
+        ...
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search, and return the candidates to choose from."""
@@ -138,7 +144,10 @@ class Strategy(Protocol):
 class StopRule(Protocol):
     """When to stop early. Asked on the candidates in index order, as soon as all before are finished."""
 
-    registered_as: str
+    @property
+    def registered_as(self) -> str:
+        """Its name in the table."""
+        ...
 
     def should_stop(self, candidates: Sequence[Candidate]) -> Stop | None:
         """Return a verdict on the candidates so far; it must not depend on anything else."""
@@ -147,16 +156,22 @@ class StopRule(Protocol):
 
 @runtime_checkable
 class Selection(Protocol):
-    """How candidates become an answer.
+    """How candidates become an answer."""
 
-    Attributes:
-        verifiers: roles it may score with; their worst case is reserved with every row.
-        scores_all: whether it wants a score of every candidate.
-    """
+    @property
+    def registered_as(self) -> str:
+        """Its name in the table."""
+        ...
 
-    registered_as: str
-    verifiers: tuple[str, ...]
-    scores_all: bool
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The roles it may score with; their worst case is reserved with every row."""
+        ...
+
+    @property
+    def scores_all(self) -> bool:
+        """Whether it wants a score of every candidate."""
+        ...
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose; a truncated candidate counts only if it has an answer."""

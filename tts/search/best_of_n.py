@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from tts.errors import ConfigError
 from tts.search.base import Named, Plan, Selection, whole
@@ -33,9 +33,9 @@ class BestOfN(Named):
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
     """
 
-    registered_as: ClassVar[str] = "best_of_n"
-    needs: ClassVar[tuple[str, ...]] = ()
-    verifiers: ClassVar[tuple[str, ...]] = ()
+    registered_as = "best_of_n"
+    needs = ()
+    verifiers = ()
     n: int | None = None
     temperature: float | None = None
 
@@ -51,7 +51,9 @@ class BestOfN(Named):
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever the budget turns out to pay, which is never less than an estimate."""
         if self.n is None and units is None:
-            raise ConfigError("best_of_n has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples")
+            raise ConfigError(
+                "best_of_n has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
+            )
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Reply, Row, SampleRequest, Sampling, Stop
+from tts.backends.base import Backend, Reply, Row, RowSet, SampleRequest, Sampling, Stop
 from tts.errors import BudgetExceeded
 from tts.randomness import hash64
 from tts.tasks.base import Task
@@ -62,15 +62,28 @@ class MeteredCalls:
             )
             for index, handle in enumerate(handles)
         ]
-        texts: list[str] = []
+        try:
+            samples = [await rows.row(0) for rows in rowsets]
+        finally:
+            await self._end(rowsets)
+            self._backend.release(handles)
+        return ["" if sample.finish == "error" else sample.text for sample in samples]
+
+    async def _end(self, rowsets: Sequence[RowSet]) -> None:
+        """Charge what was written, whatever happened, and give up its states; a row that was lost is charged in full."""
         for rows in rowsets:
-            sample = await rows.row(0)
-            self.computed += sample.num_tokens + rows.prompt_tokens
+            rows.cancel()
+        for rows in rowsets:
+            await rows.drain()
+            self.computed += rows.prompt_tokens
             self.reused += rows.reused_tokens or 0
+            if (sample := rows.samples[0]) is None:
+                self.computed += rows.request.rows[0].max_tokens
+                continue
+            self.computed += sample.num_tokens
             self.seconds += sample.seconds
-            texts.append("" if sample.finish == "error" else sample.text)
-        self._backend.release(handles)
-        return texts
+            if sample.handle is not None:
+                self._backend.release([sample.handle])
 
     def _charge(self, replies: list[Reply[Any]]) -> list[Any]:
         for reply in replies:

@@ -77,7 +77,7 @@ class Scoring:
         calls = MeteredCalls(
             backend,
             self._task,
-            amounts.get("tokens", 0),
+            amounts["bound"],
             lambda some: self._opener.handles(some, verifier.model),
             hash64(self._stream, role, *(t.node for t in paid)),
         )
@@ -108,20 +108,21 @@ class Scoring:
 
     def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
         """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit."""
-        meter = self._spending.meter
+        meter, verifier, tree = self._spending.meter, self.get(role), self._tree
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
+        tokens = 0
         for t in todo:
-            known = self._tree.scored_tokens(t, role)
-            self._free_path(t, role)
-            prompt = self._tree.prompt_tokens[t.root.node]
-            cost = self._spending.score_cost(role, prompt + known, t.num_tokens - known)
-            wanted = {unit: total.get(unit, 0) + amount for unit, amount in cost.items()}
-            short = next((unit for unit, amount in wanted.items() if unit in meter.limits and amount > meter.left(unit)), None)
+            known = tree.scored_tokens(t, role)
+            if self._spending.holds_reserves:
+                self._free_path(t, role)
+            tokens += verifier.bound(tree.path_tokens(t) - t.num_tokens + known, t.num_tokens - known)
+            wanted = self._spending.score_cost(role, tokens, len(paid) + 1)
+            short = next((unit for unit, amount in wanted.items() if amount > meter.left(unit)), None)
             if short is not None:
                 return paid, total, Exhausted(short)
             paid.append(t)
-            total = wanted
+            total = wanted | {"bound": tokens}
         return paid, total, None
 
     def _free_path(self, t: Trajectory, role: str) -> None:

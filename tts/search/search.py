@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -348,10 +348,12 @@ class Search:
     # Within ---------------------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _call(self) -> Iterator[None]:
+    def _call(self) -> Generator[None]:
         """Hold the one call in flight; turn a limit that is met into the end of the search."""
         if self._busy:
-            raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several trajectories in one call")
+            raise ConfigError(
+                "two calls of one search are in flight", hint="await one before the next; width is several trajectories in one call"
+            )
         self._busy = True
         if self._ended and not self.scoring.verifiers:  # nobody will ask what they are worth
             for t in self._ended:
@@ -367,7 +369,7 @@ class Search:
                 self._on_call(self)
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _timed(self) -> Generator[None]:
         started = self._clock()
         with self._call():
             yield

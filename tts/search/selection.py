@@ -7,11 +7,10 @@ confidence: it is the winner's share of the weight of all candidates. A score of
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,8 @@ from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
+
+Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,9 @@ class Majority(Named):
     Cost: nothing.
     """
 
-    registered_as: ClassVar[str] = "majority"
-    scores_all: ClassVar[bool] = False
-    verifiers: ClassVar[tuple[str, ...]] = ()
+    registered_as = "majority"
+    scores_all = False
+    verifiers = ()
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
@@ -66,8 +67,8 @@ class Weighted(Named):
     Cost: one verifier call a candidate that has an answer or not: the confidence needs them all.
     """
 
-    registered_as: ClassVar[str] = "weighted"
-    scores_all: ClassVar[bool] = True
+    registered_as = "weighted"
+    scores_all = True
     verifier: str = "main"
     aggregate: str = "last"
     truncated: str = "vote"
@@ -84,12 +85,10 @@ class Weighted(Named):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by summed score."""
         scores = await _scores(candidates, search, self.verifier, self.aggregate)
-        scored = _with_scores(candidates, self.verifier, scores)
-        voters = _voters(candidates, self.truncated)
-        if np.isnan(scores).all():
-            return _by_class(scored, np.ones(len(candidates)), voters)
-        weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
-        return _by_class(scored, weights, voters)
+        weights = np.ones(len(candidates))
+        if not np.isnan(scores).all():
+            weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        return _by_class(candidates, weights, _voters(candidates, self.truncated), (self.verifier, scores))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +104,8 @@ class Best(Named):
     Cost: one verifier call a candidate.
     """
 
-    registered_as: ClassVar[str] = "best"
-    scores_all: ClassVar[bool] = True
+    registered_as = "best"
+    scores_all = True
     verifier: str = "main"
     aggregate: str = "last"
     truncated: str = "vote"
@@ -123,18 +122,17 @@ class Best(Named):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by highest score."""
         scores = await _scores(candidates, search, self.verifier, self.aggregate)
-        scored = _with_scores(candidates, self.verifier, scores)
         voters = _voters(candidates, self.truncated)
         if np.isnan(scores).all():
-            unknown = Selected(_distinct([scored[i] for i in voters]), _ranked(scored, np.full(len(scores), math.nan), voters), math.nan)
-            return dataclasses.replace(unknown, answers=unknown.answers[:1])
+            answers = tuple(candidates[i].answer or "" for i in voters[:1])
+            return Selected(answers, _ranked(_judged(candidates, np.full(len(scores), math.nan)), voters), math.nan)
         weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
         order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
         order += [i for i in voters if math.isnan(scores[i])]
-        weighed = [dataclasses.replace(c, weight=float(w)) for c, w in zip(scored, weights, strict=True)]
-        rest = [i for i in range(len(scored)) if i not in set(voters)]
-        ranked = tuple(weighed[i] for i in [*order, *rest])
-        winner = _first_writing(ranked[0], scored) if order else None
+        judged = _judged(candidates, weights, (self.verifier, scores))
+        rest = sorted(set(range(len(judged))) - set(voters))
+        ranked = tuple(judged[i] for i in [*order, *rest])
+        winner = _first_writing(ranked[0], judged) if order else None
         return Selected(() if winner is None else (winner,), ranked, _share(ranked, weights) if order else math.nan)
 
 
@@ -154,8 +152,8 @@ class BestOfMajority(Named):
     Cost: at most `asked` / alpha verifier calls.
     """
 
-    registered_as: ClassVar[str] = "best_of_majority"
-    scores_all: ClassVar[bool] = False
+    registered_as = "best_of_majority"
+    scores_all = False
     k: int = 1
     alpha: float | None = None
     asked: int = 4
@@ -185,32 +183,31 @@ class BestOfMajority(Named):
         alpha = 2 / total if self.alpha is None and total else self.alpha or 0.0
         kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
         if not kept:
-            return self._most_frequent(candidates, voters, members)
+            return self._most_frequent(candidates, members)
         asked = [i for kind in kept for i in members[kind][: self.asked]]
         scores = await _scores([candidates[i] for i in asked], search, self.verifier, self.aggregate)
         by_index = dict(zip(asked, scores.tolist(), strict=True))
         means = {kind: _mean([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
         if all(math.isnan(mean) for mean in means.values()):
-            return self._most_frequent(candidates, voters, {kind: members[kind] for kind in kept})
+            return self._most_frequent(candidates, {kind: members[kind] for kind in kept})
         order = sorted(kept, key=lambda kind: (-_low(means[kind]), -len(members[kind]), kind))
         column = np.array([by_index.get(i, math.nan) for i in range(total)])
-        return self._selected(_with_scores(candidates, self.verifier, column), voters, members, order)
+        return self._selected(candidates, members, order, (self.verifier, column))
 
-    def _most_frequent(self, candidates: Sequence[Candidate], voters: Sequence[int], members: Mapping[int, list[int]]) -> Selected:
+    def _most_frequent(self, candidates: Sequence[Candidate], members: Mapping[int, list[int]]) -> Selected:
         order = sorted(members, key=lambda kind: (-len(members[kind]), kind))
-        return self._selected(candidates, voters, members, order)
+        return self._selected(candidates, members, order, None)
 
     def _selected(
-        self, candidates: Sequence[Candidate], voters: Sequence[int], members: Mapping[int, list[int]], order: Sequence[int]
+        self, candidates: Sequence[Candidate], members: Mapping[int, list[int]], order: Sequence[int], scores: Scores | None
     ) -> Selected:
         chosen = order[: self.k]
-        weighed = [dataclasses.replace(c, weight=1.0) for c in candidates]
+        judged = _judged(candidates, np.ones(len(candidates)), scores)
         first = [i for kind in order for i in members[kind]]
-        rest = [i for i in range(len(candidates)) if i not in set(first)]
-        ranked = tuple(weighed[i] for i in [*first, *rest])
+        rest = sorted(set(range(len(candidates))) - set(first))
         answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
         share = len(members[chosen[0]]) / len(candidates) if chosen else math.nan
-        return Selected(answers, ranked, share)
+        return Selected(answers, tuple(judged[i] for i in [*first, *rest]), share)
 
 
 def _check_truncated(value: str) -> None:
@@ -229,46 +226,49 @@ async def _scores(candidates: Sequence[Candidate], search: Search, verifier: str
     return await search.score_affordable([c.trajectory for c in candidates], verifier, aggregate)
 
 
-def _with_scores(candidates: Sequence[Candidate], verifier: str, scores: NDArray[np.float64]) -> list[Candidate]:
+def _judged(candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None) -> list[Candidate]:
+    """Return the candidates with their weights, and with the scores of a role where there are some."""
+    if scores is None:
+        return [
+            Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, c.scores, w)
+            for c, w in zip(candidates, weights.tolist(), strict=True)
+        ]
+    role = scores[0]
     return [
-        dataclasses.replace(c, scores={**c.scores, verifier: float(score)}) for c, score in zip(candidates, scores, strict=True)
+        Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, {**c.scores, role: score}, w)
+        for c, w, score in zip(candidates, weights.tolist(), scores[1].tolist(), strict=True)
     ]
 
 
-def _by_class(candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int]) -> Selected:
+def _by_class(
+    candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
+) -> Selected:
     """Return the class of greatest summed weight; the ranking goes by class, then by weight."""
-    totals: dict[int, float] = {}
+    members: dict[int, list[float]] = {}
+    listed = weights.tolist()
     for i in voters:
-        kind = candidates[i].answer_class or 0
-        totals[kind] = math.fsum([totals.get(kind, 0.0), float(weights[i])])
-    ranked = _ranked(candidates, weights, voters, lambda c: totals[c.answer_class or 0])
+        members.setdefault(candidates[i].answer_class or 0, []).append(listed[i])
+    totals = {kind: math.fsum(of_kind) for kind, of_kind in members.items()}
+    ranked = _ranked(_judged(candidates, weights, scores), voters, totals)
     if not totals:
         return Selected((), ranked, math.nan if not candidates else 0.0)
     winner = min(totals, key=lambda kind: (-totals[kind], kind))
-    answer = next(c.answer or "" for i, c in enumerate(candidates) if i in set(voters) and c.answer_class == winner)
-    everything = math.fsum(weights.tolist())
+    answer = next(candidates[i].answer or "" for i in voters if candidates[i].answer_class == winner)
+    everything = math.fsum(listed)
     return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
 
 
-def _ranked(
-    candidates: Sequence[Candidate],
-    weights: NDArray[np.float64],
-    voters: Sequence[int],
-    class_total: Callable[[Candidate], float] = lambda _: 0.0,
-) -> tuple[Candidate, ...]:
+def _ranked(judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None) -> tuple[Candidate, ...]:
+    """Return the candidates by their class's total, then by weight; those that may not win come last."""
     may_win = set(voters)
-    weighed = [dataclasses.replace(c, weight=float(w)) for c, w in zip(candidates, weights, strict=True)]
 
     def key(i: int) -> tuple[float, ...]:
         if i not in may_win:
             return (1, 0.0, 0, 0.0, i)
-        return (0, -class_total(weighed[i]), weighed[i].answer_class or 0, -_low(weighed[i].weight), i)
+        kind = judged[i].answer_class or 0
+        return (0, -totals[kind] if totals else 0.0, kind, -_low(judged[i].weight), i)
 
-    return tuple(weighed[i] for i in sorted(range(len(weighed)), key=key))
-
-
-def _distinct(candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    return tuple({c.answer_class: c.answer or "" for c in reversed(candidates)}.values())[::-1]
+    return tuple(judged[i] for i in sorted(range(len(judged)), key=key))
 
 
 def _first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from tts.search.base import Named, Selection
 from tts.search.selection import Majority
@@ -24,9 +24,9 @@ class Single(Named):
     Cost: one sample.
     """
 
-    registered_as: ClassVar[str] = "single"
-    needs: ClassVar[tuple[str, ...]] = ()
-    verifiers: ClassVar[tuple[str, ...]] = ()
+    registered_as = "single"
+    needs = ()
+    verifiers = ()
     temperature: float | None = None
 
     async def run(self, search: Search) -> Sequence[Candidate]:

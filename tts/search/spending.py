@@ -26,7 +26,6 @@ class Spending:
         self._declared = [role for role in declared if role in verifiers]
         self._rates = rates
         self._reserves: dict[int, dict[str, int]] = {}
-        self._totals: dict[str, int] = {}
 
     def row_cost(self, backend: Backend, prefix: int, prefill: int = 0) -> RowCost:
         """Return the bound of a row behind `prefix` tokens, declared verifiers included."""
@@ -42,17 +41,28 @@ class Spending:
             Rates(max((r.flops or 0 for r in dearest)), max((r.usd_in or 0 for r in dearest))),
         )
 
-    def score_cost(self, role: str, prefix: int, new: int) -> dict[str, int]:
-        """Return the bound, by unit, of scoring one trajectory."""
-        tokens, rates = self._verifiers[role].bound(prefix, new), self._rates[role]
-        amounts = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": 1}
-        return amounts | {"flops": tokens * (rates.flops or 0), "usd": tokens * (rates.usd_in or 0)}
+    def score_cost(self, role: str, tokens: int, calls: int) -> dict[str, int]:
+        """Return the bound, in each limited unit, of scoring `calls` trajectories of `tokens` verifier tokens in all."""
+        rates = self._rates[role]
+        costs = {
+            "tokens": tokens,
+            "verifier_tokens": tokens,
+            "verifier_calls": calls,
+            "flops": tokens * (rates.flops or 0),
+            "usd": tokens * (rates.usd_in or 0),
+        }
+        return {unit: costs[unit] for unit in self.meter.limits if costs.get(unit)}
+
+    @property
+    def holds_reserves(self) -> bool:
+        """Whether anything is held for scoring."""
+        return bool(self._reserves)
 
     def reserve(self, node: int, cost: RowCost, generated: int) -> bool:
         """Hold what scoring this node may cost; False where the limits cannot pay it."""
-        if not self._declared:
+        amounts = {unit: amount for unit in self.meter.limits if (amount := cost.reserve(unit, generated))} if self._declared else None
+        if not amounts:
             return True
-        amounts = {unit: cost.reserve(unit, generated) for unit in self.meter.limits}
         try:
             self._reserves[node] = self.meter.amounts(**amounts).held
         except Exhausted:

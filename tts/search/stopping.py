@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tts.search.base import Named, Stop, whole
 from tts.types import Candidate
@@ -14,7 +13,7 @@ from tts.types import Candidate
 class Never(Named):
     """Stops never: the strategy and the budget decide."""
 
-    registered_as: ClassVar[str] = "never"
+    registered_as = "never"
 
     def should_stop(self, candidates: Sequence[Candidate]) -> Stop | None:
         """Return None."""
@@ -36,7 +35,7 @@ class Unanimous(Named):
     Cost: expected samples w [sum_{i<m-1} q (1-q)^i (i+1) + (1-q)^(m-1) m] for m windows, q = sum_a p_a^w.
     """
 
-    registered_as: ClassVar[str] = "unanimous"
+    registered_as = "unanimous"
     window: int = 5
 
     def __post_init__(self) -> None:

@@ -103,6 +103,8 @@ class Wave:
         finally:
             if timer is not None:
                 timer.cancel()
+            unread = [rowsets[which].samples[row] for which, row in places[cancelled_from:] if which < len(rowsets)]
+            self.spec.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
             self._book(tasks, grant, rowsets, places, cancelled_from, self._clock() - started)
 
     def _requests(self, tasks: Sequence[RowTask], caps: Sequence[int]) -> tuple[list[SampleRequest], list[tuple[int, int]]]:

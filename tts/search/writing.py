@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tts.backends.base import Backend, Extension, Sample, Sampling, Stop, require
 from tts.errors import ConfigError
@@ -32,9 +32,7 @@ class Writer:
         search: whose tree, spending, opener and answers it uses. sampling: of rows that name none.
     """
 
-    def __init__(
-        self, search: Search, task: Task, backends: Mapping[str, Backend], sampling: Sampling, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, search: Search, task: Task, backends: Mapping[str, Backend], sampling: Sampling, clock: Callable[[], float]) -> None:
         self._search = search
         self._task = task
         self._backends = backends

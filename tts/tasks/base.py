@@ -60,6 +60,10 @@ class Task(Protocol):
         """Whether two answers mean the same; may take seconds, never longer than its stated limit. Symmetric."""
         ...
 
+    def close(self) -> None:
+        """Free what the task holds; it may be used again."""
+        ...
+
 
 def split_at(text: str, stops: Sequence[str]) -> list[str]:
     """Cut a text behind each leftmost occurrence of a stop text, which stays at the end of its piece.

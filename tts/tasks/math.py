@@ -88,3 +88,7 @@ class MathTask:
         """Whether two answers mean the same. Takes no longer than the checker's limits; undecided answers are different."""
         verdict = self.decide(a, b)
         return self.checker.equal(self.canonical(a), self.canonical(b)) if verdict is None else verdict
+
+    def close(self) -> None:
+        """End the worker; the next question starts another."""
+        self.checker.close()

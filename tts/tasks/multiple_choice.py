@@ -85,6 +85,9 @@ class MultipleChoiceTask:
         """Whether two answers are the same choice."""
         return self.canonical(a) == self.canonical(b)
 
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""
+
 
 def _boxed_choice(text: str) -> str | None:
     boxed = last_boxed(text)

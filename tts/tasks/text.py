@@ -59,3 +59,6 @@ class TextTask:
     def equivalent(self, a: str, b: str) -> bool:
         """Whether two answers are the same words."""
         return self.canonical(a) == self.canonical(b)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""

@@ -53,19 +53,32 @@ class Calls(Protocol):
 
 @runtime_checkable
 class Verifier(Protocol):
-    """Scores trajectories. One file, one class, one line in the table.
+    """Scores trajectories. One file, one class, one line in the table."""
 
-    Attributes:
-        name: its name in the table. range: least and greatest score; infinite ends are allowed.
-        oracle: whether it needs the reference answer, which alone is then shown to it.
-        needs: capabilities of the backend behind `calls`. model: the role of that backend.
-    """
+    @property
+    def name(self) -> str:
+        """Its name in the table."""
+        ...
 
-    name: str
-    range: tuple[float, float]
-    oracle: bool
-    needs: tuple[str, ...]
-    model: str
+    @property
+    def range(self) -> tuple[float, float]:
+        """Its least and greatest score; infinite ends are allowed."""
+        ...
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it needs the reference answer, which it alone is then shown."""
+        ...
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The capabilities of the backend behind `calls`."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The role of that backend."""
+        ...
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return the scores of each trajectory, in order; independent of which others are scored with it."""
@@ -131,4 +144,3 @@ def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray
     if math.isinf(low) or math.isinf(high):
         return np.asarray(1.0 / (1.0 + np.exp(-scores)))
     return (scores - low) / (high - low)
-

@@ -54,6 +54,8 @@ class ArithmeticTask:
     def extract(self, text: str) -> str | None:
         """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
         numbers = _ANSWER_LINE.findall(text)
+        if numbers and numbers[-1].isdigit():
+            return numbers[-1]
         answer = numbers[-1] if numbers else final_answer(text)
         return answer if answer is not None and rational(answer) is not None else None
 
@@ -70,3 +72,6 @@ class ArithmeticTask:
     def equivalent(self, a: str, b: str) -> bool:
         """Whether two answers are the same number."""
         return self.canonical(a) == self.canonical(b)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""

@@ -1,0 +1,54 @@
+"""Candidates, and a search that knows their scores, for tests of selections and stop rules without a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.types import Candidate, Trajectory
+
+_ROOT = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
+
+
+def candidates(answers: Sequence[str | None], truncated: Sequence[int] = ()) -> list[Candidate]:
+    """Return candidates with these answers; classes are numbered by first appearance. `truncated`: indices of such ones."""
+    classes: dict[str, int] = {}
+    made: list[Candidate] = []
+    for index, answer in enumerate(answers):
+        status = "truncated" if index in truncated else "finished"
+        trajectory = Trajectory(_ROOT, f"A: {answer}\n", (), (), status, index, index + 1, 1, 1)
+        kind = None if answer is None else classes.setdefault(answer, len(classes))
+        made.append(Candidate(trajectory, answer, kind, index, index))
+    return made
+
+
+def reordered(of: Sequence[Candidate], order: Sequence[int]) -> list[Candidate]:
+    """Return the same candidates as if they had come in another order."""
+    again = candidates([of[i].answer for i in order], [place for place, i in enumerate(order) if of[i].truncated])
+    return [
+        Candidate(of[i].trajectory, new.answer, new.answer_class, new.index, new.group) for i, new in zip(order, again, strict=True)
+    ]
+
+
+class ScoredSearch:
+    """As much of a search as a selection uses. `scores`: by answer, or by node; `asked`: nodes that were asked about."""
+
+    def __init__(
+        self, scores: Mapping[Any, float] | Sequence[float] = (), of: Sequence[Candidate] = (), bounds: tuple[float, float] = (0.0, 1.0)
+    ) -> None:
+        by_answer = isinstance(scores, Mapping)
+        self._scores = {
+            c.trajectory.node: (scores.get(c.answer, math.nan) if by_answer else scores[i])  # type: ignore[union-attr]
+            for i, c in enumerate(of)
+        }
+        self.asked: list[int] = []
+        self.scoring = SimpleNamespace(get=lambda role: SimpleNamespace(range=bounds), verifiers={"main": None})
+
+    async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
+        self.asked += [t.node for t in ts]
+        return np.array([self._scores.get(t.node, math.nan) for t in ts], dtype=np.float64)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from tts.budget import Budget
+from tts.cli.arguments import parse_budget, read_problem
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("2000", Budget(tokens=2000)),
+        ("2e3", Budget(tokens=2000)),
+        (" 2_000 ", Budget(tokens=2000)),
+        ("2000,seconds=0.5", Budget(tokens=2000, seconds=0.5)),
+        ("generated_tokens = 5 , verifier_calls=3", Budget(generated_tokens=5, verifier_calls=3)),
+        ("flops=1e18,usd=0.25", Budget(flops=1e18, usd=0.25)),
+    ],
+)
+def test_budgets(text, budget):
+    assert parse_budget(text) == budget
+
+
+def test_what_a_budget_prints_parses_back():
+    budget = Budget(tokens=9, samples=4, seconds=0.5)
+    assert parse_budget(str(budget)) == budget
+
+
+@pytest.mark.parametrize("text", ["3 + 4", "a" * 5000, "a\0b", "folder/", "~", "two\nlines", "größer"])
+def test_what_is_no_file_is_the_problem_itself(text):
+    assert read_problem(text) == text
+
+
+def test_only_line_ends_at_the_end_are_dropped(tmp_path):
+    (path := tmp_path / "p.txt").write_bytes(b"  a \r\n\r\nb \r\n\r\n")
+    assert read_problem(str(path)) == "  a \r\n\r\nb "

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tts import __version__
+from tts.cli.doctor import EXTRAS, device, installed
+from tts.cli.models import scaled
+from tts.errors import ConfigError
+from tts.models import registry
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def test_version(tts):
+    assert tts("--version").stdout == f"tts {__version__}\n"
+
+
+def test_models_lists_every_record(tts):
+    result = tts("models")
+    assert result.exit_code == 0
+    for name in registry.names():
+        assert re.search(rf"^│ {name} ", result.stdout, re.MULTILINE)
+    assert re.search(r"smollm2 +│ transformers +│ +134\.5 M │ Apache-2\.0", result.stdout)
+    assert re.search(r"toy +│ toy +│ +none │ Apache-2\.0 │ present", result.stdout)
+
+
+def test_models_gives_the_command_for_what_is_missing(tts, monkeypatch):
+    def missing(record):
+        raise ConfigError("it is not here", hint=f"get {record.name}")
+
+    monkeypatch.setattr(registry, "locate", missing)
+    assert "get smollm2" in tts("models").stdout
+    assert "get smollm2" in tts("doctor").stdout
+
+
+@pytest.mark.parametrize(("count", "text"), [(999, "999"), (1500, "1.5 K"), (134_515_008, "134.5 M"), (7_600_000_000, "7.6 B")])
+def test_counts_as_people_say_them(count, text):
+    assert scaled(count) == text
+
+
+def test_doctor_names_versions_and_commands(tts, monkeypatch):
+    versions = {"torch": None, "transformers": "5.1"}
+    monkeypatch.setattr("tts.cli.doctor.installed", lambda distribution, _: versions.get(distribution, "1.0"))
+    result = tts("doctor")
+    assert result.exit_code == 0
+    assert re.search(r"^│ engine +│ torch +│ missing", result.stdout, re.MULTILINE)
+    assert re.search(r"^│ +│ transformers +│ 5\.1", result.stdout, re.MULTILINE)
+    assert result.stdout.count("pip install 'test-time-search[engine]'") == 1
+    assert "pip install 'test-time-search[math]'" not in result.stdout
+    assert "without torch" in result.stdout
+
+
+@pytest.mark.skipif(not PYPROJECT.is_file(), reason="the project's file is not beside the tests")
+def test_the_doctor_s_extras_are_those_of_the_project():
+    extras = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    declared = {
+        extra: [re.match(r"[\w.-]+", requirement)[0] for requirement in needed]
+        for extra, needed in extras.items()
+        if extra not in ("dev", "all")
+    }
+    assert {extra: list(modules) for extra, modules in EXTRAS.items()} == declared
+
+
+def test_installed_without_importing():
+    assert installed("rich", "rich") == importlib.metadata.version("rich")
+    assert installed("nothing-of-that-name", "nothing_of_that_name") is None
+    assert installed("nothing-of-that-name", "json") == "present, version unknown"
+
+
+def test_a_broken_torch_is_reported(monkeypatch):
+    monkeypatch.setattr("tts.cli.doctor.installed", lambda *_: "2.0")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "torch does not start" in device()

@@ -1,0 +1,109 @@
+"""What only a process of its own shows: imports, exit codes, signals, closed pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+ENVIRONMENT = {**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+
+
+def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8", check=False, timeout=60,
+        **{"env": ENVIRONMENT, **options},
+    )  # fmt: skip
+
+
+def test_the_module_runs():
+    result = python("-m", "tts", "solve", "3 + 4 - 2", "--model", "toy", "--strategy", "best_of_n(n=4)", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["answer"] == "5"
+
+
+def test_exit_codes_reach_the_shell():
+    result = python("-m", "tts", "solve", "3 + 4 - 2", "--model", "toy", "--budget", "0")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: budget tokens is 0")
+    assert python("-m", "tts", "solv").returncode == 2
+
+
+def test_help_loads_no_number_library():
+    code = (
+        "import sys\nfrom tts.cli import main\nsys.argv = ['tts', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "heavy = {'numpy', 'scipy', 'torch', 'transformers', 'networkx', 'pydantic', 'httpx', 'sympy', 'tts.solver'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    result = python("-c", code)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "solve" in result.stdout
+
+
+def test_a_missing_extra_is_one_line_with_its_command():
+    code = "import sys\nsys.modules['torch'] = None\nfrom tts.cli import main\nsys.argv[1:] = ['solve', '3 + 4', '--model', 'smollm2']\nmain()\n"
+    result = python("-c", code)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "error: the transformers backend needs the optional dependency torch, which is not installed",
+        "hint: pip install 'test-time-search[engine]'",
+    ]
+    assert result.stdout == ""
+
+
+def test_doctor_without_extras():
+    code = (
+        "import sys\nfor name in ('torch', 'transformers', 'gguf', 'math_verify'):\n    sys.modules[name] = None\n"
+        "from tts.cli import main\nsys.argv[1:] = ['doctor']\nmain()\n"
+    )
+    result = python("-c", code)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "pip install 'test-time-search[engine]'" in result.stdout
+    assert "pip install 'test-time-search[math]'" in result.stdout
+
+
+def test_ctrl_c_prints_what_was_found_so_far():
+    code = (
+        "import os, signal, sys\n"
+        "from tts.backends.base import RowSet\n"
+        "from tts.backends.toy import ToyBackend\n"
+        "from tts.cli import main\n"
+        "sample, calls = ToyBackend.sample, []\n"
+        "def stuck(self, request):\n"
+        "    calls.append(request)\n"
+        "    if len(calls) == 1:\n"
+        "        return sample(self, request)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return RowSet(request)\n"  # rows that never come
+        "ToyBackend.sample = stuck\n"
+        "sys.argv[1:] = ['solve', '3 + 4 - 2', '--model', 'toy', '--budget', '400', '--strategy', 'best_of_n', '--json']\n"
+        "main()\n"
+    )
+    result = python("-c", code)
+    record = json.loads(result.stdout)
+    assert (result.returncode, result.stderr) == (130, "")
+    assert (record["answer"], record["stopped_by"]) == ("5", "interrupted")
+    assert record["candidates"]
+
+
+def test_an_output_that_nobody_reads_is_no_traceback():
+    for arguments in (["solve", "3 + 4", "--model", "toy", "--strategy", "single"], ["models"], ["--help"], ["--version"]):
+        for flags in ([], ["--json"] if arguments[0] == "solve" else []):
+            reader, writer = os.pipe()
+            os.close(reader)
+            result = subprocess.run(
+                [sys.executable, "-m", "tts", *arguments, *flags], stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+                timeout=60, env=ENVIRONMENT,
+            )  # fmt: skip
+            os.close(writer)
+            assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_a_terminal_that_knows_only_ascii():
+    options = {"env": {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}}
+    result = python("-m", "tts", "solve", "3 + 4 = ü", "--model", "toy", "--strategy", "single", **options)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert "| answer" in result.stdout

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import tts
+from tts.background import Interrupted
+from tts.backends.base import Sampling
+from tts.backends.toy import ToyBackend
+from tts.errors import ConfigError, EngineError
+from tts.solver import DEFAULT_MODEL, Solver
+from tts.trace import Trace
+
+KEYS = [
+    "answer", "confidence", "stopped_by", "strategy", "model", "seed", "usage", "candidates", "oracle", "reproducible", "warnings",
+    "failures", "error",
+]  # fmt: skip
+USAGE = [
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
+    "flops", "seconds",
+]  # fmt: skip
+
+
+def cells(table: str) -> dict[str, str]:
+    """Return the rows of a printed table, label to value."""
+    return dict(re.findall(r"^│ (\S.*?) +│ (.*?) +│$", table, re.MULTILINE))
+
+
+def test_a_solution_is_one_table(solve):
+    result = solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n(n=8) | majority")
+    rows = cells(result.stdout)
+    assert result.exit_code == 0
+    assert list(rows) == [
+        "answer", "confidence", "agreed", "tokens in", "tokens reused", "tokens out", "verifier tokens", "calls", "seconds", "stopped by",
+    ]  # fmt: skip
+    assert rows["answer"] == "5"
+    assert rows["confidence"] == "0.88 (share of the selection's weight, not calibrated)"
+    assert rows["agreed"] == "7 of 8 candidates"
+    assert (rows["tokens in"], rows["tokens reused"], rows["tokens out"], rows["verifier tokens"]) == ("5", "40", "120", "0")
+    assert result.stdout.splitlines()[-1].strip() == "best_of_n(n=8) | majority · toy · seed 0"
+    assert result.stderr == ""
+
+
+def test_the_table_says_what_the_library_returns(solve):
+    solution = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="best_of_n | majority", seed=3)
+    rows = cells(solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n | majority", "--seed", "3").stdout)
+    assert rows["answer"] == solution.answer
+    assert rows["calls"] == str(len(solution.trace.calls))
+    assert rows["tokens out"] == str(solution.usage.generated_tokens)
+    assert rows["stopped by"] == solution.stopped_by
+
+
+def test_json_is_one_object_and_nothing_else(solve):
+    result = solve("3 + 4 - 2", "--strategy", "best_of_n(n=2)", "--json")
+    record = json.loads(result.stdout)
+    assert list(record) == KEYS
+    assert list(record["usage"]) == USAGE
+    assert [list(c) for c in record["candidates"]] == [["answer", "score", "weight", "text"]] * 2
+    assert record["answer"] == "5"
+    assert record["candidates"][0] == {"answer": "5", "score": None, "weight": 1.0, "text": "3 + 4 = 7\n7 - 2 = 5\nA: 5"}
+    assert record["error"] is None
+    assert (result.exit_code, result.stderr, result.stdout.count("\n")) == (0, "", 1)
+
+
+def test_json_has_the_scores_of_the_main_verifier(solve):
+    record = json.loads(solve("3 + 4 - 2", "--strategy", "best_of_n(n=4) | best", "--verifier", "toy(error=0.1)", "--json").stdout)
+    assert {c["score"] for c in record["candidates"]} <= {0.9, 0.1}
+    assert record["usage"]["verifier_calls"] == 4
+
+
+def test_the_same_seed_gives_the_same_json(solve):
+    arguments = ("3 + 4 - 2 + 8", "--strategy", "best_of_n(n=5)", "--seed", "7", "--json")
+    first, second = (json.loads(solve(*arguments).stdout) for _ in range(2))
+    del first["usage"]["seconds"], second["usage"]["seconds"]
+    assert first == second
+
+
+def test_an_oracle_is_marked(solve):
+    arguments = ("3 + 4 - 2", "--strategy", "best_of_n(n=4) | best", "--verifier", "checker", "--answer", "5", "--allow-oracle")
+    result = solve(*arguments)
+    assert cells(result.stdout)["oracle"] == "yes: a verifier saw the reference answer"
+    assert result.stdout.splitlines()[-1].strip().endswith("· oracle")
+    assert json.loads(solve(*arguments, "--json").stdout)["oracle"] is True
+
+
+def test_no_answer_is_a_result(solve):
+    result = solve("3 + 4 - 2", "--budget", "tokens=400,seconds=1e-9", "--strategy", "best_of_n(n=4)")
+    rows = cells(result.stdout)
+    assert result.exit_code == 0
+    assert (rows["answer"], rows["confidence"], rows["agreed"]) == ("none", "unknown", "0 of 0 candidates")
+    assert result.stderr == "warning: no candidate was completed, so there is no answer\n"
+
+
+def test_unknown_confidence_is_null(solve):
+    record = json.loads(solve("3 + 4", "--budget", "tokens=400,seconds=1e-9", "--strategy", "single", "--json").stdout)
+    assert (record["answer"], record["confidence"]) == (None, None)
+
+
+def test_without_a_strategy_the_choice_is_said(solve):
+    result = solve("3 + 4 - 2")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("warning: no strategy was given")
+
+
+def test_sampling_is_passed_on(solve, requests):
+    solve("3 + 4 - 2", "--strategy", "single", "--temperature", "0.3", "--max-tokens", "9")
+    assert requests[0].sampling == Sampling(temperature=0.3, max_tokens=9)
+
+
+def test_the_defaults_in_the_help_are_the_library_s(tts):
+    shown = " ".join(tts("solve", "--help").stdout.split())
+    assert DEFAULT_MODEL in shown
+    assert f"{Sampling().temperature} unless given" in shown
+
+
+@pytest.mark.parametrize("suffix", [".html", ".json"])
+def test_the_trace_is_saved(solve, tmp_path, suffix):
+    path = tmp_path / f"search{suffix}"
+    assert solve("3 + 4 - 2", "--strategy", "single", "--trace", str(path)).exit_code == 0
+    text = path.read_text(encoding="utf-8")
+    if suffix == ".json":
+        assert Trace.from_json(text).answer == "5"
+    else:
+        assert text.lstrip().lower().startswith("<!doctype html")
+
+
+def test_a_file_is_read(solve, tmp_path):
+    path = tmp_path / "problem.txt"
+    path.write_text("3 + 4 - 2\n", encoding="utf-8-sig")
+    direct = json.loads(solve("3 + 4 - 2", "--strategy", "single", "--json").stdout)
+    for given in (str(path), f"@{path}"):
+        record = json.loads(solve(given, "--strategy", "single", "--json").stdout)
+        assert record["candidates"] == direct["candidates"]
+
+
+def test_standard_input_is_read(solve):
+    assert json.loads(solve("-", "--strategy", "single", "--json", stdin="3 + 4 - 2\n").stdout)["answer"] == "5"
+
+
+def broken_after(monkeypatch: pytest.MonkeyPatch, calls: int, failure: Exception) -> None:
+    """Let the toy fail at its next request for samples but `calls`."""
+    sample, left = ToyBackend.sample, [calls]
+
+    def broken(self, request):
+        left[0] -= 1
+        if left[0] < 0:
+            raise failure
+        return sample(self, request)
+
+    monkeypatch.setattr(ToyBackend, "sample", broken)
+
+
+def test_a_failed_run_keeps_what_it_found(solve, monkeypatch):
+    broken_after(monkeypatch, 2, EngineError("the engine stopped", hint="start it again"))
+    result = solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n")
+    assert result.exit_code == 1
+    assert cells(result.stdout)["answer"] == "5"
+    assert cells(result.stdout)["stopped by"] == "failed"
+    assert result.stderr.splitlines()[-2:] == ["error: the engine stopped", "hint: start it again"]
+
+
+def test_a_failed_run_keeps_what_it_found_as_json(solve, monkeypatch):
+    broken_after(monkeypatch, 2, EngineError("the engine stopped", hint="start it again"))
+    result = solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n", "--json")
+    record = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert record["answer"] == "5"
+    assert record["error"] == {"type": "EngineError", "cause": "the engine stopped", "hint": "start it again"}
+
+
+def test_a_mistake_found_in_a_run_that_had_begun_is_a_failed_run(solve, monkeypatch):
+    broken_after(monkeypatch, 0, ConfigError("too late"))
+    assert solve("3 + 4 - 2", "--strategy", "single").exit_code == 2
+    solution = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="single")
+    object.__setattr__(solution, "error", ConfigError("the selection does not fit"))
+    monkeypatch.setattr(Solver, "solve", lambda *_, **__: solution)
+    assert solve("3 + 4 - 2", "--strategy", "single").exit_code == 1
+
+
+def test_a_run_that_failed_before_its_first_candidate(solve, monkeypatch, assert_error):
+    broken_after(monkeypatch, 0, EngineError("the engine stopped", hint="start it again"))
+    assert_error(solve("3 + 4 - 2", "--strategy", "single"), 1, "the engine stopped", "start it again")
+
+
+def test_ctrl_c_prints_what_was_found(solve, monkeypatch):
+    partial = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="best_of_n(n=3)")
+
+    def interrupted(*_, **__):
+        raise Interrupted(partial)
+
+    monkeypatch.setattr(Solver, "solve", interrupted)
+    result = solve("3 + 4 - 2")
+    assert result.exit_code == 130
+    assert cells(result.stdout)["answer"] == "5"
+    assert json.loads(solve("3 + 4 - 2", "--json").stdout)["answer"] == "5"
+
+
+@pytest.mark.parametrize("stop", [Interrupted(None), KeyboardInterrupt()])
+def test_ctrl_c_before_anything_was_found(solve, monkeypatch, assert_error, stop):
+    def interrupted(*_, **__):
+        raise stop
+
+    monkeypatch.setattr(Solver, "solve", interrupted)
+    assert_error(solve("3 + 4 - 2"), 130, "interrupted", None)
+
+
+def test_a_table_is_printed_even_if_its_trace_cannot_be_saved(solve, monkeypatch, tmp_path):
+    def full(*_):
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr(Trace, "save", full)
+    result = solve("3 + 4 - 2", "--strategy", "single", "--trace", str(tmp_path / "a.json"))
+    assert cells(result.stdout)["answer"] == "5"
+    assert (result.exit_code, result.stderr) == (2, "error: the disk is full\n")
+
+
+def test_every_option_of_the_library_s_solve_that_is_text_is_there(tts):
+    shown = tts("solve", "--help").stdout
+    for option in ("budget", "strategy", "model", "verifier", "backend", "url", "task", "seed", "allow-oracle", "trace", "debug", "json"):
+        assert f"--{option}" in shown

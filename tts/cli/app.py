@@ -1,0 +1,47 @@
+"""The commands by name, and what stands above them: help, version, and streams that no text can break."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from tts.cli.doctor import doctor
+from tts.cli.models import models
+from tts.cli.solve import solve
+
+app = typer.Typer(
+    help="Spend inference compute where it helps: search with language models under one hard budget.",
+    epilog="Exit codes: 0 a result, even if no answer was found; 1 the run failed; 2 something asked for is not valid; 130 Ctrl-C.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(solve)
+app.command()(models)
+app.command()(doctor)
+
+
+def _version(asked: bool) -> None:  # noqa: FBT001 - the form of a typer callback
+    if asked:
+        from tts import __version__
+
+        typer.echo(f"tts {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *, _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False
+) -> None:
+    """Take the options of `tts` itself; they act as they are read."""
+
+
+def run() -> None:
+    """Run the command line. A character that a stream cannot encode is written as its escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="tts")

@@ -1,0 +1,81 @@
+"""What the command line's texts mean: a problem, a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from tts.budget import Budget
+from tts.errors import ConfigError, unknown_name
+
+_FORM = "write a number of tokens, or limits by unit: tokens=2000,seconds=30"
+
+
+def read_problem(given: str) -> str:
+    """Return the problem's text: of standard input for "-", of a file for "@FILE" or the path of an existing file, else as given.
+
+    Line ends at the end of a file are no part of it.
+
+    Raises:
+        ConfigError: the file cannot be read, or something is not UTF-8.
+    """
+    if given == "-":
+        return _decoded(sys.stdin.buffer.read(), "the standard input")
+    if given.startswith("@"):
+        return _file(given[1:])
+    try:
+        named = Path(given).is_file()
+    except (OSError, ValueError):  # too long for a path, or not a path at all
+        named = False
+    return _file(given) if named else _decoded(given.encode("utf-8", "surrogateescape"), "the problem")
+
+
+def _file(path: str) -> str:
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else str(failure)
+        raise ConfigError(
+            f"the problem file is {path!r}, but it cannot be read: {why}",
+            hint="give the path of a text file, or the problem itself without the @",
+        ) from None
+    return _decoded(content, f"the problem file {path!r}")
+
+
+def _decoded(content: bytes, source: str) -> str:
+    try:
+        return content.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as failure:
+        raise ConfigError(
+            f"{source} is not UTF-8 text: byte 0x{content[failure.start]:02x} at position {failure.start}",
+            hint="convert it to UTF-8",
+        ) from None
+
+
+def parse_budget(text: str) -> Budget:
+    """Return the budget that "2000" (tokens) or "tokens=2000,seconds=30" writes.
+
+    Raises:
+        ConfigError: the text is malformed, a unit is unknown (the nearest are named) or given twice, or a limit is not valid.
+    """
+    units = [f.name for f in dataclasses.fields(Budget)]
+    limits: dict[str, float] = {}
+    for part in text.split(","):
+        unit, equals, value = (piece.strip() for piece in part.rpartition("="))
+        unit = unit if equals else "tokens"
+        if unit not in units:
+            raise unknown_name("budget unit", unit, units)
+        if unit in limits:
+            raise ConfigError(f"the budget is {text!r}, but gives {unit} twice", hint="give each unit once")
+        limits[unit] = _number(value, text)
+    return Budget(**limits)  # pyright: ignore[reportArgumentType]
+
+
+def _number(value: str, text: str) -> float:
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    raise ConfigError(f"the budget is {text!r}, but {value!r} is no number", hint=_FORM)

@@ -1,0 +1,66 @@
+"""The one place where an exception becomes a line for people and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from tts.cli.terminal import one_line
+from tts.errors import ConfigError, MissingDependency, TTSError
+
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+
+
+@contextmanager
+def boundary(*, debug: bool) -> Iterator[None]:
+    """Turn what a command raises into an error's one line, its hint and the exit code.
+
+    Raises:
+        typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where nobody reads the output, 130 for Ctrl-C.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except (typer.Exit, typer.Abort):
+        raise
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would stumble on it when it ends
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        _line("error", "interrupted", typer.colors.RED)
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as failure:  # noqa: BLE001 - the boundary
+        report(failure, debug=debug)
+        raise typer.Exit(MISTAKE if isinstance(failure, ConfigError | MissingDependency) else FAILED) from None
+
+
+def report(failure: BaseException, *, debug: bool) -> None:
+    """Write an error to standard error: with `debug` its traceback, then in any case its cause and, if there is one, its hint."""
+    if debug:
+        typer.echo("".join(traceback.format_exception(failure)), err=True, nl=False)
+    if isinstance(failure, TTSError):
+        cause, hint = failure.cause, failure.hint
+    else:
+        text = str(failure)
+        cause = f"{type(failure).__name__}: {text}" if text else type(failure).__name__
+        hint = "" if debug else "add --debug to see where it was raised"
+    _line("error", cause, typer.colors.RED)
+    if hint:
+        _line("hint", hint, typer.colors.CYAN)
+
+
+def warn(text: str) -> None:
+    """Write a warning to standard error."""
+    _line("warning", text, typer.colors.YELLOW)
+
+
+def _line(label: str, text: str, colour: str) -> None:
+    typer.echo(f"{typer.style(f'{label}:', fg=colour, bold=True)} {one_line(text)}", err=True)

@@ -1,0 +1,82 @@
+"""`tts doctor`: what is installed, what it would run on, and the command for what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from tts.cli.boundary import Debug, boundary
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# extra -> {distribution: the module it is imported as}; a test holds it equal to pyproject.toml
+EXTRAS = {
+    "engine": {"torch": "torch", "transformers": "transformers", "safetensors": "safetensors", "gguf": "gguf", "numba": "numba"},
+    "math": {"math-verify": "math_verify"},
+    "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
+    "vllm": {"vllm": "vllm"},
+}
+
+
+def doctor(*, debug: Debug = False) -> None:
+    """Show what is installed, which device is there, and which models are present."""
+    with boundary(debug=debug):
+        from rich import box
+        from rich.table import Table
+
+        from tts import __version__
+        from tts.cli.models import presence
+        from tts.cli.terminal import output
+        from tts.models import registry
+
+        table = Table(box=box.ROUNDED, show_header=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        table.add_row("tts", __version__, f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+        table.add_section()
+        for extra in EXTRAS:
+            _add_extra(table, extra)
+        table.add_row("device", "", device())
+        table.add_section()
+        for i, name in enumerate(registry.names()):
+            table.add_row("" if i else "models", name, presence(registry.get(name)))
+        output().print(table)
+
+
+def _add_extra(table: Table, extra: str) -> None:
+    """Add a row a distribution, and below them the one command that gets those that are missing."""
+    versions = {distribution: installed(distribution, module) for distribution, module in EXTRAS[extra].items()}
+    for i, (distribution, version) in enumerate(versions.items()):
+        table.add_row("" if i else extra, distribution, version or "missing")
+    if None in versions.values():
+        table.add_row("", "", f"pip install 'test-time-search[{extra}]'")
+    table.add_section()
+
+
+def installed(distribution: str, module: str) -> str | None:
+    """Return a version, "present" where it has none, or None; nothing is imported."""
+    if importlib.util.find_spec(module) is None:
+        return None
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "present, version unknown"
+
+
+def device() -> str:
+    """Return what a model would run on, as far as torch can say."""
+    cores = f"CPU, {os.cpu_count() or 'unknown'} cores"
+    if installed("torch", "torch") is None:
+        return f"{cores} (without torch nothing more is known)"
+    try:
+        import torch
+    except (ImportError, OSError) as failure:  # installed, but broken: a library it needs is missing or of another version
+        return f"{cores}; torch does not start: {failure}"
+    if torch.cuda.is_available():
+        return ", ".join(f"CUDA: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count()))
+    return f"{cores}, {torch.get_num_threads()} torch threads; no CUDA device"

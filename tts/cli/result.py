@@ -1,0 +1,121 @@
+"""A solution as a table for people and as one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tts.cli.boundary import warn
+from tts.cli.terminal import messages, one_line, output, visible
+from tts.errors import TTSError
+
+if TYPE_CHECKING:
+    from tts.types import Candidate, Solution, Usage
+
+_UNKNOWN = "unknown"
+_USAGE = (
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
+    "flops", "seconds",
+)  # fmt: skip
+
+
+def print_json(solution: Solution) -> None:
+    """Write a solution to standard output as one line of JSON; what is unknown is null."""
+    record = {
+        "answer": solution.answer,
+        "confidence": _known(solution.confidence),
+        "stopped_by": solution.stopped_by,
+        "strategy": solution.strategy,
+        "model": solution.model,
+        "seed": solution.seed,
+        "usage": {name: getattr(solution.usage, name) for name in _USAGE},
+        "candidates": [_candidate(c) for c in solution.candidates],
+        "oracle": solution.oracle,
+        "reproducible": solution.reproducible,
+        "warnings": list(solution.warnings),
+        "failures": dict(solution.failures),
+        "error": None if solution.error is None else _error(solution.error),
+    }
+    typer.echo(json.dumps(record, allow_nan=False))
+
+
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "answer": candidate.answer,
+        "score": _known(candidate.scores.get("main", math.nan)),
+        "weight": _known(candidate.weight),
+        "text": candidate.trajectory.full_text,
+    }
+
+
+def _error(error: Exception) -> dict[str, str]:
+    cause, hint = (error.cause, error.hint) if isinstance(error, TTSError) else (str(error), "")
+    return {"type": type(error).__name__, "cause": cause, "hint": hint}
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def print_table(solution: Solution) -> None:
+    """Write a solution to standard output as one table; failures by kind and warnings follow on standard error."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    oracle = " · oracle" if solution.oracle else ""
+    caption = f"{solution.strategy} · {solution.model} · seed {solution.seed}{oracle}"
+    table = Table(box=box.ROUNDED, show_header=False, caption=Text(one_line(caption)), caption_style="dim")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value, style in _rows(solution):
+        table.add_row(Text(label), Text(visible(value), style=style))
+    output().print(table)
+    if solution.failures:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(solution.failures.items()))
+        messages().print(f"failed rows: {one_line(kinds)}", soft_wrap=True)
+    for text in solution.warnings:
+        warn(text)
+
+
+def _rows(solution: Solution) -> list[tuple[str, str, str]]:
+    """Return label, value and style of each row."""
+    usage, total = solution.usage, len(solution.candidates)
+    answer = ("none", "yellow") if solution.answer is None else (solution.answer, "bold green")
+    meaning = "a probability of being right" if solution.calibrated else "share of the selection's weight, not calibrated"
+    confidence = _UNKNOWN if math.isnan(solution.confidence) else f"{solution.confidence:.2f} ({meaning})"
+    rows = [("answer", *answer)]
+    if solution.oracle:
+        rows.append(("oracle", "yes: a verifier saw the reference answer", "bold red"))
+    return [
+        *rows,
+        ("confidence", confidence, ""),
+        ("agreed", f"{_agreed(solution):,} of {total:,} candidate{'' if total == 1 else 's'}", ""),
+        ("tokens in", f"{usage.prompt_tokens:,}", ""),
+        ("tokens reused", _count(usage.reused_tokens), ""),
+        ("tokens out", _out(usage), ""),
+        ("verifier tokens", f"{usage.verifier_tokens:,}", ""),
+        ("calls", _UNKNOWN if solution.trace is None else f"{len(solution.trace.calls):,}", ""),
+        ("seconds", f"{usage.seconds:.3f}" if usage.seconds < 10 else f"{usage.seconds:,.1f}", ""),
+        ("stopped by", solution.stopped_by, ""),
+    ]
+
+
+def _agreed(solution: Solution) -> int:
+    """Return how many candidates are in the class of the answer."""
+    of_answer = (c.answer_class for c in solution.candidates if c.answer is not None and c.answer == solution.answer)
+    winner = next(of_answer, None)
+    return 0 if winner is None else sum(c.answer_class == winner for c in solution.candidates)
+
+
+def _out(usage: Usage) -> str:
+    notes = [f"{usage.cancelled_tokens:,} more cancelled"] if usage.cancelled_tokens else []
+    notes += ["estimated: a server did not say"] if usage.estimated else []
+    return f"{usage.generated_tokens:,}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def _count(value: int | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,}"

@@ -1,0 +1,85 @@
+"""`tts solve`: one problem from its text to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
+
+if TYPE_CHECKING:
+    from tts.run import Event
+    from tts.types import Solution
+
+
+def solve(  # noqa: PLR0913 - the options of the command
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Text, a file of it (@FILE in any case), or - for standard input.")],
+    *,
+    budget: Annotated[str, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30.")] = "2000",
+    strategy: Annotated[str | None, typer.Option(help="For example: best_of_n(n=8) | majority. Without it one is chosen.")] = None,
+    model: Annotated[str, typer.Option(help="A name of `tts models`, a folder, or a Hub name.")] = "smollm2",
+    backend: Annotated[str | None, typer.Option(help="What runs the model, if not its own backend.")] = None,
+    url: Annotated[str | None, typer.Option(help="A server that runs the model.")] = None,
+    task: Annotated[str | None, typer.Option(help="How the problem is asked and its answer found: math, text, ….")] = None,
+    verifier: Annotated[str | None, typer.Option(help="What scores candidates: checker, toy(error=0.1), ….")] = None,
+    allow_oracle: Annotated[bool, typer.Option("--allow-oracle", help="Let a verifier see the reference answer.")] = False,
+    answer: Annotated[str | None, typer.Option(help="The reference answer, for verifiers that need it.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy; 0.8 unless given.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of one row.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same solution.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the whole search: FILE.html or FILE.json.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Solve one problem within a hard budget.
+
+    A search that ends without an answer is a result: it shows "none", says why, and exits with 0.
+    """
+    with boundary(debug=debug):
+        from tts.backends.base import Sampling
+        from tts.background import Interrupted
+        from tts.cli.arguments import parse_budget, read_problem
+        from tts.cli.progress import progress
+        from tts.solver import Solver
+        from tts.trace import check_path
+        from tts.types import Problem
+
+        limits, given = parse_budget(budget), Problem(read_problem(problem), answer=answer)
+        chosen = {"temperature": temperature, "max_tokens": max_tokens}
+        sampling = Sampling(**{name: value for name, value in chosen.items() if value is not None})  # pyright: ignore[reportArgumentType]
+        if trace is not None:
+            check_path(trace)
+
+        def search(on_event: Callable[[Event], None] | None) -> Solution:
+            with Solver(
+                model, verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
+                allow_oracle=allow_oracle, on_event=on_event,
+            ) as solver:  # fmt: skip
+                return solver.solve(given, limits, seed=seed)
+
+        try:
+            with progress() as on_event:
+                solution = search(on_event)
+        except Interrupted as interrupted:
+            if interrupted.partial is None:
+                raise
+            _show(interrupted.partial, trace, as_json=as_json)
+            raise typer.Exit(INTERRUPTED) from None
+        _show(solution, trace, as_json=as_json)
+        if solution.error is not None:
+            report(solution.error, debug=debug)
+            raise typer.Exit(FAILED)
+
+
+def _show(solution: Solution, trace: Path | None, *, as_json: bool) -> None:
+    """Save the trace, and print the solution even if that fails."""
+    from tts.cli.result import print_json, print_table
+
+    try:
+        if trace is not None and solution.trace is not None:
+            solution.trace.save(trace)
+    finally:
+        (print_json if as_json else print_table)(solution)
