@@ -35,7 +35,7 @@ class Program(Named):
     needs: ClassVar[tuple[str, ...]] = ("steps", "extend", "next_logprobs")
     ops: tuple[Op, ...]
     verifiers: tuple[str, ...] = ()
-    ran: list[str] = field(default_factory=list, compare=False)
+    ran: list[str] = field(default_factory=list, compare=False, init=False)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         state = _State(search, [search.root])

@@ -147,7 +147,7 @@ class Run:
             stopping=self.plan.stopping or Never(),
             sampling=self.sampling,
             clock=self.clock,
-            on_call=None if self.on_event is None else self._report,
+            on_call=None if self.on_event is None else lambda search: self._report(search),  # a bound method would lead to the answer
             embedder=self.embedder,
         )
         outcome = Outcome()

@@ -35,6 +35,7 @@ def test_models_gives_the_command_for_what_is_missing(tts, monkeypatch):
         raise ConfigError("it is not here", hint=f"get {record.name}")
 
     monkeypatch.setattr(registry, "locate", missing)
+    monkeypatch.setattr("tts.cli.doctor.device", lambda: "none")
     assert "get smollm2" in tts("models").stdout
     assert "get smollm2" in tts("doctor").stdout
 

@@ -9,6 +9,33 @@ import sys
 
 ENVIRONMENT = {**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
 
+# the second request for samples meets Ctrl-C, and ends only when it is cancelled
+INTERRUPTED = """
+import os, signal, sys
+from tts.backends.base import RowSet, Sample
+from tts.backends.toy import ToyBackend
+from tts.cli import main
+
+class Held(RowSet):
+    def cancel(self):
+        super().cancel()
+        for index in range(len(self.samples)):
+            self.resolve(index, Sample("", (), (), "cancelled", None, 0))
+
+sample, requests = ToyBackend.sample, []
+
+def held(self, request):
+    requests.append(request)
+    if len(requests) == 1:
+        return sample(self, request)
+    os.kill(os.getpid(), signal.SIGINT)
+    return Held(request)
+
+ToyBackend.sample = held
+sys.argv[1:] = ["solve", "3 + 4 - 2", "--model", "toy", "--budget", "400", "--strategy", "best_of_n", "--json"]
+main()
+"""
+
 
 def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -43,7 +70,10 @@ def test_help_loads_no_number_library():
 
 
 def test_a_missing_extra_is_one_line_with_its_command():
-    code = "import sys\nsys.modules['torch'] = None\nfrom tts.cli import main\nsys.argv[1:] = ['solve', '3 + 4', '--model', 'smollm2']\nmain()\n"
+    code = (
+        "import sys\nsys.modules['torch'] = None\n"
+        "from tts.cli import main\nsys.argv[1:] = ['solve', '3 + 4', '--model', 'smollm2']\nmain()\n"
+    )
     result = python("-c", code)
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
@@ -65,23 +95,7 @@ def test_doctor_without_extras():
 
 
 def test_ctrl_c_prints_what_was_found_so_far():
-    code = (
-        "import os, signal, sys\n"
-        "from tts.backends.base import RowSet\n"
-        "from tts.backends.toy import ToyBackend\n"
-        "from tts.cli import main\n"
-        "sample, calls = ToyBackend.sample, []\n"
-        "def stuck(self, request):\n"
-        "    calls.append(request)\n"
-        "    if len(calls) == 1:\n"
-        "        return sample(self, request)\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return RowSet(request)\n"  # rows that never come
-        "ToyBackend.sample = stuck\n"
-        "sys.argv[1:] = ['solve', '3 + 4 - 2', '--model', 'toy', '--budget', '400', '--strategy', 'best_of_n', '--json']\n"
-        "main()\n"
-    )
-    result = python("-c", code)
+    result = python("-c", INTERRUPTED)
     record = json.loads(result.stdout)
     assert (result.returncode, result.stderr) == (130, "")
     assert (record["answer"], record["stopped_by"]) == ("5", "interrupted")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -20,7 +20,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback o
 
 
 @contextmanager
-def boundary(*, debug: bool) -> Iterator[None]:
+def boundary(*, debug: bool) -> Generator[None]:
     """Turn what a command raises into an error's one line, its hint and the exit code.
 
     Raises:

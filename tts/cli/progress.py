@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ _SHOWN_ANSWER = 40
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[Event], None] | None]:
+def progress() -> Generator[Callable[[Event], None] | None]:
     """Keep a live line while the block runs, and take it away afterwards.
 
     Yields:
@@ -60,8 +60,8 @@ class ProgressLine:
         del options
         from rich.text import Text
 
-        line = Text.assemble(self._spinner.render(console.get_time()), " ", self._text(), no_wrap=True, overflow="ellipsis")  # pyright: ignore[reportArgumentType]
-        yield line
+        line = Text(no_wrap=True, overflow="ellipsis")
+        yield line.append_text(self._spinner.text_at(console.get_time())).append(f" {self._text()}")
 
     def _text(self) -> str:
         seconds = f"{self._clock() - self._started:.1f} s"

@@ -84,10 +84,9 @@ def print_table(solution: Solution) -> None:
 def _rows(solution: Solution) -> list[tuple[str, str, str]]:
     """Return label, value and style of each row."""
     usage, total = solution.usage, len(solution.candidates)
-    answer = ("none", "yellow") if solution.answer is None else (solution.answer, "bold green")
     meaning = "a probability of being right" if solution.calibrated else "share of the selection's weight, not calibrated"
     confidence = _UNKNOWN if math.isnan(solution.confidence) else f"{solution.confidence:.2f} ({meaning})"
-    rows = [("answer", *answer)]
+    rows = [("answer", "none", "yellow") if solution.answer is None else ("answer", solution.answer, "bold green")]
     if solution.oracle:
         rows.append(("oracle", "yes: a verifier saw the reference answer", "bold red"))
     return [
