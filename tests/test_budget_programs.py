@@ -146,7 +146,7 @@ def test_a_cancellation_at_any_turn_keeps_all_books(plan: str, seed: int) -> Non
     verifiers = {"main": ToyVerifier()} if "weighted" in plan else {}
     for turn in range(30):
         backend = ChaosBackend(ToyBackend(), seed=seed, slow=8, fail=0.1)
-        run = make_run("3 + 4 - 2", Budget(tokens=5000), plan, backend, verifiers=verifiers, seed=seed)
+        run = make_run("3 + 4 - 2", Budget(samples=12), plan, backend, verifiers=verifiers, seed=seed)
         ends = asyncio.run(_until_quiet([run], [turn], backend))
         if ends[0].search is not None:
             check_books(ends[0].search)

@@ -10,6 +10,14 @@ from tts.backends.toy import ToyBackend
 from tts.cli.app import app
 
 
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A screen of 80 columns without colour, whatever the caller's own is."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def tts() -> Callable[..., Result]:
     """`tts` with these arguments, in this process."""

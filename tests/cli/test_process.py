@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 
-ENVIRONMENT = {**os.environ, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in COLOURS} | {"PYTHONWARNINGS": "error", "COLUMNS": "80"}
 
 # the second request for samples meets Ctrl-C, and ends only when it is cancelled
 INTERRUPTED = """

@@ -7,9 +7,9 @@ import re
 import pytest
 
 import tts
-from tts.background import Interrupted
 from tts.backends.base import Sampling
 from tts.backends.toy import ToyBackend
+from tts.background import Interrupted
 from tts.errors import ConfigError, EngineError
 from tts.solver import DEFAULT_MODEL, Solver
 from tts.trace import Trace
@@ -215,7 +215,28 @@ def test_a_table_is_printed_even_if_its_trace_cannot_be_saved(solve, monkeypatch
     assert (result.exit_code, result.stderr) == (2, "error: the disk is full\n")
 
 
+def test_what_is_unknown_cancelled_or_failed_is_said(solve, monkeypatch):
+    solution = tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="single")
+    usage = dataclasses.replace(solution.usage, reused_tokens=None, cancelled_tokens=1200, estimated=True)
+    changed = dataclasses.replace(solution, usage=usage, trace=None, calibrated=True, failures={"timeout": 2, "content": 1})
+    monkeypatch.setattr(Solver, "solve", lambda *_, **__: changed)
+    result = solve("3 + 4 - 2")
+    rows = cells(result.stdout)
+    assert (rows["tokens reused"], rows["calls"]) == ("unknown", "unknown")
+    assert rows["tokens out"] == "15 (1,200 more cancelled; estimated: a server did not say)"
+    assert rows["confidence"] == "1.00 (a probability of being right)"
+    assert (result.exit_code, result.stderr) == (0, "failed rows: 1 content, 2 timeout\n")
+
+
 def test_every_option_of_the_library_s_solve_that_is_text_is_there(tts):
     shown = tts("solve", "--help").stdout
     for option in ("budget", "strategy", "model", "verifier", "backend", "url", "task", "seed", "allow-oracle", "trace", "debug", "json"):
         assert f"--{option}" in shown
+
+
+@pytest.mark.parametrize("width", ["20", "50", "80", "200"])
+def test_a_caption_makes_the_table_no_wider_than_the_terminal(solve, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", width)
+    lines = solve("3 + 4", "--strategy", "best_of_n(n=2) | unanimous(window=2) | majority(truncated='drop')").stdout.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    assert len({len(line) for line in lines if line[0] in "╭│╰"}) == 1

@@ -202,9 +202,14 @@ class RowSet:
             await self._wait()
         return sample
 
+    @property
+    def done(self) -> bool:
+        """Whether every row is resolved, or none will be any more because the whole call broke."""
+        return not self._unresolved or self._failure is not None
+
     async def drain(self) -> None:
-        """Return when every row is resolved."""
-        while self._unresolved and self._failure is None:
+        """Return when `done`."""
+        while not self.done:
             await self._wait()
 
     async def _wait(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -125,7 +126,9 @@ class TransformersBackend:
         eos = eos_ids(model, tokenizer)
         self._renderer = Renderer(tokenizer, eos)
         self._decoder = Decoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
-        self._queue = BatchQueue(self._execute, self._fail, threaded=True)
+        self._queue: BatchQueue | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._computing = threading.Lock()
         self._paths: weakref.WeakKeyDictionary[Handle, Path] = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -195,7 +198,7 @@ class TransformersBackend:
             EngineError: the handle has been released.
         """
         rows = RowSet(request)
-        self._queue.submit(_Rows(rows, self._path(request.handle)))
+        self._submit(_Rows(rows, self._path(request.handle)))
         return rows
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -281,7 +284,9 @@ class TransformersBackend:
 
     async def close(self) -> None:
         """Give up every handle and stop the worker."""
-        self._queue.close()
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
         self._paths.clear()
 
     def _keep(self, path: Path) -> Handle:
@@ -310,11 +315,20 @@ class TransformersBackend:
 
     async def _gather(self, calls: Sequence[_Call]) -> list[Reply[Any]]:
         for call in calls:
-            self._queue.submit(call)
+            self._submit(call)
         return await asyncio.gather(*(call.future for call in calls))
 
+    def _submit(self, job: _Call | _Rows) -> None:
+        """Queue a job in the running event loop; a queue belongs to one loop, and an ended loop's batch is never waited for."""
+        loop = asyncio.get_running_loop()
+        if self._queue is None or loop is not self._loop:
+            if self._queue is not None:
+                self._queue.close()
+            self._queue, self._loop = BatchQueue(self._execute, self._fail, threaded=True), loop
+        self._queue.submit(job)
+
     def _execute(self, jobs: list[_Call | _Rows], deliver: Callable[..., None]) -> None:
-        with torch.inference_mode():
+        with self._computing, torch.inference_mode():
             for call in jobs:
                 if isinstance(call, _Call):
                     began = time.perf_counter()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tts.run import Event
 
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SHOWN_ANSWER = 40
 
 
@@ -44,12 +45,9 @@ class ProgressLine:
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        from rich.spinner import Spinner
-
         self._clock = clock
         self._started = clock()
         self._event: Event | None = None
-        self._spinner = Spinner("dots", style="cyan")
 
     def update(self, event: Event) -> None:
         """Show this event from now on; called from the thread that searches."""
@@ -60,8 +58,8 @@ class ProgressLine:
         del options
         from rich.text import Text
 
-        line = Text(no_wrap=True, overflow="ellipsis")
-        yield line.append_text(self._spinner.text_at(console.get_time())).append(f" {self._text()}")
+        frame = _FRAMES[int(console.get_time() * 10) % len(_FRAMES)]
+        yield Text.assemble((frame, "cyan"), " ", self._text(), no_wrap=True, overflow="ellipsis")
 
     def _text(self) -> str:
         seconds = f"{self._clock() - self._started:.1f} s"

@@ -67,13 +67,17 @@ def print_table(solution: Solution) -> None:
     from rich.text import Text
 
     oracle = " · oracle" if solution.oracle else ""
-    caption = f"{solution.strategy} · {solution.model} · seed {solution.seed}{oracle}"
-    table = Table(box=box.ROUNDED, show_header=False, caption=Text(one_line(caption)), caption_style="dim")
+    caption = one_line(f"{solution.strategy} · {solution.model} · seed {solution.seed}{oracle}")
+    console = output()
+    rows = _rows(solution)
+    labels = max(len(label) for label, _, _ in rows)
+    room = min(len(caption), console.width) - labels - 7  # 3 lines of the frame, 4 spaces beside the texts
+    table = Table(box=box.ROUNDED, show_header=False, caption=Text(caption), caption_style="dim")
     table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, value, style in _rows(solution):
+    table.add_column(overflow="fold", min_width=max(1, room))  # else a narrow table would break its caption
+    for label, value, style in rows:
         table.add_row(Text(label), Text(visible(value), style=style))
-    output().print(table)
+    console.print(table)
     if solution.failures:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(solution.failures.items()))
         messages().print(f"failed rows: {one_line(kinds)}", soft_wrap=True)

@@ -104,7 +104,7 @@ def get(name: str) -> ModelRecord:
     if name in RECORDS:
         return RECORDS[name]
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if name and folder.is_dir():
         if not (folder / "config.json").is_file():
             raise ConfigError(
                 f"model is {name!r}, a folder without config.json, but must hold a model",

@@ -96,9 +96,8 @@ class Wave:
                     sample = dataclasses.replace(sample, finish="length")
                 cancelled_from = index + 1  # should `on_row` end the search, every later row is cancelled
                 await on_row(tasks[index], sample, caps[index])
-            await self._drain(rowsets, cancel=False)
         except BaseException:
-            await self._drain(rowsets, cancel=True)
+            await self._stop(rowsets)
             raise
         finally:
             if timer is not None:
@@ -137,12 +136,19 @@ class Wave:
 
         return asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), stop)
 
-    async def _drain(self, rowsets: Sequence[RowSet], *, cancel: bool) -> None:
+    async def _stop(self, rowsets: Sequence[RowSet]) -> None:
+        """Cancel rows and return when each is resolved; should the search be cancelled meanwhile, it ends then: the books need them."""
         for rows in rowsets:
-            if cancel:
-                rows.cancel()
+            rows.cancel()
+        interrupted: asyncio.CancelledError | None = None
         for rows in rowsets:
-            await rows.drain()
+            while not rows.done:
+                try:
+                    await rows.drain()
+                except asyncio.CancelledError as again:
+                    interrupted = again
+        if interrupted is not None:
+            raise interrupted
 
     def _book(  # noqa: PLR0913 - the parts of one call
         self,

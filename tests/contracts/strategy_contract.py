@@ -1,0 +1,203 @@
+"""What every strategy promises, for its text forms. A subclass names the strategy; everything runs on the toy language."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.chaos import ChaosBackend
+from tests.runs import Clock, check_books, make_run, searched, solve, solved
+from tts.backends.base import CAPABILITIES
+from tts.backends.callable import CallableBackend
+from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.budget import Budget, Rates
+from tts.errors import CapabilityError, ConfigError
+from tts.search.base import Plan, Selection, Strategy
+from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES, parse
+from tts.solver import Solver
+from tts.types import Problem
+from tts.verifiers.toy import ToyVerifier
+
+PROBLEMS = tuple(Problem(text, id=text) for text in ("3 + 4 - 2", "10 - 7 + 5 - 20", "1 + 1", "2 + 2 + 2 + 2 - 9"))
+RATES = Rates(flops=2, usd_in=10**6, usd_reused=0, usd_out=4 * 10**6)
+BUDGETS = {
+    "tokens": (1, 7, 64, 65, 200, 1000),
+    "generated_tokens": (1, 30, 64, 500),
+    "verifier_tokens": (1, 20, 300),
+    "verifier_calls": (1, 2, 9),
+    "samples": (1, 2, 7),
+    "flops": (1, 10, 300, 2000),
+    "usd": (1e-9, 1e-7, 2e-6),
+}
+
+
+def verified() -> dict[str, Any]:
+    return {"main": ToyVerifier(error=0.1)}
+
+
+def backend() -> ToyBackend:
+    return ToyBackend(ToyLanguage(accuracy=0.5, mute=0.1))
+
+
+class StrategyContract:
+    """Override `texts`: forms of the strategy, each bounded by itself (sizes given), the first one the default of tests.
+
+    Attributes:
+        name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it makes
+            several candidates.
+    """
+
+    name: str
+    texts: Sequence[str]
+    unsized: str | None = None
+    width = True
+
+    def plan(self, which: int = 0) -> Plan:
+        return parse(self.texts[which])
+
+    # How it is written ----------------------------------------------------------------------------------------------------------
+
+    def test_it_is_a_frozen_dataclass_with_named_parameters_only(self) -> None:
+        strategy = self.plan().strategy
+        assert isinstance(strategy, Strategy)
+        assert strategy.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        assert all(f.kw_only for f in dataclasses.fields(strategy) if f.init)  # type: ignore[arg-type]
+        for f in dataclasses.fields(strategy):  # type: ignore[arg-type]
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(strategy, f.name, 1)
+        assert STRATEGIES.get(self.name)
+        assert all(need in CAPABILITIES for need in strategy.needs)
+        assert hash(strategy) == hash(self.plan().strategy)
+
+    def test_its_text_form_parses_back(self) -> None:
+        for text in self.texts:
+            for more in ("", " | unanimous(window=3)", " | never"):
+                plan = parse(text + more)
+                assert parse(str(plan)) == plan
+                assert str(parse(str(plan))) == str(plan)
+        assert self.plan() == self.plan()
+
+    def test_an_unknown_parameter_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="nonsense"):
+            parse(f"{self.name}(nonsense=1)")
+
+    def test_it_has_a_selection_with_and_without_a_verifier(self) -> None:
+        strategy = self.plan().strategy
+        assert isinstance(strategy.default_selection(verified=True), Selection)
+        assert strategy.default_selection(verified=False).verifiers == ()
+
+    # What it spends -------------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("unit", BUDGETS)
+    def test_no_limit_is_passed_and_nothing_stays_held(self, unit: str) -> None:
+        for limit in BUDGETS[unit]:
+            for fail in (0.0, 0.3):
+                chaos = ChaosBackend(backend(), seed=3, fail=fail, rates=RATES)
+                budget = Budget(**{unit: limit})  # type: ignore[arg-type]
+                end = searched(make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified()))
+                assert end.solution.error is None
+                check_books(end.search)
+                assert not chaos.live
+                assert 0 <= end.solution.remaining[unit] <= limit
+
+    @pytest.mark.parametrize("limit", [0.5, 3.0, 10.0, 30.0])
+    def test_no_call_starts_after_the_last_second(self, limit: float) -> None:
+        run = make_run(PROBLEMS[0], Budget(seconds=limit), self.plan(), backend(), verifiers=verified(), clock=Clock(tick=1.0))
+        end = searched(run)
+        check_books(end.search)
+        assert sum(call.usage.seconds for call in end.search.spending.ledger.calls[:-1]) < limit
+        assert end.solution.remaining["seconds"] >= 0
+
+    def test_it_fills_its_sizes_from_the_budget_or_says_that_it_cannot(self) -> None:
+        sized = self.plan().strategy
+        for units in (1, 2, 64):
+            assert sized.size(units).size(units) == sized.size(units)
+        assert sized.size(None) == sized
+        if self.unsized is None:
+            return
+        loose = parse(self.unsized).strategy
+        with pytest.raises(ConfigError):
+            loose.size(None)
+        with pytest.raises(ConfigError):
+            solve(make_run(PROBLEMS[0], Budget(seconds=100), self.unsized, backend()))
+        for units in (1, 5):
+            assert type(loose.size(units)) is type(loose)
+        solution = solve(make_run(PROBLEMS[0], Budget(tokens=2000), self.unsized, backend()))
+        assert solution.answer is not None
+
+    # What it gives --------------------------------------------------------------------------------------------------------------
+
+    def test_one_seed_gives_one_trace_and_another_seed_another(self) -> None:
+        for which in range(len(self.texts)):
+            traces = [
+                [solve(make_run(p, 2000, self.plan(which), backend(), seed=seed, verifiers=verified())).trace.canonical() for p in PROBLEMS]
+                for seed in (5, 5, 6)
+            ]
+            assert traces[0] == traces[1]
+            if "temperature=0.0" not in self.texts[which]:
+                assert [trace["nodes"] for trace in traces[0]] != [trace["nodes"] for trace in traces[2]]
+
+    def test_it_does_not_depend_on_what_else_is_solved(self) -> None:
+        with Solver(backend(), ToyVerifier(error=0.1), task="arithmetic", strategy=self.plan()) as solver:
+            alone = [solver.solve(problem, 900, seed=2).trace.canonical() for problem in PROBLEMS]
+            together = [s.trace.canonical() for s in solver.solve_many(PROBLEMS, each=900, seed=2)]
+            backwards = [s.trace.canonical() for s in solver.solve_many(PROBLEMS[::-1], each=900, seed=2)]
+            few = [s.trace.canonical() for s in solver.solve_many(PROBLEMS[:2], 1800, seed=2)]
+        assert together == alone
+        assert backwards[::-1] == alone
+        assert few == alone[:2]
+
+    def test_cancellation_keeps_what_was_found(self) -> None:
+        partial = 0
+        for turn in range(0, 40, 2):
+            chaos = ChaosBackend(backend(), seed=1, slow=9)
+            run = make_run(PROBLEMS[0], Budget(samples=8), self.plan(), chaos, verifiers=verified())
+            end = asyncio.run(solved([run], [turn]))[0]
+            if end.search is None:
+                continue  # cancelled before it began
+            solution = end.solution
+            check_books(end.search)
+            assert not chaos.live
+            answers = Counter(c.answer for c in solution.candidates if c.answer is not None)
+            if solution.stopped_by == "interrupted":
+                assert not solution.reproducible
+                assert (solution.answer is None) == (not answers)
+                assert not answers or answers[solution.answer] == max(answers.values())
+                partial += bool(solution.candidates)
+        assert partial or not self.width, "no cancellation met a search with candidates: the test saw nothing"
+
+    def test_an_answer_comes_whenever_a_plain_sample_gives_one(self) -> None:
+        for tokens in (8, 15, 20, 64, 100):
+            for seed in range(6):
+                single = solve(make_run(PROBLEMS[0], tokens, "single", backend(), seed=seed))
+                mine = solve(make_run(PROBLEMS[0], tokens, self.plan(), backend(), seed=seed, verifiers=verified()))
+                assert mine.answer is not None or single.answer is None
+
+    @pytest.mark.parametrize("selection", SELECTIONS.names())
+    @pytest.mark.parametrize("stop", STOP_RULES.names())
+    def test_it_works_with_every_selection_and_stop_rule(self, selection: str, stop: str) -> None:
+        plan = self.plan() | STOP_RULES.get(stop)() | SELECTIONS.get(selection)()
+        end = searched(make_run(PROBLEMS[0], 3000, plan, backend(), verifiers=verified()))
+        solution = end.solution
+        assert solution.error is None
+        assert solution.answer is not None
+        assert parse(solution.strategy) == plan
+        assert 0 <= solution.confidence <= 1
+        check_books(end.search)
+
+    def test_what_the_backend_lacks_is_refused_before_anything_is_spent(self) -> None:
+        needs = self.plan().strategy.needs
+        model = CallableBackend(lambda asked: "A: 5")
+        lacking = [need for need in needs if getattr(model.caps, need) in ("absent", False)]
+        run = make_run(PROBLEMS[0], Budget(tokens=300), self.plan(), model, verifiers={})
+        if lacking:
+            with pytest.raises(CapabilityError, match=lacking[0]):
+                solve(run)
+            assert model.counters.prompt_tokens == 0
+        else:
+            assert solve(run).error is None

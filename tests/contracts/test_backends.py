@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import asyncio
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos import ChaosBackend
+from tests.contracts.backend_contract import BackendContract
+from tests.contracts.walk import classes_with, missing
+from tts.backends import BACKENDS
+from tts.backends.base import Backend
+from tts.backends.callable import Answer, Ask, CallableBackend
+from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.randomness import hash64
+
+
+class TestToy(BackendContract):
+    name = "toy"
+    prompts = ("3 + 4 - 2 + 9", "10 - 7 + 5", "1 + 1")
+    pieces = ("3", " + ", "4", " = ", "8", "\n")
+
+    def make(self) -> Backend:
+        return ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2))
+
+
+class TestToyInsideALine(TestToy):
+    """The same, with steps that end in the middle of the toy's lines."""
+
+    step = (" = ", " - ")
+
+    def test_a_value_has_one_reading_a_step(self) -> None:
+        pytest.skip("the toy's value head reads lines")
+
+
+class TestChaos(TestToy):
+    """The tests' own wrapper keeps the contract too."""
+
+    def make(self) -> Backend:
+        return ChaosBackend(ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2)), seed=5, slow=6)
+
+
+def write(asked: Ask) -> Answer:
+    """Write lines that follow from the seed and the text so far: a word is a token."""
+    seed = 0 if asked.temperature == 0 else asked.seed
+    words: list[str] = []
+    for _ in range(asked.max_tokens):
+        drawn = hash64(seed, str(asked.prompt), asked.text + "".join(words))
+        if drawn % 17 == 0 and words:
+            return Answer("".join(words), len(words) + 1 if len(words) < asked.max_tokens else len(words))
+        words.append("\n" if drawn % 4 == 0 else f"w{drawn % 7} ")
+        if asked.stop and words[-1].endswith(asked.stop):
+            break
+    return Answer("".join(words), len(words), finished=False)
+
+
+async def write_later(asked: Ask) -> str:
+    await asyncio.sleep(0)
+    return write(asked).text
+
+
+class TestCallable(BackendContract):
+    name = "callable"
+    prompts = ("a b c", "d", "e f")
+
+    def make(self) -> Backend:
+        return CallableBackend(write)
+
+
+class TestCallableThatCountsNothing(TestCallable):
+    """A function that returns bare text: every row is charged its full grant."""
+
+    def make(self) -> Backend:
+        return CallableBackend(write_later)
+
+
+class TestTransformers(BackendContract):
+    name = "transformers"
+    prompts = ("the cat and the other one", "12 + 12 =", "a")
+    step = ("a", "th", "\n", "1", "e")
+    pieces = ("z", "k", "7", "?")
+    max_tokens = 10
+
+    def make(self) -> Backend:
+        pytest.importorskip("torch").set_num_threads(1)
+        pytest.importorskip("transformers")
+        helper = Path(__file__).parents[1] / "backends" / "conftest.py"
+        if not helper.exists():
+            pytest.skip("tests/backends/conftest.py, which makes the tiny model, is not there")
+        made: dict[str, Any] = runpy.run_path(str(helper))
+        return made["tiny_backend"](context=256, tile_rows=4)
+
+
+CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers)}
+CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend"}
+
+
+def test_every_backend_has_a_contract_class() -> None:
+    assert missing(BACKENDS, [name for name in CONTRACTS if name]) == []
+    written = classes_with("backends", ("open", "sample", "extend", "fork", "release"))
+    assert written, "the walk found no backend at all"
+    assert {way for way, name in written.items() if name not in CLASSES} == set()
+    assert CLASSES <= set(written.values())

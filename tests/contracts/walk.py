@@ -1,0 +1,32 @@
+"""Finds what has no contract: names in a table, and classes in a folder, that no contract class stands for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from pathlib import Path
+
+import tts
+from tts.plugins import Table
+
+PACKAGE = Path(tts.__file__).parent
+
+
+def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> dict[str, str]:
+    """Return "module:Class" of each class in a folder that has these methods (and sets an attribute), protocols left out."""
+    found: dict[str, str] = {}
+    for file in sorted((PACKAGE / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ClassDef) or any("Protocol" in ast.unparse(base) for base in node.bases):
+                continue
+            defined = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+            named = {target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(target := one.target, ast.Name)}
+            if set(methods) <= defined and (not attribute or attribute in named):
+                module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+                found[f"{module}:{node.name}"] = node.name
+    return found
+
+
+def missing(table: Table, covered: Collection[str]) -> list[str]:
+    """Return our own names of a table that have no contract class."""
+    return sorted(set(table.entries) - set(covered))
