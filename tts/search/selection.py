@@ -133,7 +133,7 @@ class Best(Named):
         rest = sorted(set(range(len(judged))) - set(voters))
         ranked = tuple(judged[i] for i in [*order, *rest])
         winner = _first_writing(ranked[0], judged) if order else None
-        return Selected(() if winner is None else (winner,), ranked, _share(ranked, weights) if order else math.nan)
+        return Selected(() if winner is None else (winner,), ranked, _share(ranked, weights) if order else _no_answer(candidates))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ class BestOfMajority(Named):
         first = [i for kind in order for i in members[kind]]
         rest = sorted(set(range(len(candidates))) - set(first))
         answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
-        share = len(members[chosen[0]]) / len(candidates) if chosen else math.nan
+        share = len(members[chosen[0]]) / len(candidates) if chosen else _no_answer(candidates)
         return Selected(answers, tuple(judged[i] for i in [*first, *rest]), share)
 
 
@@ -251,7 +251,7 @@ def _by_class(
     totals = {kind: math.fsum(of_kind) for kind, of_kind in members.items()}
     ranked = _ranked(_judged(candidates, weights, scores), voters, totals)
     if not totals:
-        return Selected((), ranked, math.nan if not candidates else 0.0)
+        return Selected((), ranked, _no_answer(candidates))
     winner = min(totals, key=lambda kind: (-totals[kind], kind))
     answer = next(candidates[i].answer or "" for i in voters if candidates[i].answer_class == winner)
     everything = math.fsum(listed)
@@ -279,6 +279,11 @@ def _share(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float:
     everything = math.fsum(weights.tolist())
     mine = math.fsum(c.weight for c in ranked if c.answer_class == ranked[0].answer_class)
     return mine / everything if everything > 0 else 0.0
+
+
+def _no_answer(candidates: Sequence[Candidate]) -> float:
+    """Return the confidence where no candidate has an answer: nobody's share of their weight; NaN without candidates."""
+    return 0.0 if candidates else math.nan
 
 
 def _mean(scores: Sequence[float]) -> float:

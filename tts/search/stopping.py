@@ -43,7 +43,7 @@ class Unanimous(Named):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> Stop | None:
         """Return a stop when the last candidate completes a unanimous window."""
-        if len(candidates) % self.window:
+        if not candidates or len(candidates) % self.window:
             return None
         last = candidates[-self.window :]
         if last[0].answer_class is None or any(c.answer_class != last[0].answer_class for c in last):

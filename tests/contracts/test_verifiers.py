@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from tests.contracts.verifier_contract import VerifierContract
+from tests.contracts.walk import classes_with, missing
+from tests.programs import Judge
+from tts.errors import VerifierError
+from tts.search.registry import parse_call
+from tts.types import Problem
+from tts.verifiers import VERIFIERS
+from tts.verifiers.base import Verifier
+from tts.verifiers.callable import CallableVerifier
+from tts.verifiers.checker import Checker
+from tts.verifiers.toy import ToyVerifier
+
+
+class TestChecker(VerifierContract):
+    name = "checker"
+
+    def make(self) -> Verifier:
+        return Checker()
+
+
+class TestToyPerfect(VerifierContract):
+    name = "toy"
+
+    def make(self) -> Verifier:
+        return ToyVerifier(error=0.0)
+
+
+class TestToyFair(TestToyPerfect):
+    def make(self) -> Verifier:
+        return ToyVerifier(error=0.1, seed=4)
+
+
+class TestToyConstant(TestToyPerfect):
+    def make(self) -> Verifier:
+        return ToyVerifier(error=0.5)
+
+
+def length(problem: Problem, text: str) -> float:
+    return min(1.0, len(text) / 100)
+
+
+def each_line(problem: Problem, text: str) -> Sequence[float]:
+    return [-len(line) / 50 for line in text.splitlines()]
+
+
+async def later(problem: Problem, text: str) -> float:
+    await asyncio.sleep(0)
+    return math.nan if "7" in text else 0.25
+
+
+class TestCallableOfTheWhole(VerifierContract):
+    name = "callable"
+
+    def make(self) -> Verifier:
+        return CallableVerifier(length)
+
+
+class TestCallableOfSteps(TestCallableOfTheWhole):
+    def make(self) -> Verifier:
+        return CallableVerifier(each_line, range=(-1.0, 0.0))
+
+
+class TestCallableAsync(TestCallableOfTheWhole):
+    def make(self) -> Verifier:
+        return CallableVerifier(later)
+
+
+CONTRACTS = (TestChecker, TestToyPerfect, TestCallableOfTheWhole)
+CLASSES = {"Checker", "ToyVerifier", "CallableVerifier"}
+
+
+def test_every_verifier_has_a_contract_class() -> None:
+    assert missing(VERIFIERS, [contract.name for contract in CONTRACTS if contract.name]) == []
+    written = classes_with("verifiers", ("score", "bound"))
+    assert written, "the walk found no verifier at all"
+    assert {way for way, name in written.items() if name not in CLASSES} == set()
+    for name in VERIFIERS.names():
+        assert isinstance(parse_call(VERIFIERS, name), Verifier)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda problem, text: 1.5, r"returned 1.5, but states the range \[0.0, 1.0\]"),
+        (lambda problem, text: [0.5] * 7, "returned 7 step scores for a trajectory of"),
+        (lambda problem, text: [][1], "failed: IndexError"),
+    ],
+)
+def test_what_breaks_the_contract_is_named(fn: object, message: str) -> None:
+    class Broken(VerifierContract):
+        def make(self) -> Verifier:
+            return CallableVerifier(fn)  # type: ignore[arg-type]
+
+    async def check(search: object) -> None:
+        [ts] = await search.expand([search.root], 2)  # type: ignore[attr-defined]
+        await search.score(ts)  # type: ignore[attr-defined]
+
+    with pytest.raises(VerifierError, match=message):
+        Broken().run(check)  # type: ignore[arg-type]
+
+
+# A judge's draws are addressed by its place among the trajectories it is asked about, and by what it has computed before them:
+# its score depends on its companions. No judge is shipped yet; whoever ships one starts here.
+@pytest.mark.xfail(strict=True, reason="what a judge writes depends on what it is asked about beside it")
+def test_a_judges_score_does_not_depend_on_what_is_scored_with_it() -> None:
+    class OfJudge(VerifierContract):
+        def make(self) -> Verifier:
+            return Judge()
+
+    OfJudge().test_a_score_depends_neither_on_the_order_nor_on_what_is_scored_with_it()
