@@ -30,9 +30,7 @@ def candidates(answers: Sequence[str | None], truncated: Sequence[int] = ()) -> 
 def reordered(of: Sequence[Candidate], order: Sequence[int]) -> list[Candidate]:
     """Return the same candidates as if they had come in another order."""
     again = candidates([of[i].answer for i in order], [place for place, i in enumerate(order) if of[i].truncated])
-    return [
-        Candidate(of[i].trajectory, new.answer, new.answer_class, new.index, new.group) for i, new in zip(order, again, strict=True)
-    ]
+    return [Candidate(of[i].trajectory, new.answer, new.answer_class, new.index, new.group) for i, new in zip(order, again, strict=True)]
 
 
 class ScoredSearch:

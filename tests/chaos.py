@@ -35,7 +35,7 @@ class ChaosBackend:
         rows_made, rows_cancelled: rows that were asked for, and that were cancelled.
     """
 
-    def __init__(  # noqa: PLR0913 - every vice by name
+    def __init__(
         self,
         inner: Backend,
         seed: int,
@@ -170,9 +170,7 @@ class ChaosBackend:
         await self._late("score", texts)
         return self._count(await self.inner.score(handles, texts))
 
-    async def next_logprobs(
-        self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]
-    ) -> list[Reply[NDArray[np.float64]]]:
+    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         await self._late("next_logprobs", texts)
         return self._count(await self.inner.next_logprobs(handles, texts, tokens))
 

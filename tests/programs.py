@@ -40,7 +40,7 @@ class Program(Named):
     async def run(self, search: Search) -> Sequence[Candidate]:
         state = _State(search, [search.root])
         for name, which, count, choice in self.ops:
-            if name == "ask" or name == "score" or state.active:
+            if name in ("ask", "score") or state.active:
                 self.ran.append(name)
                 await getattr(state, name)(which, count, choice)
         return search.candidates

@@ -167,18 +167,15 @@ def _spend(plan: str, budget: Budget, problem: str, seed: int, **chaos: Any) -> 
     return asyncio.run(solved([run]))[0]
 
 
-# `best_of_majority` may ask about every candidate, so that is reserved; it asks about few, and what is freed after the last
-# sample is spent by nobody: 54 to 79 % of the tokens are used, and `stopped_by` names the budget.
-UNSPENT = pytest.mark.xfail(strict=False, reason="what a selection reserved and did not use is never spent")
-
-
-@pytest.mark.parametrize("plan", [pytest.param(p, marks=UNSPENT) if "of_majority" in p else p for p in SHIPPED])
+@pytest.mark.parametrize("plan", SHIPPED)
 @pytest.mark.parametrize("units", [4, 5, 9, 30])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_most_of_a_budget_of_tokens_is_spent_or_another_reason_is_named(plan: str, units: int, problem: str) -> None:
     end = _spend(plan, Budget(tokens=units * TYPICAL), problem, seed=units)
     solution = end.solution
-    assert solution.usage.tokens >= 0.8 * units * TYPICAL or not solution.stopped_by.startswith("budget")
+    said = [note for note in solution.warnings if "were held for verifier calls" in note]
+    assert solution.usage.tokens >= 0.8 * units * TYPICAL or not solution.stopped_by.startswith("budget") or said
+    assert not said or "of_majority" in plan
     assert solution.answer is not None
 
 

@@ -98,4 +98,6 @@ def test_the_walk_finds_what_is_there() -> None:
     problem = Problem("3 + 4", answer=ANSWER)
     holder = types.SimpleNamespace(deep=[{"x": (problem,)}], filler=list(map(str, range(200))))
     assert len(secrets_behind(holder)) == 1
-    assert len(secrets_behind(types.SimpleNamespace(of=make_run(problem, 5, "single", ToyBackend()).check, filler=list(range(300, 600))))) == 1
+    assert (
+        len(secrets_behind(types.SimpleNamespace(of=make_run(problem, 5, "single", ToyBackend()).check, filler=list(range(300, 600))))) == 1
+    )

@@ -7,11 +7,11 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tts.backends.base import Backend, Sampling, require
 from tts.budget import Budget, Meter
-from tts.errors import ConfigError, TTSError, VerifierError
+from tts.errors import ConfigError, TTSError
 from tts.recording import RecordedNodes
 from tts.search.base import Plan, SearchEnded, Selected, Selection, Stop
 from tts.search.embedding import Embedder
@@ -23,6 +23,8 @@ from tts.tasks.base import Task
 from tts.trace import Trace
 from tts.types import Candidate, Problem, Solution, Usage
 from tts.verifiers.base import Verifier, bind
+
+_WORTH_SAYING = 0.1  # share of a limit that may be left over without a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Outcome:
     stop: Stop | None = None
     error: Exception | None = None
     selected: Selected | None = None
+    held: Mapping[str, int] = field(default_factory=dict)  # for verifier calls that nobody made, by unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,13 +150,16 @@ class Run:
             stopping=self.plan.stopping or Never(),
             sampling=self.sampling,
             clock=self.clock,
-            on_call=None if self.on_event is None else lambda search: self._report(search),  # a bound method would lead to the answer
+            # a bound method would be an attribute that leads to the answer
+            on_call=None if self.on_event is None else lambda search: self._report(search),  # noqa: PLW0108
             embedder=self.embedder,
+            may_score=None if self.plan.strategy.verifiers else self.selection.may_score,
         )
         outcome = Outcome()
         try:
             await self._explore(search, outcome)
             await self._choose(search, outcome)
+            outcome.held = search.spending.reserved()
         finally:
             search.spending.free_all()
             search.opener.release_all()
@@ -253,11 +259,14 @@ class Run:
             notes.append(f"no answer was found in {len(outcome.candidates)} candidates")
         elif answer is None and outcome.error is None:
             notes.append("no candidate was completed, so there is no answer")
-        if self.selection.scores_all and not isinstance(outcome.error, VerifierError):
-            roles, scores = self.selection.verifiers, search.tree.scores
-            unscored = sum(any((c.trajectory.node, role) not in scores for role in roles) for c in outcome.candidates)
-            if unscored:
-                notes.append(f"{unscored} of {len(outcome.candidates)} candidates could not be scored within the budget")
+        unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
+        if unpaid:
+            notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
+        notes += [
+            f"{share:.0%} of the {unit} were held for verifier calls that {self.selection} did not make"
+            for unit, amount in outcome.held.items()
+            if (share := amount / search.spending.meter.limits[unit]) >= _WORTH_SAYING
+        ]
         return tuple(notes)
 
     def _report(self, search: Search) -> None:

@@ -33,6 +33,11 @@ async def drained(*rowsets: RowSet) -> list[list[Sample]]:
     return samples
 
 
+async def _said(call: Callable[[], Any]) -> Any:
+    said = call()
+    return await said if inspect.isawaitable(said) else said
+
+
 class BackendContract:
     """Override `make`, and what is said about the model below it.
 
@@ -73,9 +78,7 @@ class BackendContract:
     async def opened(self, backend: Any, which: int = 0) -> Any:
         return (await backend.open([self.prompts[which]]))[0].value
 
-    def ask(
-        self, backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, stop: Stop = TO_END, text: str = ""
-    ) -> RowSet:
+    def ask(self, backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, stop: Stop = TO_END, text: str = "") -> RowSet:
         return backend.sample(SampleRequest(handle, tuple(rows), sampling, stop, text))
 
     def rows(self, count: int, position: int = 0, max_tokens: int | None = None) -> list[Row]:
@@ -121,9 +124,7 @@ class BackendContract:
             for name, call in calls.items():
                 if getattr(backend.caps, name) == "absent":
                     with pytest.raises(CapabilityError):
-                        said = call()
-                        if inspect.isawaitable(said):
-                            await said
+                        await _said(call)
             assert vars_of(backend.counters) == before
 
         self.run(check)

@@ -41,7 +41,7 @@ def select(
 
 def check_selected(selected: Selected, of: Sequence[Candidate]) -> None:
     """Assert what must hold whatever was chosen."""
-    assert {answer for answer in selected.answers} <= {c.answer for c in of} - {None}
+    assert set(selected.answers) <= {c.answer for c in of} - {None}
     assert len(set(selected.answers)) == len(selected.answers)
     assert sorted(c.trajectory.node for c in selected.ranked) == sorted(c.trajectory.node for c in of)
     assert math.isnan(selected.confidence) or 0 <= selected.confidence <= 1 + 1e-12

@@ -135,6 +135,7 @@ def test_one_seed_gives_one_trace_where_rows_fail_too(plan: Any) -> None:
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_another_seed_gives_another_trace(plan: Any) -> None:
     first, second = (
-        [end.solution.trace.canonical()["nodes"] for end in asyncio.run(solved(runs_on(ToyBackend(LANGUAGE), plan, seed)))] for seed in (0, 1)
+        [end.solution.trace.canonical()["nodes"] for end in asyncio.run(solved(runs_on(ToyBackend(LANGUAGE), plan, seed)))]
+        for seed in (0, 1)
     )
     assert first != second

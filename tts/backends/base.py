@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
@@ -81,15 +82,16 @@ class Sampling:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature, 0 <= self.temperature <= 100, "between 0 and 100")
-        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
-        _check("top_k", self.top_k, self.top_k >= 0 and self.top_k == int(self.top_k), "a whole number of at least 0")
-        _check("min_p", self.min_p, 0 <= self.min_p < 1, "at least 0 and below 1")
-        _check("max_tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "at least 1, or None")
+        _check("temperature", self.temperature, lambda value: 0 <= value <= 100, "a number between 0 and 100")
+        _check("top_p", self.top_p, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
+        _check("top_k", self.top_k, lambda value: value >= 0 and value == int(value), "a whole number of at least 0")
+        _check("min_p", self.min_p, lambda value: 0 <= value < 1, "a number of at least 0 and below 1")
+        if self.max_tokens is not None:
+            _check("max_tokens", self.max_tokens, lambda value: value >= 1 and value == int(value), "a whole number of at least 1, or None")
 
 
-def _check(name: str, value: object, valid: bool, rule: str) -> None:  # noqa: FBT001 - a private assertion
-    if not valid:
+def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not valid(value):
         raise ConfigError(f"{name} is {value!r}, but must be {rule}")
 
 

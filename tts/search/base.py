@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from tts.backends.base import Sampling
 from tts.errors import ConfigError
 from tts.types import Candidate
 
@@ -168,9 +169,12 @@ class Selection(Protocol):
         """The roles it may score with; their worst case is reserved with every row."""
         ...
 
-    @property
-    def scores_all(self) -> bool:
-        """Whether it wants a score of every candidate."""
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """Return whether it may ever ask about a candidate; what was reserved for its score is free again where it may not.
+
+        Args:
+            agreeing: earlier candidates of the same answer that were not truncated.
+        """
         ...
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
@@ -214,6 +218,12 @@ class Plan:
 
     def __str__(self) -> str:
         return " | ".join(str(part) for part in (self.strategy, self.stopping, self.selection) if part is not None)
+
+
+def check_temperature(value: Any) -> None:
+    """Raise ConfigError where a strategy's temperature (None is let through: the run's) is none that a model can be sampled at."""
+    if value is not None:
+        Sampling(temperature=value)
 
 
 def at_least(name: str, value: float | None, least: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from tts.errors import ConfigError
-from tts.search.base import Named, Plan, Selection, whole
+from tts.search.base import Named, Plan, Selection, check_temperature, whole
 from tts.search.selection import Majority, Weighted
 from tts.types import Candidate
 
@@ -41,6 +41,7 @@ class BestOfN(Named):
 
     def __post_init__(self) -> None:
         whole("n", self.n, 1)
+        check_temperature(self.temperature)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""

@@ -50,17 +50,16 @@ class MeteredCalls:
         handles = await self._handles(trajectories)
         return np.array(self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens)))
 
-    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling, draw: int = 0) -> list[str]:
         """See `Calls.generate`. A reply that failed is ""."""
         needed = sum(self._backend.count(prompt) + max_tokens for prompt in prompts)
         if self.computed + needed > self._granted:
             raise BudgetExceeded(f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound")
         handles = self._charge(await self._backend.open(prompts))
+        streams = [hash64("reply", self._stream, str(prompt), draw) for prompt in prompts]
         rowsets = [
-            self._backend.sample(
-                SampleRequest(handle, (Row(hash64("judge", self._stream, index, self.computed), 0, max_tokens),), sampling, Stop())
-            )
-            for index, handle in enumerate(handles)
+            self._backend.sample(SampleRequest(handle, (Row(stream, 0, max_tokens),), sampling, Stop()))
+            for handle, stream in zip(handles, streams, strict=True)
         ]
         try:
             samples = [await rows.row(0) for rows in rowsets]

@@ -22,6 +22,9 @@ class Scoring:
 
     Args:
         verifiers: what they are, by role. scorers: the same, bound to the problem.
+
+    Attributes:
+        unpaid: nodes that were asked about and could not be paid.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -46,6 +49,7 @@ class Scoring:
         self._opener = opener
         self._stream = stream
         self._clock = clock
+        self.unpaid: set[int] = set()
 
     def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
@@ -70,6 +74,8 @@ class Scoring:
         if not todo:
             return None
         paid, amounts, stopped = self._affordable(todo, role)
+        self.unpaid.update(t.node for t in todo[len(paid) :])
+        self.unpaid.difference_update(t.node for t in paid)
         if not paid:
             return stopped
         grant = self._spending.meter.amounts(**amounts)
@@ -79,7 +85,7 @@ class Scoring:
             self._task,
             amounts["bound"],
             lambda some: self._opener.handles(some, verifier.model),
-            hash64(self._stream, role, *(t.node for t in paid)),
+            hash64(self._stream, role),
         )
         started = self._clock()
         try:

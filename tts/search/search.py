@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -44,6 +45,7 @@ class Search:
     Attributes:
         problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
         candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind.
+        unscorable: nodes of candidates that nobody will ask a verifier about.
         tree, spending, opener, scoring: its parts, for the solver and the trace.
     """
 
@@ -62,6 +64,7 @@ class Search:
         clock: Callable[[], float],
         on_call: Callable[[Search], None] | None = None,
         embedder: Embedder | None = None,
+        may_score: Callable[[Candidate, int], bool] | None = None,
     ) -> None:
         self.problem = problem
         self.task = task
@@ -84,7 +87,10 @@ class Search:
         self._embedder = embedder or HashedNgrams()
         self.answers = AnswerClasses(task)
         self._writer = Writer(self, task, backends, sampling, clock)
+        self._may_score = may_score
+        self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
         self._finished: dict[int, Candidate] = {}
+        self.unscorable: set[int] = set()
         self._ended: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
         self._busy = False
@@ -225,6 +231,10 @@ class Search:
         candidate = self._finished[t.node] = Candidate(t, answer, kind, len(self.candidates), group)
         self.candidates.append(candidate)
         self._ended.append(t)
+        if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
+            self.unscorable.add(t.node)
+            self.spending.free(t.node)
+        self._agreeing[kind] += t.status == "finished"
         stop = self._stopping.should_stop(self.candidates)
         if stop is not None:
             raise SearchEnded(stop.reason, stop)

@@ -40,12 +40,16 @@ class Majority(Named):
     """
 
     registered_as = "majority"
-    scores_all = False
     verifiers = ()
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
         _check_truncated(self.truncated)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about none."""
+        del candidate, agreeing
+        return False
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by count."""
@@ -68,7 +72,6 @@ class Weighted(Named):
     """
 
     registered_as = "weighted"
-    scores_all = True
     verifier: str = "main"
     aggregate: str = "last"
     truncated: str = "vote"
@@ -81,6 +84,11 @@ class Weighted(Named):
     def verifiers(self) -> tuple[str, ...]:
         """The role that scores."""
         return (self.verifier,)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about all."""
+        del candidate, agreeing
+        return True
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by summed score."""
@@ -105,7 +113,6 @@ class Best(Named):
     """
 
     registered_as = "best"
-    scores_all = True
     verifier: str = "main"
     aggregate: str = "last"
     truncated: str = "vote"
@@ -118,6 +125,11 @@ class Best(Named):
     def verifiers(self) -> tuple[str, ...]:
         """The role that scores."""
         return (self.verifier,)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about all."""
+        del candidate, agreeing
+        return True
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by highest score."""
@@ -153,7 +165,6 @@ class BestOfMajority(Named):
     """
 
     registered_as = "best_of_majority"
-    scores_all = False
     k: int = 1
     alpha: float | None = None
     asked: int = 4
@@ -173,6 +184,10 @@ class BestOfMajority(Named):
     def verifiers(self) -> tuple[str, ...]:
         """The role that scores."""
         return (self.verifier,)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about the first `asked` of an answer."""
+        return candidate.answer_class is not None and agreeing < self.asked
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose k answers."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from tts.search.base import Named, Selection
+from tts.search.base import Named, Selection, check_temperature
 from tts.search.selection import Majority
 from tts.types import Candidate
 
@@ -28,6 +28,9 @@ class Single(Named):
     needs = ()
     verifiers = ()
     temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -68,6 +69,13 @@ class Spending:
         except Exhausted:
             return False
         return True
+
+    def reserved(self) -> dict[str, int]:
+        """Return what is held for scoring, by unit."""
+        total: Counter[str] = Counter()
+        for amounts in self._reserves.values():
+            total.update(amounts)
+        return dict(total)
 
     def free(self, node: int) -> None:
         """Release what is held for scoring a node."""

@@ -93,7 +93,7 @@ class Writer:
         finally:
             self.timed_out = self.timed_out or call.timed_out
             for child in children:
-                if child.status != "failed":
+                if child.status != "failed" and child.node not in search.unscorable:
                     search.spending.reserve(child.node, cost, search.tree.own_tokens(child))
         return len(tasks)
 

@@ -46,8 +46,13 @@ class Calls(Protocol):
         """Return log-probabilities [trajectories, tokens] behind an appended text."""
         ...
 
-    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
-        """Return one generated text a prompt, as a judge's reply."""
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling, draw: int = 0) -> list[str]:
+        """Return one generated text a prompt, as a judge's reply.
+
+        Args:
+            prompts: a reply depends on its prompt and `draw` alone, never on what is asked beside it or before.
+            max_tokens: of a reply. sampling: of its tokens. draw: which of a judge's several replies to one prompt.
+        """
         ...
 
 
@@ -126,8 +131,8 @@ def _check(verifier: Verifier, trajectory: Trajectory, score: StepScores, task: 
     low, high = verifier.range
     values = [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
     for value in values:
-        if not (math.isnan(value) or low <= value <= high):
-            raise VerifierError(f"the verifier {verifier.name!r} returned {value}, but states the range [{low}, {high}]")
+        if not (math.isnan(value) or (math.isfinite(value) and low <= value <= high)):
+            raise VerifierError(f"the verifier {verifier.name!r} returned {value}, but states the range [{low}, {high}]", hint="a score is finite, or NaN where it is unknown")
     if score.steps is not None and len(score.steps) != (steps := len(task.split(trajectory.full_text))):
         raise VerifierError(
             f"the verifier {verifier.name!r} returned {len(score.steps)} step scores for a trajectory of {steps} steps "
