@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import gc
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tts.backends.base import Backend, Row, RowSet, Sample, SampleRequest, Sampling, Stop
-from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong
-from tts.randomness import child_stream
-from tts.types import Message
+from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, Stop
 
 torch = pytest.importorskip("torch")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import time
 from collections.abc import Callable, Sequence
@@ -12,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backends.rows import END, GREEDY, PROMPTS, WARM, bare, drained, one, opened, plain_laws, start
-from tts.backends.base import Backend, Row, RowSet, Sample, SampleRequest, Sampling, Stop
-from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong
+from tests.backends.rows import GREEDY, PROMPTS, bare, drained, one, opened, plain_laws, start
+from tts.backends.base import Backend, Row, Sample, Sampling
+from tts.errors import EngineError
 from tts.randomness import child_stream
-from tts.types import Message
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import gc
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.backends.rows import END, GREEDY, PROMPTS, WARM, bare, drained, one, opened, plain_laws, start
-from tts.backends.base import Backend, Row, RowSet, Sample, SampleRequest, Sampling, Stop
+from tests.backends.rows import GREEDY, PROMPTS, drained, one, opened, start
+from tts.backends.base import Row, Stop
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong
-from tts.randomness import child_stream
 from tts.types import Message
 
 torch = pytest.importorskip("torch")

@@ -142,3 +142,18 @@ def test_every_selection_is_in_the_table() -> None:
     written = classes_with("search", ("select",))
     assert written
     assert {way for way in written if way not in SELECTIONS.entries.values()} == set()
+
+
+@pytest.mark.parametrize("answers", [*ANSWERS, ["a"] * 9 + ["b"] * 7])
+@pytest.mark.parametrize("cut", [(), (1, 2, 5)])
+@pytest.mark.parametrize("truncated", ["vote", "drop"])
+def test_it_asks_about_no_candidate_of_which_it_said_that_it_never_would(
+    selection: Selection, answers: list[str | None], cut: tuple[int, ...], truncated: str
+) -> None:
+    selection = dataclasses.replace(selection, truncated=truncated)  # type: ignore[type-var]
+    of = candidates(answers, cut)
+    search = ScoredSearch(REWARDS, of)
+    asyncio.run(selection.select(of, search))  # type: ignore[arg-type]
+    earlier = [[c for c in of[:i] if c.answer == candidate.answer and not c.truncated] for i, candidate in enumerate(of)]
+    allowed = {c.trajectory.node for c, agreeing in zip(of, earlier, strict=True) if selection.may_score(c, len(agreeing))}
+    assert set(search.asked) <= allowed

@@ -147,18 +147,22 @@ class CallableBackend:
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Refuse."""
+        del handles, texts
         raise self._absent("score")
 
     async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Refuse."""
+        del handles, texts, tokens
         raise self._absent("next_logprobs")
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
         """Refuse."""
+        del handles, head
         raise self._absent("value")
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Refuse."""
+        del handles
         raise self._absent("hidden")
 
     def _absent(self, capability: str) -> CapabilityError:

@@ -225,6 +225,7 @@ class ToyBackend:
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Refuse: a finite language has no hidden states."""
+        del handles
         raise CapabilityError("the toy model has no hidden states", hint="backends that have them: transformers")
 
     def fork(self, handle: Any, count: int) -> list[Any]:

@@ -70,7 +70,8 @@ class TransformersBackend:
 
         What that costs, SmolLM2-135M in float32 on two cores, 256 columns: a step of a full tile of 16 takes 158 ms (101
         tokens/s), of one row alone in a tile of 16 as much, in a tile of 1 67 ms. From three rows on the tile of 16 is the
-        faster one; `tile_rows=1` is as exact, and right for single rows. Bits differ between the two: MEASURED.
+        faster one; `tile_rows=1` is as exact, and right for single rows. Between the two, log-probabilities differ by rounding (by
+        at most 9e-6 nats over 28 greedy tokens, which were the same).
 
     Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them; extend,
         score and next_logprobs compute exactly the tokens of their texts and reuse the path's. The last token of a path is

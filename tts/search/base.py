@@ -56,7 +56,7 @@ class Stop:
     used: slice = field(default_factory=lambda: slice(None))
 
 
-class SearchEnded(Exception):  # noqa: N818 - an end, not an error
+class SearchEnded(Exception):
     """The search is over: `reason` says why; `stop` is the stop rule's verdict where it was one."""
 
     def __init__(self, reason: str, stop: Stop | None = None) -> None:

@@ -39,7 +39,7 @@ class Spending:
             prefill,
             lambda new: sum(verifier.bound(prefix, new) for verifier in declared),
             len(declared),
-            Rates(max((r.flops or 0 for r in dearest)), max((r.usd_in or 0 for r in dearest))),
+            Rates(max(r.flops or 0 for r in dearest), max(r.usd_in or 0 for r in dearest)),
         )
 
     def score_cost(self, role: str, tokens: int, calls: int) -> dict[str, int]:

@@ -150,7 +150,7 @@ class Wave:
         if interrupted is not None:
             raise interrupted
 
-    def _book(  # noqa: PLR0913 - the parts of one call
+    def _book(
         self,
         tasks: Sequence[RowTask],
         grant: Grant,

@@ -44,7 +44,7 @@ class Writer:
         self._to_end = Stop(task.step_stop, at_step=False, finished=task.is_finished)
         self.timed_out = False
 
-    async def wave(  # noqa: PLR0913 - one call has these parts
+    async def wave(
         self,
         parents: Sequence[Trajectory],
         until: Until | Tokens,
@@ -137,9 +137,7 @@ class Writer:
         backend = self._backends[model]
         return _NO_CAP if backend.context is None else backend.context - self._search.tree.path_tokens(t)
 
-    def _child(  # noqa: PLR0913 - the parts of a row's end
-        self, task: RowTask, sample: Sample, until: Until | Tokens, cap: int, model: str, *, scratch: bool
-    ) -> Trajectory:
+    def _child(self, task: RowTask, sample: Sample, until: Until | Tokens, cap: int, model: str, *, scratch: bool) -> Trajectory:
         status = _STATUS[sample.finish]
         if sample.finish == "length" and isinstance(until, Tokens) and cap == until.count and sample.handle is not None:
             status = "active"

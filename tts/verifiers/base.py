@@ -132,7 +132,10 @@ def _check(verifier: Verifier, trajectory: Trajectory, score: StepScores, task: 
     values = [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
     for value in values:
         if not (math.isnan(value) or (math.isfinite(value) and low <= value <= high)):
-            raise VerifierError(f"the verifier {verifier.name!r} returned {value}, but states the range [{low}, {high}]", hint="a score is finite, or NaN where it is unknown")
+            raise VerifierError(
+                f"the verifier {verifier.name!r} returned {value}, but states the range [{low}, {high}]",
+                hint="a score is finite, or NaN where it is unknown",
+            )
     if score.steps is not None and len(score.steps) != (steps := len(task.split(trajectory.full_text))):
         raise VerifierError(
             f"the verifier {verifier.name!r} returned {len(score.steps)} step scores for a trajectory of {steps} steps "
