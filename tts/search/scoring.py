@@ -73,12 +73,15 @@ class Scoring:
         todo = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
         if not todo:
             return None
+        self.unpaid.update(t.node for t in todo)
         paid, amounts, stopped = self._affordable(todo, role)
-        self.unpaid.update(t.node for t in todo[len(paid) :])
-        self.unpaid.difference_update(t.node for t in paid)
         if not paid:
             return stopped
-        grant = self._spending.meter.amounts(**amounts)
+        try:
+            grant = self._spending.meter.amounts(**amounts)
+        except Exhausted as end:  # the time is over
+            return end
+        self.unpaid.difference_update(t.node for t in paid)
         backend = self._backends[verifier.model]
         calls = MeteredCalls(
             backend,
