@@ -1,10 +1,9 @@
-"""Models from files: GGUF blocks, a saved folder, what is missing, and SmolLM2 itself."""
+"""Models from files: GGUF, a saved folder, what is missing, and SmolLM2 itself."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,66 +11,55 @@ import numpy as np
 import pytest
 
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop
-from tts.backends.gguf import read_gguf
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, get, locate
 from tts.types import Message
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+gguf = pytest.importorskip("gguf")
 
 QUESTION = (Message("user", "What is 12 + 30?"),)
 
 
-def text_of(value: str) -> bytes:
-    return struct.pack("<Q", len(value.encode())) + value.encode()
-
-
-def gguf_file(path: Path, tensors: dict[str, tuple[tuple[int, ...], int, bytes]]) -> Path:
-    """Write a GGUF file with one metadata entry of each kind that is read. Shapes are GGUF's: columns first."""
-    entries = text_of("some.name") + struct.pack("<I", 8) + text_of("é")
-    entries += text_of("some.float") + struct.pack("<If", 6, 0.5)
-    entries += text_of("some.list") + struct.pack("<IIQ", 9, 8, 2) + text_of("a") + text_of("")
-    entries += text_of("some.numbers") + struct.pack("<IIQ3i", 9, 5, 3, -1, 0, 7)
-    infos, data = b"", b""
-    for name, (shape, kind, values) in tensors.items():
-        infos += text_of(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape) + struct.pack("<IQ", kind, len(data))
-        data += values + bytes(-len(values) % 32)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 4) + entries + infos
-    path.write_bytes(head + bytes(-len(head) % 32) + data)
+def gguf_file(path: Path, tensors: dict[str, np.ndarray], kind: Any = gguf.GGMLQuantizationType.F32) -> Path:
+    """Write a GGUF file of tensors in a format, with an entry of a few kinds."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_string("some.name", "é")
+    writer.add_float32("some.float", 0.5)
+    writer.add_array("some.list", ["a", ""])
+    writer.add_array("some.numbers", [-1, 0, 7])
+    for name, values in tensors.items():
+        writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
     return path
 
 
-def test_a_gguf_file_is_read_as_its_layout_says(tmp_path: Path) -> None:
-    nibbles = bytes((i % 16) | ((15 - i % 16) << 4) for i in range(16))
-    signed = np.arange(-16, 48, dtype=np.int8)
-    file = read_gguf(
-        gguf_file(
-            tmp_path / "m.gguf",
-            {
-                "plain": ((3, 2), 0, np.arange(6, dtype="<f4").tobytes()),
-                "four": ((32, 1), 3, struct.pack("<ee", 0.5, -1.0) + nibbles),
-                "eight": ((32, 2), 8, b"".join(struct.pack("<e", s) + signed[i : i + 32].tobytes() for s, i in ((0.25, 0), (2.0, 32)))),
-            },
-        )
-    )
-    assert file.metadata["some.name"] == "é"
-    assert file.metadata["some.float"] == 0.5
-    assert file.metadata["some.list"] == ["a", ""]
-    assert file.metadata["some.numbers"] == [-1, 0, 7]
-    assert file.tensors["plain"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    levels = [*range(16), *range(15, -1, -1)]
-    assert file.tensors["four"].tolist() == [[level * 0.5 - 1 for level in levels]]
-    assert file.tensors["eight"].tolist() == [[x * 0.25 for x in range(-16, 16)], [x * 2.0 for x in range(16, 48)]]
-    assert all(values.dtype == np.float32 for values in file.tensors.values())
+def test_a_gguf_file_is_read_whole_and_dequantised(tmp_path: Path) -> None:
+    from tts.backends.loading import read_gguf
+
+    plain = np.arange(6, dtype=np.float32).reshape(2, 3)
+    file = read_gguf(gguf_file(tmp_path / "m.gguf", {"plain": plain}))
+    entries = {"some.name": "é", "some.float": 0.5, "some.list": ["a", ""], "some.numbers": [-1, 0, 7]}
+    assert {key: file.metadata[key] for key in entries} == entries
+    assert file.tensors["plain"].tolist() == plain.tolist()
+    fine = np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)
+    rough = read_gguf(gguf_file(tmp_path / "q.gguf", {"w": fine}, gguf.GGMLQuantizationType.Q8_0)).tensors["w"]
+    assert rough.dtype == np.float32
+    assert 0 < np.abs(rough - fine).max() < 1 / 127  # half a level of 8 bits, each block's own
 
 
-def test_other_files_and_formats_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "no.gguf").write_bytes(b"GGML" + bytes(100))
-    with pytest.raises(ConfigError, match="no GGUF file"):
-        read_gguf(tmp_path / "no.gguf")
-    with pytest.raises(ConfigError, match="'w' have GGUF type 12"):
-        read_gguf(gguf_file(tmp_path / "k.gguf", {"w": ((32,), 12, bytes(64))}))
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    from tts.backends.loading import read_gguf
+
+    whole = gguf_file(tmp_path / "m.gguf", {"w": np.ones((8, 32), np.float32)}).read_bytes()
+    for content in (b"", b"GGML" + bytes(100), whole[:40], whole[:-500]):
+        (tmp_path / "no.gguf").write_bytes(content)
+        with pytest.raises(ConfigError, match="no GGUF file"):
+            read_gguf(tmp_path / "no.gguf")
 
 
 def saved(make_tiny: Any, folder: Path) -> ModelRecord:
@@ -167,7 +155,6 @@ def test_smollm2_rows_do_not_depend_on_their_companions(smollm2: Any) -> None:
 
 @pytest.mark.slow
 def test_smollm2_is_what_transformers_own_reader_makes_of_the_file(smollm2: Any) -> None:
-    pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
     path = locate(get("smollm2"))
     assert path is not None

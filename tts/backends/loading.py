@@ -6,19 +6,21 @@ import hashlib
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import torch
 import transformers
 from huggingface_hub import constants
+from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers.utils import logging as transformers_logging
 
-from tts.backends.gguf import GGUF, read_gguf
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, locate
 
@@ -50,6 +52,14 @@ class Loaded:
     model: Any
     tokenizer: Any
     weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class GGUF:
+    """What a GGUF file says: `metadata` by key, and the dequantised `tensors` by name, rows first, float32."""
+
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, NDArray[np.float32]]
 
 
 def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> Loaded:
@@ -127,6 +137,21 @@ def _quiet() -> Generator[None]:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
+
+
+def read_gguf(path: Path) -> GGUF:
+    """Return the contents of a GGUF file.
+
+    Raises:
+        ConfigError: it is no GGUF file, or holds weights of a format that the gguf library does not dequantise.
+    """
+    try:
+        reader = gguf.GGUFReader(path)
+        metadata = {name: field.contents() for name, field in reader.fields.items()}
+        tensors = {t.name: np.array(gguf.dequantize(t.data, t.tensor_type), np.float32) for t in reader.tensors}
+    except (ValueError, IndexError, NotImplementedError) as failure:  # IndexError: it ends too soon
+        raise ConfigError(f"{path} is no GGUF file that can be read: {failure}") from failure
+    return GGUF(metadata, tensors)
 
 
 def llama_from_gguf(file: GGUF, dtype: torch.dtype) -> Any:
