@@ -24,14 +24,34 @@ from pathlib import Path
 
 import numpy as np
 
+from tts.budget import Budget
 from tts.search.base import Named, Selection
 from tts.search.search import Search
 from tts.search.selection import Best
 from tts.solver import Solver
-from tts.types import Candidate
+from tts.types import Candidate, Problem, Trajectory
+from tts.verifiers.base import Calls, StepScores
 
+HALF = StepScores(whole=0.5)
 SAMPLES, BEAMS, WIDTH, LEVELS = 32, 4, 4, 8
 PROBLEMS = (1, 64, 1024)
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A verifier that answers at once, as the peer's reward model does."""
+
+    name: str = "instant"
+    range: tuple[float, float] = (0.0, 1.0)
+    oracle: bool = False
+    needs: tuple[str, ...] = ()
+    model: str = "policy"
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        return [HALF] * len(trajectories)
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +84,10 @@ class BenchBeam(Named):
 def ours(kind: str, problems: int) -> float:
     """Return microseconds a sample ("best_of_n") or an expanded step ("beam")."""
     if kind == "best_of_n":
-        solver = Solver("toy", lambda problem, text: 0.5, strategy=f"best_of_n(n={SAMPLES}) | best")
+        solver = Solver("toy", Instant(), strategy=f"best_of_n(n={SAMPLES}) | best")
         prompt, units = "3 + 4", SAMPLES
     else:
-        solver = Solver("toy", lambda problem, text: 0.5, strategy=BenchBeam())
+        solver = Solver("toy", Instant(), strategy=BenchBeam())
         prompt, units = "3" + " + 4" * (LEVELS + 1), BEAMS * WIDTH * LEVELS
     solver.solve_many([prompt], each=100_000)  # imports and the loop's thread are no part of it
     gc.collect()
@@ -103,18 +123,23 @@ def table(peer_python: str | None, repeats: int) -> None:
             ratio = f"{medians[problems] / statistics.median(theirs):.2f}" if theirs else "-"
             print(f"{kind:>10} {problems:>8}  {spread(mine):>24}  {spread(theirs) if theirs else '-':>24}  {ratio}")
         print(f"{'':>10} from 64 to 1,024 problems: x{medians[1024] / medians[64]:.2f}")
+        gc.disable()
+        still = {problems: statistics.median(ours(kind, problems) for _ in range(repeats)) for problems in (64, 1024)}
+        gc.enable()
+        print(f"{'':>10} without Python's cycle collector: {still[64]:.1f} and {still[1024]:.1f} us, x{still[1024] / still[64]:.2f}")
 
 
 def where(kind: str) -> None:
     """Print where the time goes, by file, for 64 problems."""
     ours(kind, 64)
     profile = cProfile.Profile()
-    solver = Solver("toy", lambda problem, text: 0.5, strategy=f"best_of_n(n={SAMPLES}) | best" if kind == "best_of_n" else BenchBeam())
+    solver = Solver("toy", Instant(), strategy=f"best_of_n(n={SAMPLES}) | best" if kind == "best_of_n" else BenchBeam())
     prompt = "3 + 4" if kind == "best_of_n" else "3" + " + 4" * (LEVELS + 1)
 
     async def run() -> None:
+        runs = [solver._run(Problem(prompt), Budget(tokens=100_000), None, 0) for _ in range(64)]  # pyright: ignore[reportPrivateUsage]
         profile.enable()
-        await solver._solve_many([prompt] * 64, None, 100_000, None, 0)  # pyright: ignore[reportPrivateUsage]
+        await asyncio.gather(*(run.solve() for run in runs))
         profile.disable()
 
     asyncio.run(run())

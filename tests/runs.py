@@ -11,7 +11,8 @@ from unittest import mock
 import tts.run
 from tts import tasks
 from tts.backends.base import Backend, Sampling
-from tts.budget import USD_UNIT, Budget, Ledger
+from tts.budget import USD_UNIT, Budget
+from tts.ledger import Ledger
 from tts.run import Run
 from tts.search.base import Plan
 from tts.search.registry import parse

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.runs import Clock
-from tts.budget import USD_UNIT, Budget, Call, Exhausted, Grant, Ledger, Meter, Rates, RowCost, sum_usage
+from tts.budget import USD_UNIT, Budget, Exhausted, Grant, Meter, Rates, RowCost
 from tts.errors import BudgetExceeded, ConfigError
+from tts.ledger import Call, Ledger, sum_usage
 from tts.types import Usage
 
 COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
@@ -42,10 +43,21 @@ def test_a_count_that_is_not_whole_and_positive_is_refused_with_the_nearest_that
 
 
 @pytest.mark.parametrize("unit", AMOUNTS)
-@pytest.mark.parametrize("value", [0, 0.0, -1, math.nan, math.inf])
+@pytest.mark.parametrize("value", [0, 0.0, -1, math.nan, math.inf, 10**400])
 def test_an_amount_that_is_not_finite_and_positive_is_refused(unit: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"budget {unit} is {value!r}, but must be a finite number above 0 .*Budget\({unit}=1\)"):
+    rule = {"flops": "of at least 1", "seconds": "above 0", "usd": "of at least 1e-15"}[unit]
+    with pytest.raises(ConfigError, match=rf"budget {unit} is {value!r}, but must be a finite number {rule} .*Budget\({unit}=1\)"):
         Budget(**{unit: value})
+
+
+@pytest.mark.parametrize(("unit", "value"), [("flops", 0.5), ("usd", 1e-20)])
+def test_an_amount_below_what_is_counted_is_refused(unit: str, value: float) -> None:
+    with pytest.raises(ConfigError, match="of at least"):
+        Budget(**{unit: value})
+
+
+def test_a_count_beyond_every_float_is_a_count() -> None:
+    assert Budget(tokens=10**400).tokens == 10**400
 
 
 @pytest.mark.parametrize("unit", [*COUNTS, *AMOUNTS])
@@ -118,7 +130,7 @@ def test_samples_bound_the_rows_and_a_first_child_costs_none() -> None:
 
 
 def test_flops_and_dollars_bound_the_rows() -> None:
-    cost = RowCost(Rates(flops=2, usd_in=10, usd_out=30), prefill=5)
+    cost = RowCost(Rates(flops=2, usd_in=10, usd_out=30), computed=5)
     assert rows(meter(flops=2 * (5 + 20) * 3), 8, cost=cost).caps == [20] * 3
     one = meter(usd=3 * (20 * 30 + 5 * 10) / USD_UNIT)
     assert rows(one, 8, cost=cost).caps == [20] * 3
@@ -238,8 +250,11 @@ def limits(draw: st.DrawFn) -> dict[str, float]:
 def costs(draw: st.DrawFn) -> RowCost:
     slope, base = draw(st.integers(0, 3)), draw(st.integers(0, 9))
     rate = st.integers(0, 50)
-    rates = Rates(draw(rate), draw(rate), None, draw(rate))
-    return RowCost(rates, draw(st.integers(0, 9)), lambda new: slope * new + base, draw(st.integers(0, 2)), rates)
+    rates = Rates(draw(rate), draw(rate), draw(st.none() | rate), draw(rate))
+    calls, computed, reused = draw(st.integers(0, 2)), draw(st.integers(0, 9)), draw(st.integers(0, 9))
+    return RowCost(
+        rates, computed, reused, lambda new: slope * new + base, calls, lambda unit, new: rates.cost(unit, computed=slope * new + base)
+    )
 
 
 @given(data=st.data(), of=limits())

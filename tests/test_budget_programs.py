@@ -22,8 +22,12 @@ from tts.search.stopping import Never, Unanimous
 from tts.types import Problem, Solution
 from tts.verifiers.toy import ToyVerifier
 
-# reused input is free on a model of one's own; what a token costs differs by what it is
-RATES = Rates(flops=2, usd_in=10**6, usd_reused=0, usd_out=4 * 10**6)
+# what a token costs differs by what it is; reused input without a price costs as much as computed input
+RATES = (
+    Rates(flops=2, usd_in=10**6, usd_reused=0, usd_out=4 * 10**6),
+    Rates(flops=3, usd_in=10**6, usd_reused=10**5, usd_out=4 * 10**6),
+    Rates(flops=2, usd_in=10**6, usd_out=10**5),
+)
 VERIFIERS: tuple[dict[str, Any], ...] = (
     {},
     {"main": ToyVerifier(error=0.1)},
@@ -68,11 +72,12 @@ def worlds(draw: st.DrawFn) -> tuple[dict[str, Any], list[Case], dict[str, Any]]
         "broken": draw(st.sampled_from([0.0, 0.0, 0.0, 0.2])),
         "unread": draw(st.sampled_from([0.0, 0.0, 0.0, 0.1])),
     }
+    chaos["rates"] = draw(st.sampled_from(RATES))
     return verifiers, draw(st.lists(cases(verified=bool(verifiers)), min_size=1, max_size=4)), chaos
 
 
 def run_world(verifiers: dict[str, Any], world: list[Case], chaos: dict[str, Any]) -> None:
-    backend = ChaosBackend(ToyBackend(ToyLanguage(mute=0.1)), rates=RATES, **chaos)
+    backend = ChaosBackend(ToyBackend(ToyLanguage(mute=0.1)), **chaos)
     runs = []
     for index, case in enumerate(world):
         plan = parse("single") | (Never() if case.window is None else Unanimous(window=case.window))
@@ -99,7 +104,7 @@ def _check_end(case: Case, end: Solved, chaos: dict[str, Any]) -> None:
     assert isinstance(solution, Solution), f"an unexpected exception: {solution!r}"
     if solution.error is not None:
         assert isinstance(solution.error, EngineError), f"an unexpected failure: {solution.error!r}"
-        assert chaos["broken"] or chaos["unread"]
+        assert chaos["broken"] or chaos["unread"] or solution.failures
     check_books(end.search)
     for unit, left in solution.remaining.items():
         assert 0 <= left <= case.budget.limits[unit]
@@ -118,6 +123,12 @@ def _check_counters(ends: list[Solved], backend: ChaosBackend) -> None:
     assert prompt + tokens == counters.prompt_tokens + counters.generated_tokens
     reused = sum((t.reused_tokens or 0) + t.verifier_reused_tokens for t in totals)
     assert reused == counters.reused_tokens
+    paid = sum(recount(ledger)["usd"] for ledger in ledgers if ledger.calls)
+    if all(total.usd is not None for total in totals):
+        rates = backend.rates
+        assert paid == rates.cost(
+            "usd", computed=counters.prompt_tokens, reused=counters.reused_tokens, generated=counters.generated_tokens
+        )
     for end in ends:
         if end.solution is not None and isinstance(end.solution, Solution) and end.search is not None:
             assert end.solution.usage.tokens == end.search.spending.ledger.total().tokens
@@ -162,7 +173,7 @@ TYPICAL = 64  # of a solution, by the task "arithmetic"
 
 def _spend(plan: str, budget: Budget, problem: str, seed: int, **chaos: Any) -> Solved:
     needs = parse(plan).selection is not None and bool(parse(plan).selection.verifiers)
-    backend = ChaosBackend(ToyBackend(ToyLanguage(mute=0.1)), seed, rates=RATES, **chaos)
+    backend = ChaosBackend(ToyBackend(ToyLanguage(mute=0.1)), seed, rates=RATES[0], **chaos)
     run = make_run(problem, budget, plan, backend, verifiers={"main": ToyVerifier(error=0.1)} if needs else None, seed=seed)
     return asyncio.run(solved([run]))[0]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tts.budget import Call
 from tts.errors import ConfigError
+from tts.ledger import Call
 from tts.trace import Trace, TraceNode
 from tts.trace_page import render, winning_node
 from tts.types import Usage

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tts.budget import Call
+from tts.ledger import Call
 from tts.trace import Trace, TraceNode
 from tts.types import Usage
 

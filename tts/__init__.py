@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tts.backends.base import Sampling as Sampling
     from tts.backends.callable import Answer as Answer
     from tts.backends.callable import Ask as Ask
+    from tts.background import Interrupted as Interrupted
     from tts.budget import Budget as Budget
     from tts.errors import BudgetExceeded as BudgetExceeded
     from tts.errors import CapabilityError as CapabilityError
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 _HOME = {
     "tts.backends.base": ("Sampling",),
     "tts.backends.callable": ("Answer", "Ask"),
+    "tts.background": ("Interrupted",),
     "tts.budget": ("Budget",),
     "tts.errors": (
         "BudgetExceeded", "CapabilityError", "ConfigError", "EngineError", "MissingDependency", "PromptTooLong", "TTSError",

@@ -1,6 +1,6 @@
-"""Limits with units, grants that never overrun them, and a row for every call.
+"""Limits with units, and grants that never overrun them.
 
-`Budget` is what the caller allows; `Meter` hands out grants against it; `Ledger` is the record of what was spent.
+`Budget` is what the caller allows; `Meter` hands out grants against it; `tts.ledger` has the record of what was spent.
 The meter works in whole numbers throughout (dollars as 1e-15), so that no rounding can carry a spend past a limit.
 """
 
@@ -11,15 +11,14 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tts.errors import BudgetExceeded, ConfigError
-from tts.types import Usage
 
 _COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
-_AMOUNTS = ("flops", "seconds", "usd")
 USD_UNIT = 10**15
+_LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the meter counts whole units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class Budget:
         for unit in _COUNTS:
             if (value := getattr(self, unit)) is not None:
                 object.__setattr__(self, unit, _whole(unit, value))
-        for unit in _AMOUNTS:
+        for unit in _LEAST:
             if (value := getattr(self, unit)) is not None:
                 object.__setattr__(self, unit, _amount(unit, value))
         if not self.limits:
@@ -71,13 +70,14 @@ class Budget:
         return {unit: value for unit, value in pairs if value is not None}
 
     def __str__(self) -> str:
-        return ", ".join(f"{unit}={value:g}" if unit in _AMOUNTS else f"{unit}={value}" for unit, value in self.limits.items())
+        return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in self.limits.items())
 
 
 def _whole(unit: str, value: Any) -> int:
     number = _number(unit, value)
-    if not math.isfinite(number) or number != int(number) or number < 1:
-        nearest = max(1, round(number)) if math.isfinite(number) else 1
+    finite = isinstance(number, int) or math.isfinite(number)
+    if not finite or number != int(number) or number < 1:
+        nearest = max(1, round(number)) if finite else 1
         raise ConfigError(
             f"budget {unit} is {value!r}, but must be a whole number of at least 1", hint=f"the nearest valid value is {nearest}"
         )
@@ -85,9 +85,14 @@ def _whole(unit: str, value: Any) -> int:
 
 
 def _amount(unit: str, value: Any) -> float:
-    number = _number(unit, value)
-    if not math.isfinite(number) or number <= 0:
-        raise ConfigError(f"budget {unit} is {value!r}, but must be a finite number above 0", hint=f"for example Budget({unit}=1)")
+    number, least = _number(unit, value), _LEAST[unit]
+    try:
+        valid = math.isfinite(number) and number >= least and number > 0
+    except OverflowError:  # a whole number beyond every float
+        valid = False
+    if not valid:
+        rule = f"of at least {least:g}" if least else "above 0"
+        raise ConfigError(f"budget {unit} is {value!r}, but must be a finite number {rule}", hint=f"for example Budget({unit}=1)")
     return number
 
 
@@ -109,7 +114,8 @@ class Rates:
     """What one token of a model costs, in the meter's whole units; None where the model's record does not say.
 
     Args:
-        flops: floating-point operations a computed token. usd_in, usd_reused, usd_out: 1e-15 dollars a token.
+        flops: floating-point operations a computed token. usd_in, usd_reused, usd_out: 1e-15 dollars a token; `usd_reused`
+            None: as `usd_in`.
     """
 
     flops: int | None = None
@@ -117,9 +123,13 @@ class Rates:
     usd_reused: int | None = None
     usd_out: int | None = None
 
-
-def _no_tokens(_: int) -> int:
-    return 0
+    def cost(self, unit: str, *, computed: int = 0, reused: int = 0, generated: int = 0) -> int:
+        """Return what input tokens, computed and reused, and generated tokens cost in `flops` or `usd`; unknown rates count as 0."""
+        if unit == "flops":
+            return (computed + generated) * (self.flops or 0)
+        usd_in = self.usd_in or 0
+        usd_reused = usd_in if self.usd_reused is None else self.usd_reused
+        return computed * usd_in + reused * usd_reused + generated * (self.usd_out or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +137,22 @@ class RowCost:
     """An upper bound of what one row costs, as a function of the tokens it may generate.
 
     Args:
-        rates: of the model that generates. prefill: input tokens that starting the row may compute.
+        rates: of the model that generates. computed, reused: input tokens that starting the row may compute, and reuse.
         verifier_tokens: bound on what declared verifiers compute for a row of so many new tokens; never decreasing.
-        verifier_calls: how often declared verifiers will score it. verifier_rates: of the dearest of them.
+        verifier_calls: how often declared verifiers will score it.
+        verifier_cost: what those tokens may cost in `flops` or `usd`, the path they reuse included; never decreasing.
     """
 
     rates: Rates = Rates()
-    prefill: int = 0
-    verifier_tokens: Callable[[int], int] = _no_tokens
+    computed: int = 0
+    reused: int = 0
+    verifier_tokens: Callable[[int], int] = lambda _new: 0
     verifier_calls: int = 0
-    verifier_rates: Rates = Rates()
+    verifier_cost: Callable[[str, int], int] = lambda _unit, _new: 0
 
     def bare(self) -> RowCost:
         """Return the cost without verification."""
-        return RowCost(self.rates, self.prefill)
+        return RowCost(self.rates, self.computed, self.reused)
 
     def of(self, unit: str, generated: int) -> int:
         """Return the bound in one unit for a row of `generated` tokens."""
@@ -150,10 +162,8 @@ class RowCost:
         """Return the part of the bound that generating spends."""
         if unit in ("tokens", "generated_tokens"):
             return generated
-        if unit == "flops":
-            return (generated + self.prefill) * (self.rates.flops or 0)
-        if unit == "usd":
-            return generated * (self.rates.usd_out or 0) + self.prefill * (self.rates.usd_in or 0)
+        if unit in ("flops", "usd"):
+            return self.rates.cost(unit, computed=self.computed, reused=self.reused, generated=generated)
         return 0
 
     def reserve(self, unit: str, generated: int) -> int:
@@ -162,11 +172,7 @@ class RowCost:
             return self.verifier_calls
         if unit in ("tokens", "verifier_tokens"):
             return self.verifier_tokens(generated)
-        if unit == "flops":
-            return self.verifier_tokens(generated) * (self.verifier_rates.flops or 0)
-        if unit == "usd":
-            return self.verifier_tokens(generated) * (self.verifier_rates.usd_in or 0)
-        return 0
+        return self.verifier_cost(unit, generated) if unit in ("flops", "usd") else 0
 
 
 @dataclass(slots=True)
@@ -208,6 +214,11 @@ class Meter:
         """The clock's reading at which the `seconds` limit is met; None without one."""
         return None if self._seconds is None else self.started + self._seconds
 
+    @property
+    def seconds_left(self) -> float | None:
+        """What is left of the `seconds` limit, at least 0; None without one."""
+        return None if self._seconds is None else max(0.0, self._seconds - (self._clock() - self.started))
+
     def left(self, unit: str) -> int:
         """Return what may still be granted of a limited unit."""
         return self.limits[unit] - self.spent[unit] - self.held[unit]
@@ -217,8 +228,8 @@ class Meter:
         rest: dict[str, float] = {u: self.limits[u] - self.spent[u] for u in self.limits}
         if "usd" in rest:
             rest["usd"] /= USD_UNIT
-        if self._seconds is not None:
-            rest["seconds"] = max(0.0, self._seconds - (self._clock() - self.started))
+        if self.seconds_left is not None:
+            rest["seconds"] = self.seconds_left
         return rest
 
     def check_time(self) -> None:
@@ -290,9 +301,9 @@ class Meter:
             BudgetExceeded: more was spent than granted. It is booked all the same: the record stays true.
         """
         over: list[str] = []
-        for unit, held in grant.held.items():
+        for unit in self.limits:
+            held, amount = grant.held.get(unit, 0), spent.get(unit, 0)
             kept = keep.get(unit, 0) if keep else 0
-            amount = spent.get(unit, 0)
             self.held[unit] += kept - held
             self.spent[unit] += amount
             if amount + kept > held:
@@ -346,51 +357,3 @@ def _largest(cost: RowCost, unit: str, cap: int, each: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if cost.of(unit, middle) <= each else (low, middle - 1)
     return low
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One row of the ledger: a call to a model, a verifier or the search's own CPU work.
-
-    Args:
-        kind: "open", "expand", "extend", "ask", "rollout", "score" or "search". model: the role that was called.
-        rows: sequences in the call. granted: tokens that its rows might have generated at most.
-        usage: what it cost.
-    """
-
-    kind: str
-    model: str
-    rows: int
-    granted: int
-    usage: Usage
-
-
-@dataclass(slots=True)
-class Ledger:
-    """Every call of one problem, in order."""
-
-    calls: list[Call] = field(default_factory=list[Call])
-
-    def add(self, call: Call) -> None:
-        """Append a row."""
-        self.calls.append(call)
-
-    def total(self) -> Usage:
-        """Return the sum of all rows; what one row does not know (None), the sum does not know."""
-        return sum_usage([call.usage for call in self.calls])
-
-
-def sum_usage(usages: Sequence[Usage]) -> Usage:
-    """Return the sum of usages; peaks are maxima; an unknown (None) term makes its sum unknown."""
-    totals: dict[str, Any] = {}
-    for f in dataclasses.fields(Usage):
-        values = [getattr(usage, f.name) for usage in usages]
-        if f.name in ("peak_kv_tokens", "saved_kv_tokens"):
-            totals[f.name] = max(values, default=0)
-        elif f.name == "kv_bytes_per_token":
-            totals[f.name] = next((value for value in values if value is not None), None)
-        elif f.name == "estimated":
-            totals[f.name] = any(values)
-        else:
-            totals[f.name] = None if any(value is None for value in values) else sum(values, f.default)  # type: ignore[arg-type]
-    return Usage(**totals)

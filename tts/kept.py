@@ -2,26 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 from tts import tasks
 from tts.backends import BACKENDS
 from tts.backends.base import Backend
 from tts.backends.callable import CallableBackend, WriteFunction
 from tts.background import LoopThread
+from tts.errors import ConfigError
 from tts.models import registry
+from tts.models.registry import ModelRecord
 from tts.tasks.base import Task
 
 LOOP = LoopThread()
-Model = str | registry.ModelRecord | Backend | WriteFunction
+Model = str | ModelRecord | Backend | WriteFunction
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelRecord:
+    """Return what a model is: a backend as it is, a function as a backend, else the record to load it by.
+
+    Args:
+        name: of the backend that runs a model given by name or record; None: its own. url: of the server that does.
+
+    Raises:
+        ConfigError: the model is unknown, or no model at all.
+    """
+    if isinstance(model, str | ModelRecord):
+        record = registry.get(model) if isinstance(model, str) else model
+        if url is not None:
+            return dataclasses.replace(record, url=url, backend=name or "openai")
+        return record if name is None else dataclasses.replace(record, backend=name)
+    given: Any = model
+    if not isinstance(given, type):  # a class may have all that its objects have
+        if isinstance(given, Backend):
+            return given
+        if callable(given):
+            return CallableBackend(cast("WriteFunction", given))
+    raise ConfigError(
+        f"the model is {given!r}, but must be a name, a record, a backend or a function",
+        hint="make an object of the class" if isinstance(given, type) else f"for example {registry.names()[0]!r}",
+    )
 
 
 class Kept:
-    """Backends and tasks by what they were asked for; each is made once and kept until `close`."""
+    """Models by record and tasks by name, each made once, whatever threads ask for it, and kept until `close`.
+
+    Backends and functions of the caller's are none of its business. A forked child starts with nothing kept: what it inherits
+    may be in the middle of work that no thread of its own will ever end.
+    """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, str | None, str | None], tuple[Backend, registry.ModelRecord | None]] = {}
-        self._tasks: dict[str, Task] = {}
+        self._backends: Once[ModelRecord, Backend] = Once()
+        self._tasks: Once[str, Task] = Once()
+        _EVERY.add(self)
 
     def task(self, name: str) -> Task:
         """Return the task of a name.
@@ -29,40 +71,90 @@ class Kept:
         Raises:
             ConfigError: there is none.
         """
-        if name not in self._tasks:
-            self._tasks[name] = tasks.get(name)
-        return self._tasks[name]
+        return self._tasks.get(name, tasks.get)
 
-    def backend(self, model: Model, name: str | None, url: str | None) -> tuple[Backend, registry.ModelRecord | None]:
-        """Return the backend of a model and its record, if it has one.
+    def backend(self, record: ModelRecord) -> Backend:
+        """Return the backend that runs a model, loaded in this thread if nobody did before.
 
         Raises:
-            ConfigError: the model or the backend is unknown.
+            ConfigError: the backend is unknown, or the model cannot be had.
         """
-        if isinstance(model, Backend):
-            return model, None
-        key = (model if isinstance(model, str) else repr(model), name, url)
-        if key not in self._made:
-            self._made[key] = _make(model, name, url)
-        return self._made[key]
+        return self._backends.get(record, _load)
+
+    def backends(self, models: Mapping[str, Backend | ModelRecord]) -> Mapping[str, Backend]:
+        """Return the backends of models (see `resolve`) by role."""
+        return _Roles({role: self.backend(model) if isinstance(model, ModelRecord) else model for role, model in models.items()})
 
     def close(self) -> None:
-        """Free every backend and task."""
-        for task in self._tasks.values():
+        """Free every model and task; they are made anew when they are asked for again.
+
+        Raises:
+            ConfigError: `LoopThread.refuse_inside`.
+        """
+        LOOP.refuse_inside()
+        for task in self._tasks.take():
             task.close()
-        made, self._made, self._tasks = self._made, {}, {}
-        for backend, _ in made.values():
-            LOOP.run(backend.close())
+        if backends := self._backends.take():
+            LOOP.run(_close(backends))
+
+    def forked(self) -> None:
+        """Start anew, in a forked child. The parent's models stay in memory, which is shared: to free them could touch a device."""
+        _PARENTS.append((self._backends, self._tasks))
+        self._backends, self._tasks = Once(), Once()
 
 
-def _make(
-    model: str | registry.ModelRecord | WriteFunction, name: str | None, url: str | None
-) -> tuple[Backend, registry.ModelRecord | None]:
-    if not isinstance(model, str | registry.ModelRecord):
-        return CallableBackend(model), None
-    record = registry.get(model) if isinstance(model, str) else model
-    if url is not None:
-        record = dataclasses.replace(record, url=url, backend=name or "openai")
-    elif name is not None:
-        record = dataclasses.replace(record, backend=name)
-    return BACKENDS.get(record.backend).from_record(record), record
+class _Roles(dict[str, Backend]):
+    """Backends by role. Which roles a strategy writes with shows only when it runs: one without a model is refused then."""
+
+    def __missing__(self, role: str) -> Backend:
+        raise ConfigError(
+            f"the role {role!r} has no model; those that have one: {', '.join(self)}", hint=f"Solver(models={{'policy': …, {role!r}: …}})"
+        )
+
+
+class Once(Generic[Key, Value]):
+    """Values by key, each made once: who asks for one that is being made waits for it; one that could not be made is tried again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[Key, threading.Lock] = {}
+        self._made: dict[Key, Value] = {}
+
+    def get(self, key: Key, make: Callable[[Key], Value]) -> Value:
+        """Return the value of a key, made if there is none."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            value = self._made.get(key)
+            if value is None:
+                value = self._made[key] = make(key)
+            return value
+
+    def take(self) -> list[Value]:
+        """Return all values and forget them."""
+        made, self._made = self._made, {}
+        return list(made.values())
+
+
+def _load(record: ModelRecord) -> Backend:
+    return BACKENDS.get(record.backend).from_record(record)
+
+
+async def _close(backends: Sequence[Backend]) -> None:
+    ends = await asyncio.gather(*(backend.close() for backend in backends), return_exceptions=True)
+    for end in ends:
+        if end is not None:
+            raise end
+
+
+_EVERY: weakref.WeakSet[Kept] = weakref.WeakSet()
+_PARENTS: list[Any] = []
+
+
+def _forked() -> None:
+    for kept in list(_EVERY):
+        kept.forked()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forked)

@@ -7,12 +7,14 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tts.backends.base import Backend, Sampling, require
 from tts.budget import Budget, Meter
-from tts.errors import ConfigError, TTSError
+from tts.errors import ConfigError, EngineError, TTSError
 from tts.recording import RecordedNodes
+from tts.search.aggregation import aggregate_scores
 from tts.search.base import Plan, SearchEnded, Selected, Selection, Stop
 from tts.search.embedding import Embedder
 from tts.search.search import Search
@@ -21,7 +23,7 @@ from tts.search.spending import Spending
 from tts.search.stopping import Never
 from tts.tasks.base import Task
 from tts.trace import Trace
-from tts.types import Candidate, Problem, Solution, Usage
+from tts.types import Candidate, Problem, Solution, Trajectory, Usage
 from tts.verifiers.base import Verifier, bind
 
 _WORTH_SAYING = 0.1  # share of a limit that may be left over without a word
@@ -32,7 +34,8 @@ class Event:
     """Progress of one problem, after each call.
 
     Args:
-        problem: as given. calls: made so far. tokens: spent so far, as the limit `tokens` counts. candidates: so far.
+        problem: as given, without its answer and metadata. calls: made so far. tokens: spent so far, as the limit `tokens` counts.
+        candidates: so far.
         answer: the most frequent answer so far; None where there is none.
     """
 
@@ -150,8 +153,7 @@ class Run:
             stopping=self.plan.stopping or Never(),
             sampling=self.sampling,
             clock=self.clock,
-            # a bound method would be an attribute that leads to the answer
-            on_call=None if self.on_event is None else lambda search: self._report(search),  # noqa: PLW0108
+            on_call=None if self.on_event is None else _reporter(self.problem.stripped(), self.on_event),
             embedder=self.embedder,
             may_score=None if self.plan.strategy.verifiers else self.selection.may_score,
         )
@@ -167,32 +169,42 @@ class Run:
 
     async def _explore(self, search: Search, outcome: Outcome) -> None:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
+        strategy = self.plan.strategy.size(search.units())
         try:
             try:
                 await search.open("solve")
-                await self._run_strategy(search, outcome)
+                outcome.candidates = _checked(await strategy.run(search), search)
+                if search.stopped is not None:  # the strategy let it pass
+                    raise SearchEnded(search.stopped.reason, search.stopped)
             except SearchEnded as end:
                 outcome.candidates = search.candidates
                 outcome.stopped_by, outcome.stop = end.reason, end.stop
-            if not outcome.candidates and search.tree.nodes:  # without a root, not even the prompt could be paid
-                await self._complete_best(search)
-                outcome.candidates = search.candidates
+            if search.tree.nodes and self._lacks_an_answer(search, outcome):  # without a root, not even the prompt could be paid
+                outcome.candidates = await self._complete_best(search, outcome.candidates)
         except asyncio.CancelledError:
             outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
-        except SearchEnded:
-            outcome.candidates = search.candidates
-        except ConfigError:
-            raise
-        except Exception as failure:  # noqa: BLE001 - the boundary: a failed run is an outcome
-            outcome.candidates, outcome.stopped_by, outcome.error = search.candidates, "failed", failure
+        except (Exception, SystemExit) as failure:  # the boundary: a failed run is an outcome
+            if isinstance(failure, ConfigError) and not search.spending.ledger.calls:
+                raise  # a mistake, and nothing was spent
+            outcome.candidates, outcome.stopped_by = search.candidates, "failed"
+            outcome.error = failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
+        if not outcome.candidates and search.failures and outcome.error is None:
+            outcome.error = EngineError(f"every row failed: {_cause(search, next(iter(search.failures)))}")
+        while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
+            await asyncio.sleep(0.001)
+        if search.timed_out and outcome.stopped_by == "done":
+            outcome.stopped_by = "budget: seconds"
 
-    async def _run_strategy(self, search: Search, outcome: Outcome) -> None:
-        strategy = self.plan.strategy.size(search.units())
-        outcome.candidates = await strategy.run(search)
+    def _lacks_an_answer(self, search: Search, outcome: Outcome) -> bool:
+        """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
+        return not outcome.candidates or (outcome.stopped_by.startswith("budget") and not search.answered)
 
-    async def _complete_best(self, search: Search) -> None:
-        """Complete the best active trajectory, or a plain sample, with what was held back for it."""
-        await search.complete([search.best_active()])
+    async def _complete_best(self, search: Search, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the candidates with the best active trajectory completed, or a plain sample, from what was held back for it."""
+        first = len(search.candidates)
+        with suppress(SearchEnded):
+            await search.complete([_best_active(search)])
+        return [*candidates, *search.candidates[first:]]
 
     async def _choose(self, search: Search, outcome: Outcome) -> None:
         """Let the selection choose; if it cannot, vote, so that what was found is kept."""
@@ -204,6 +216,8 @@ class Run:
             outcome.selected = await selection.select(candidates, search)
         except asyncio.CancelledError:
             outcome.stopped_by = "interrupted"
+        except SearchEnded as end:
+            outcome.stopped_by = end.reason
         except Exception as failure:  # noqa: BLE001 - the boundary, as above
             outcome.error, outcome.stopped_by = failure, "failed"
         if outcome.selected is None:
@@ -235,7 +249,7 @@ class Run:
             strategy=str(self._configured()),
             model=self.model,
             seed=self.seed,
-            oracle=any(self.verifiers[role].oracle for role in self.declared),
+            oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
             failures=dict(search.failures),
             warnings=self._warnings(search, outcome, answer),
             reproducible=self._reproducible(search, outcome),
@@ -252,6 +266,7 @@ class Run:
 
     def _warnings(self, search: Search, outcome: Outcome, answer: str | None) -> tuple[str, ...]:
         notes = list(self.notes)
+        notes += [f"{count} rows failed: {_cause(search, kind)}" for kind, count in search.failures.items()]
         if outcome.error is not None:
             cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
             notes.append(f"the run failed: {cause}")
@@ -269,14 +284,6 @@ class Run:
         ]
         return tuple(notes)
 
-    def _report(self, search: Search) -> None:
-        assert self.on_event is not None
-        votes = Counter(c.answer_class for c in search.candidates if c.answer_class is not None)
-        leader = votes.most_common(1)[0][0] if votes else None
-        answer = next((c.answer for c in search.candidates if c.answer_class == leader), None) if votes else None
-        calls = search.spending.ledger.calls
-        self.on_event(Event(self.problem, len(calls), sum(c.usage.tokens for c in calls), len(search.candidates), answer))
-
     def _trace(self, search: Search, outcome: Outcome, usage: Usage, answer: str | None) -> Trace:
         selected = outcome.selected or Selected((), (), math.nan)
         return Trace(
@@ -293,3 +300,44 @@ class Run:
             calls=tuple(search.spending.ledger.calls),
             usage=usage,
         )
+
+
+def _checked(made: Sequence[Candidate] | None, search: Search) -> Sequence[Candidate]:
+    """Return what a strategy returned; a strategy that returns nothing means all its candidates."""
+    if made is None:
+        return search.candidates
+    for one in made:
+        if not isinstance(one, Candidate):  # pyright: ignore[reportUnnecessaryIsInstance] - strategies are other people's
+            raise ConfigError(f"the strategy returned {type(one).__name__}, but must return candidates", hint="search.finish(t) makes them")
+    return made
+
+
+def _cause(search: Search, kind: str) -> str:
+    cause = search.causes.get(kind)
+    return f"{kind}: {cause}" if cause else kind
+
+
+def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[Search], None]:
+    """Return what tells of a search's progress; it knows no more of the problem than a strategy may."""
+
+    def report(search: Search) -> None:
+        votes = Counter(c.answer_class for c in search.candidates if c.answer_class is not None)
+        leader = votes.most_common(1)[0][0] if votes else None
+        answer = next((c.answer for c in search.candidates if c.answer_class == leader), None) if votes else None
+        calls = search.spending.ledger.calls
+        on_event(Event(problem, len(calls), sum(c.usage.tokens for c in calls), len(search.candidates), answer))
+
+    return report
+
+
+def _best_active(search: Search) -> Trajectory:
+    """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
+    tree, roles = search.tree, list(search.scoring.verifiers)
+    live = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch and t.parent is not None]
+
+    def promise(t: Trajectory) -> tuple[float, bool, int, int]:
+        known = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]
+        score = aggregate_scores(known[0], "last") if known else 0.0
+        return (0.0 if math.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
+
+    return max(live, key=promise) if live else search.root

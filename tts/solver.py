@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, cast
 
 from tts.backends.base import Backend, Sampling
 from tts.backends.callable import WriteFunction
 from tts.budget import Budget
 from tts.errors import ConfigError, TTSError
-from tts.kept import LOOP, Kept, Model
+from tts.kept import LOOP, Kept, Model, resolve
+from tts.models.registry import ModelRecord
 from tts.run import Event, Run
 from tts.search.base import Plan, Strategy
 from tts.search.embedding import Embedder
 from tts.search.registry import parse, parse_call
 from tts.tasks.base import Task
-from tts.types import Problem, Solution, Usage
+from tts.types import Message, Problem, Solution, Usage
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
 from tts.verifiers.callable import CallableVerifier, ScoreFunction
@@ -26,7 +28,7 @@ from tts.verifiers.callable import CallableVerifier, ScoreFunction
 DEFAULT_MODEL = "smollm2"
 
 VerifierLike = str | Verifier | ScoreFunction
-ProblemLike = str | Problem | Sequence[Mapping[str, str]]
+ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
 
 
 class Solver:
@@ -40,7 +42,7 @@ class Solver:
         task: a name or a task; None: the problem's own, else the policy's record's.
         strategy: a plan or its text; None: chosen for you, and said in the warnings.
         sampling: of every row that a strategy does not sample otherwise.
-        allow_oracle: whether verifiers may see reference answers. concurrency: problems in flight at once.
+        allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
         clock: seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
         url: of a server that runs the models. keep: where models and tasks stay after `close`; None: they are this solver's own.
 
@@ -65,8 +67,8 @@ class Solver:
         on_event: Callable[[Event], None] | None = None,
         keep: Kept | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise ConfigError(f"concurrency is {concurrency}, but must be at least 1")
+        if type(concurrency) is not int or concurrency < 1:
+            raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
         roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
         if "policy" not in roles:
             raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
@@ -76,11 +78,11 @@ class Solver:
         )
         self._verifiers = {role: _verifier(verifier) for role, verifier in given.items()}
         self._kept = Kept() if keep is None else keep
-        self._task = self._kept.task(task) if isinstance(task, str) else task
+        self._task = task
         self._owned = keep is None
-        made = {role: self._kept.backend(model, backend, url) for role, model in roles.items()}
-        self._backends = {role: one for role, (one, _) in made.items()}
-        self._records = {role: record for role, (_, record) in made.items()}
+        self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
+        self._kept.backends(self._models)  # made now, like the task, so that a mistake shows here
+        self._task_of(_ANY)
         self._sampling = sampling or Sampling()
         self._allow_oracle = allow_oracle
         self._concurrency = concurrency
@@ -94,20 +96,22 @@ class Solver:
         """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
 
         Raises:
-            ConfigError: something is wrong with what was asked; nothing has been spent.
+            ConfigError: something is wrong with what was asked, and nothing has been spent; or this was called, without await, in
+                the library's own thread.
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
+            Interrupted: Ctrl-C; its `partial` is the solution so far.
         """
-        return LOOP.run(self._solve(problem, budget, strategy, seed))
+        return LOOP.run(_solved(self._run(_problem(problem), Budget.of(budget), strategy, seed)))
 
     async def asolve(
         self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> Solution:
-        """`solve`, awaited."""
-        return await asyncio.wrap_future(LOOP.submit(self._solve(problem, budget, strategy, seed)))
+        """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
+        return await LOOP.wait(_solved(self._run(_problem(problem), Budget.of(budget), strategy, seed)))
 
     def solve_many(
         self,
-        problems: Sequence[ProblemLike],
+        problems: Iterable[ProblemLike],
         budget: Budget | float | None = None,
         *,
         each: Budget | float | None = None,
@@ -116,42 +120,54 @@ class Solver:
     ) -> list[Solution]:
         """Return the solutions of many problems, solved at once on one backend; none depends on the others.
 
-        A problem that fails is a solution with its `error` set, and never a reason for the others to.
+        A problem that cannot be solved, or fails, is a solution with its `error` set, and never a reason for the others to.
 
         Args:
             budget: the total, divided evenly (what does not divide goes to the first); `seconds` holds for all together.
             each: a budget a problem, instead.
 
         Raises:
-            ConfigError: neither or both of `budget` and `each`, or a total too small to divide.
+            ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for all problems.
+            Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun without candidates.
         """
-        return LOOP.run(self._solve_many(problems, budget, each, strategy, seed))
-
-    async def _solve(self, problem: ProblemLike, budget: Budget | float, strategy: Any, seed: int) -> Solution:
-        solution = await self._run(_problem(problem), Budget.of(budget), strategy, seed).solve()
-        if solution.error is not None and not solution.candidates:
-            raise solution.error
-        return solution
-
-    async def _solve_many(self, problems: Sequence[ProblemLike], budget: Any, each: Any, strategy: Any, seed: int) -> list[Solution]:
-        if (budget is None) == (each is None):
+        given = _problems(problems)
+        if budget is not None and each is None:
+            shares = divide(Budget.of(budget), len(given))
+        elif each is not None and budget is None:
+            shares = [Budget.of(each)] * len(given)
+        else:
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
-        shares = [Budget.of(each)] * len(problems) if budget is None else divide(Budget.of(budget), len(problems))
-        plan = None if strategy is None else _plan(strategy)
-        gate, started = asyncio.Semaphore(self._concurrency), self._clock()
+        if not given:
+            return []
+        like = self._run(_ANY, shares[0], strategy, seed, self._clock() if budget is not None else None)
+        like.check()
+        return LOOP.run(self._solve_all(like, given, shares))
 
-        async def one(given: ProblemLike, share: Budget) -> Solution:
+    async def _solve_all(self, like: Run, problems: Sequence[Problem], shares: Sequence[Budget]) -> list[Solution]:
+        gate = asyncio.Semaphore(self._concurrency)
+
+        async def one(problem: Problem, share: Budget) -> Solution:
             async with gate:
-                problem = _problem(given)
-                run = self._run(problem, share, plan, seed, started if budget is not None else None)
                 try:
-                    return await run.solve()
-                except TTSError as failure:
-                    return _failed(problem, run, failure)
+                    _check_prompt(problem)
+                    return await dataclasses.replace(like, problem=problem, budget=share, task=self._task_of(problem)).solve()
+                except Exception as failure:  # noqa: BLE001 - one problem's failure is no reason for the others to
+                    return _unsolved(like, problem, share, failure)
 
-        return list(await asyncio.gather(*(one(given, share) for given, share in zip(problems, shares, strict=True))))
+        tasks = [asyncio.create_task(one(*job)) for job in zip(problems, shares, strict=True)]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return [
+            _unsolved(like, problem, share) if task.cancelled() else task.result()
+            for problem, share, task in zip(problems, shares, tasks, strict=True)
+        ]
 
     def _run(self, problem: Problem, budget: Budget, strategy: Any, seed: int, started: float | None = None) -> Run:
+        _check_prompt(problem)
         plan = self._strategy if strategy is None else _plan(strategy)
         notes: tuple[str, ...] = ()
         if plan is None:
@@ -165,10 +181,10 @@ class Solver:
             seed=seed,
             task=self._task_of(problem),
             plan=plan,
-            backends=self._backends,
+            backends=self._kept.backends(self._models),
             verifiers=self._verifiers,
             sampling=self._sampling,
-            model=self._records["policy"].name if self._records["policy"] else self._backends["policy"].name,
+            model=self._models["policy"].name,
             clock=self._clock,
             allow_oracle=self._allow_oracle,
             notes=notes,
@@ -178,15 +194,18 @@ class Solver:
         )
 
     def _task_of(self, problem: Problem) -> Task:
-        if problem.task is not None:
-            return self._kept.task(problem.task)
-        if self._task is not None:
-            return self._task
-        record = self._records["policy"]
-        return self._kept.task(record.task if record is not None and record.task else "text")
+        policy = self._models["policy"]
+        chosen = problem.task if problem.task is not None else self._task
+        if chosen is None:
+            chosen = policy.task if isinstance(policy, ModelRecord) and policy.task else "text"
+        return self._kept.task(chosen) if isinstance(chosen, str) else chosen
 
     def close(self) -> None:
-        """Free the models that this solver made."""
+        """Free the models and tasks that this solver made; should it be used again, they are made again.
+
+        Raises:
+            ConfigError: this was called in the library's own thread.
+        """
         if self._owned:
             self._kept.close()
 
@@ -216,28 +235,70 @@ def divide(total: Budget, parts: int) -> list[Budget]:
     return [Budget(**share) for share in shares]  # type: ignore[arg-type]
 
 
-def _failed(problem: Problem, run: Run, failure: TTSError) -> Solution:
+async def _solved(run: Run) -> Solution:
+    solution = await run.solve()
+    if solution.error is not None and not solution.candidates:
+        raise solution.error
+    return solution
+
+
+def _unsolved(like: Run, problem: Problem, share: Budget, failure: Exception | None = None) -> Solution:
+    """Return the solution of a problem that failed, or, without a failure, had not begun when all were interrupted."""
+    cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
     return Solution(
-        problem=problem, answer=None, confidence=math.nan, candidates=(), usage=Usage(), remaining=run.budget.limits,
-        stopped_by="failed", strategy=str(run.plan), model=run.model, seed=run.seed, failures={}, warnings=(failure.cause,),
-        error=failure,
+        problem=problem, answer=None, confidence=math.nan, candidates=(), usage=Usage(), remaining=share.limits,
+        stopped_by="failed" if failure else "interrupted", strategy=str(like.plan), model=like.model, seed=like.seed, failures={},
+        warnings=(cause,) if failure else (), reproducible=failure is not None, error=failure,
     )  # fmt: skip
 
 
+_ANY = Problem("any problem")  # stands for all of them where only the rest of a run is checked
+
+
 def _problem(given: ProblemLike) -> Problem:
-    if isinstance(given, Problem):
-        return given
-    return Problem(given) if isinstance(given, str) else Problem(tuple(given))  # type: ignore[arg-type]
+    return given if isinstance(given, Problem) else Problem(given)  # type: ignore[arg-type]
+
+
+def _problems(given: Any) -> list[Problem]:
+    if isinstance(given, str | bytes | Mapping | Problem) or not isinstance(given, Iterable):
+        raise ConfigError(f"problems is {_shown(given)}, but must be a list of problems", hint="give a list of one, or call solve")
+    return [_problem(problem) for problem in given]
+
+
+def _check_prompt(problem: Problem) -> None:
+    turns: Any = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
+    if not isinstance(turns, tuple) or not all(_is_message(turn) for turn in turns):
+        raise ConfigError(
+            f"the problem is {_shown(problem.prompt)}, but must be text or a list of chat messages",
+            hint='a message is {"role": "user", "content": "…"}',
+        )
+
+
+def _is_message(turn: Any) -> bool:
+    return isinstance(turn, Message) and all(isinstance(text, str) for text in dataclasses.astuple(turn))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _plan(given: str | Plan | Strategy) -> Plan:
     return parse(given) if isinstance(given, str) else Plan.of(given)
 
 
-def _verifier(given: VerifierLike) -> Verifier:
+def _verifier(given: Any) -> Verifier:
     if isinstance(given, str):
         return parse_call(VERIFIERS, given)
-    return given if isinstance(given, Verifier) else CallableVerifier(given)
+    if not isinstance(given, type):  # a class may look like its objects
+        if isinstance(given, Verifier):
+            return given
+        if callable(given):
+            return CallableVerifier(cast("ScoreFunction", given))
+    raise ConfigError(
+        f"the verifier is {_shown(given)}, but must be a name, a verifier or a function",
+        hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
+    )
 
 
 _SHARED = Kept()
@@ -269,13 +330,15 @@ def solve(  # noqa: PLR0913 - every option by name
     Raises:
         ConfigError: something is wrong with what was asked; nothing has been spent.
         TTSError: the run failed before it had a single candidate.
+        Interrupted: Ctrl-C; its `partial` is the solution so far.
 
     Example:
         >>> import tts
         >>> tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="best_of_n(n=8) | majority").answer
         '5'
     """
-    solver = _quick(model, verifier, backend, url, task, sampling, allow_oracle, on_event)
+    LOOP.refuse_inside()
+    solver = _quick(model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event)
     return solver.solve(problem, budget, strategy=strategy, seed=seed)
 
 
@@ -295,12 +358,14 @@ async def asolve(  # noqa: PLR0913 - every option by name
     on_event: Callable[[Event], None] | None = None,
 ) -> Solution:
     """`solve`, awaited, in any event loop."""
-    solver = await asyncio.to_thread(_quick, model, verifier, backend, url, task, sampling, allow_oracle, on_event)
+    solver = await asyncio.to_thread(
+        _quick, model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event
+    )
     return await solver.asolve(problem, budget, strategy=strategy, seed=seed)
 
 
 def solve_many(  # noqa: PLR0913 - every option by name
-    problems: Sequence[ProblemLike],
+    problems: Iterable[ProblemLike],
     budget: Budget | float | None = None,
     *,
     each: Budget | float | None = None,
@@ -316,26 +381,15 @@ def solve_many(  # noqa: PLR0913 - every option by name
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Solution]:
     """`Solver.solve_many` with the options of `solve`."""
-    solver = _quick(model, verifier, backend, url, task, sampling, allow_oracle, on_event)
+    LOOP.refuse_inside()
+    solver = _quick(model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event)
     return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 
-def _quick(
-    model: Model,
-    verifier: Any,
-    backend: Any,
-    url: str | None,
-    task: Any,
-    sampling: Any,
-    allow_oracle: bool,  # noqa: FBT001 - handed on
-    on_event: Any,
-) -> Solver:
+def _quick(model: Model, backend: Any, **parts: Any) -> Solver:
     if backend is not None and not isinstance(backend, str):
         model, backend = backend, None
-    return Solver(
-        model, verifier, backend=backend, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event,
-        keep=_SHARED,
-    )  # fmt: skip
+    return Solver(model, backend=backend, keep=_SHARED, **parts)
 
 
 def close() -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts.budget import Call
 from tts.errors import ConfigError
+from tts.ledger import Call
 from tts.types import Usage
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ class Problem:
     """One task to solve.
 
     Args:
-        prompt: the problem as text, or as chat messages (`Message` or {"role": …, "content": …}).
+        prompt: the problem as text, or as chat messages (`Message` or {"role": …, "content": …}); anything else is refused where
+            it is to be solved.
         answer: the reference answer; only a checker ever sees it.
         id: a name that is unique in its data set; randomness is addressed by it, or by the prompt without it.
         task: the name of the task that frames it ("math", "arithmetic", …); None: the model record's default.
@@ -44,8 +45,9 @@ class Problem:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        if not isinstance(self.prompt, str):
-            object.__setattr__(self, "prompt", _messages(self.prompt))
+        given: Any = self.prompt
+        if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
+            object.__setattr__(self, "prompt", tuple(map(_message, given)))
 
     @property
     def text(self) -> str:
@@ -59,8 +61,9 @@ class Problem:
         return Problem(prompt=self.prompt, id=self.id, task=self.task)
 
 
-def _messages(turns: Iterable[Message | Mapping[str, str]]) -> tuple[Message, ...]:
-    return tuple(turn if isinstance(turn, Message) else Message(turn["role"], turn["content"]) for turn in turns)
+def _message(turn: Any) -> Any:
+    """Return a mapping of a role and a content as a message, and anything else as it is."""
+    return Message(turn["role"], turn["content"]) if isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() else turn
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

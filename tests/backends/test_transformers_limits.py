@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.backends.rows import GREEDY, PROMPTS, drained, one, opened, start
-from tts.backends.base import Row, Stop
+from tts.backends.base import Row
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong
 from tts.types import Message
 
@@ -151,23 +151,6 @@ def test_a_failing_model_ends_its_rows_and_not_the_loop(make_tiny: Callable[...,
             await backend.score([handle], ["a"])
         model.model.norm.weight.data = norm
         assert (await one(backend, handle, Row(1, 0, 5))).finish == "length"
-
-    asyncio.run(main())
-
-
-def test_a_predicate_that_raises_fails_its_call_with_the_cause(make_tiny: Callable[..., Any]) -> None:
-    def wrong(text: str) -> bool:
-        raise ZeroDivisionError(text)
-
-    backend = make_tiny()
-
-    async def main() -> None:
-        (handle,) = await opened(backend, "the cat")
-        alphabet = tuple(chr(code) for code in range(32, 127))
-        with pytest.raises(EngineError, match="ZeroDivisionError"):
-            await start(backend, handle, Row(1, 0, 500), stop=Stop(alphabet, finished=wrong)).row(0)
-        assert (await one(backend, handle, Row(1, 0, 5))).finish == "length"
-        await backend.close()
 
     asyncio.run(main())
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+
+import pytest
 
 COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in COLOURS} | {"PYTHONWARNINGS": "error", "COLUMNS": "80"}
@@ -101,6 +105,44 @@ def test_ctrl_c_prints_what_was_found_so_far():
     assert (result.returncode, result.stderr) == (130, "")
     assert (record["answer"], record["stopped_by"]) == ("5", "interrupted")
     assert record["candidates"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
+def test_ctrl_c_during_a_long_search_prints_what_was_found_and_nothing_else(tmp_path):
+    import pty
+
+    screen, terminal = pty.openpty()  # standard error, so that its progress tells when the search is under way
+    arguments = ["-m", "tts", "solve", "3 + 4 - 2", "--model", "toy", "--budget", "1e9", "--strategy", "best_of_n", "--json"]
+    with (tmp_path / "out").open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, *arguments], stdout=out, stderr=terminal, env={**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "200"}
+        )
+    os.close(terminal)
+    try:
+        seen = ""
+        while not re.search(r" [1-9][\d,]* candidates", seen) and (part := _read(screen)):
+            seen += part.decode(errors="replace")
+        process.send_signal(signal.SIGINT)
+        shown = b""
+        while part := _read(screen):
+            shown += part
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        os.close(screen)
+    record = json.loads((tmp_path / "out").read_text())
+    assert process.returncode == 130
+    assert (record["answer"], record["stopped_by"], record["error"]) == ("5", "interrupted", None)
+    assert record["candidates"]
+    lines = re.split(r"[\r\n]+|\x1b\[[\d;?]*[A-Za-z]", shown.decode())
+    assert [line for line in lines if line.strip() and "candidates" not in line and len(line) > 1] == []
+
+
+def _read(screen: int) -> bytes:
+    try:
+        return os.read(screen, 4096)
+    except OSError:  # nobody writes to it any more
+        return b""
 
 
 def test_an_output_that_nobody_reads_is_no_traceback():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tts.backends.base import CAPABILITIES, Backend, Row, RowSet, Sample, SampleRequest, Sampling, Stop
-from tts.errors import CapabilityError, PromptTooLong
+from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.randomness import SCRATCH_WORD, child_stream
 from tts.tasks.base import split_at
 
@@ -120,12 +121,12 @@ class BackendContract:
                 "value": lambda: backend.value([handle], self.head),
                 "hidden": lambda: backend.hidden([handle]),
             }
-            before = vars_of(backend.counters)
+            before = astuple(backend.counters)
             for name, call in calls.items():
                 if getattr(backend.caps, name) == "absent":
                     with pytest.raises(CapabilityError):
                         await _said(call)
-            assert vars_of(backend.counters) == before
+            assert astuple(backend.counters) == before
 
         self.run(check)
 
@@ -268,6 +269,16 @@ class BackendContract:
 
         self.run(check)
 
+    def test_closing_fails_what_is_under_way_and_what_is_asked_later(self) -> None:
+        async def check(backend: Any) -> None:
+            asked = self.ask(backend, handle := await self.opened(backend), self.rows(4))
+            await backend.close()
+            for late in (lambda: asked, lambda: self.ask(backend, handle, self.rows(1))):
+                with pytest.raises(EngineError, match="closed"):
+                    await asyncio.wait_for(late().row(0), 60)
+
+        self.run(check)
+
     # Reads ----------------------------------------------------------------------------------------------------------------------
 
     def test_opening_counts_the_prompt(self) -> None:
@@ -329,10 +340,10 @@ class BackendContract:
     def test_forks_are_the_same_state_and_are_released_one_by_one_and_twice(self) -> None:
         async def check(backend: Any) -> None:
             handle = await self.opened(backend)
-            before = vars_of(backend.counters)
+            before = astuple(backend.counters)
             forks = backend.fork(handle, 3)
             assert len(forks) == 3
-            assert vars_of(backend.counters) == before
+            assert astuple(backend.counters) == before
             [expected] = await drained(self.ask(backend, handle, self.rows(3)))
             backend.release([handle])
             backend.release([handle, forks[0]])
@@ -377,10 +388,6 @@ class BackendContract:
             assert all(sample.seconds >= 0 for sample in samples)
 
         self.run(check)
-
-
-def vars_of(counters: Any) -> tuple[int, int, int]:
-    return counters.prompt_tokens, counters.reused_tokens, counters.generated_tokens
 
 
 def same_path(whole: Sample, pieces: Sequence[Sample]) -> None:

@@ -85,7 +85,7 @@ class VerifierContract:
     def calls(self, search: Search) -> MeteredCalls:
         verifier = self.make()
         backend = search.opener._backends[verifier.model]
-        return MeteredCalls(backend, search.task, 10**9, lambda ts: search.opener.handles(ts, verifier.model), 7)
+        return MeteredCalls(backend, search.task, 10**9, lambda ts, charge: search.opener.handles(ts, verifier.model, charge), 7)
 
     async def ask(self, search: Search, ts: Sequence[Trajectory], problem: Problem = PROBLEM) -> list[StepScores]:
         """Return scores as a search would get them: checked against the stated range and number of steps."""

@@ -76,7 +76,7 @@ TEXTS: list[tuple[str, str | None]] = [
     ("##### 5", None),
     ("### 5", None),
     ("Answer:", None),
-    ("Answer:\n5", None),
+    ("Answer:\n5", "5"),
     ("A: 5\nAnswer: ", None),
     ("Answer: **", None),
     ("Answer: .", None),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
@@ -40,7 +39,7 @@ class Caps:
         logprobs: log-probabilities of sampled tokens. token_ids: whether samples carry token ids.
         streams: whether rows obey their streams: False makes a solution not reproducible.
         stop_predicate: whether a row ends where `Stop.finished` says so.
-        usage: whether token counts are reported; without, a row is charged its full grant.
+        usage: whether token counts are reported; without, a row is charged what its text can be at most.
     """
 
     steps: Support = "absent"
@@ -56,6 +55,11 @@ class Caps:
     stop_predicate: bool = False
     usage: bool = False
 
+
+_LARGE = 2**62  # what no count of tokens reaches
+
+# Tokens that a chat template may add to a prompt's text, where a backend counts for us.
+TEMPLATE_TOKENS = 64
 
 # Capabilities that `require` may be asked for.
 CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))
@@ -84,14 +88,19 @@ class Sampling:
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, lambda value: 0 <= value <= 100, "a number between 0 and 100")
         _check("top_p", self.top_p, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
-        _check("top_k", self.top_k, lambda value: value >= 0 and value == int(value), "a whole number of at least 0")
+        _check("top_k", self.top_k, lambda value: 0 <= value < _LARGE and value == int(value), "a whole number of at least 0")
         _check("min_p", self.min_p, lambda value: 0 <= value < 1, "a number of at least 0 and below 1")
         if self.max_tokens is not None:
-            _check("max_tokens", self.max_tokens, lambda value: value >= 1 and value == int(value), "a whole number of at least 1, or None")
+            _check(
+                "max_tokens",
+                self.max_tokens,
+                lambda value: 1 <= value < _LARGE and value == int(value),
+                "a whole number of at least 1, or None",
+            )
 
 
 def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not valid(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not valid(value):
         raise ConfigError(f"{name} is {value!r}, but must be {rule}")
 
 
@@ -142,8 +151,8 @@ class Sample:
         logprobs: of the untempered law, one a token (or empty, without `caps.logprobs`).
         finish: why it ended: "eos", "stop" (a step boundary), "answer" (`Stop.finished`), "length", "cancelled", "error".
         handle: the state behind it; None for "error" and "cancelled".
-        num_tokens: tokens generated, what is charged. estimated: whether that number is a full grant for want of a report.
-        error: what failed, where `finish` is "error".
+        num_tokens: tokens generated, what is charged. estimated: whether that number is a bound, for want of a report.
+        error: what failed, where `finish` is "error": its kind, or "kind: cause".
         seconds: model time of this row.
     """
 

@@ -1,15 +1,19 @@
-"""The one queue in front of a backend: whatever all problems ask for in the meantime is one batch.
+"""The one queue in front of a backend: whatever all problems ask for in the meantime is computed together.
 
-Jobs that are submitted while the event loop is busy, or while a batch is being computed, are computed together next.
+Jobs that are submitted while the event loop is busy are one batch. A batch that runs in a thread may take in what is submitted
+while it runs (`take`), so that no job waits for another's end.
 What a job gives never depends on which others it shares a batch with: that is the backend's promise, and a law under test.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
+
+from tts.errors import EngineError
 
 
 class Execute(Protocol):
@@ -25,7 +29,7 @@ class BatchQueue:
 
     Args:
         execute: computes a batch; it delivers each result itself and never raises for one job's fault.
-        on_failure: called in the loop with the jobs of a batch and the exception that `execute` raised.
+        on_failure: called in the loop with jobs and the exception that `execute` raised, or that `close` made.
         threaded: whether batches run in a worker thread (for models) or in the loop itself (for what takes microseconds).
     """
 
@@ -33,49 +37,104 @@ class BatchQueue:
         self._execute = execute
         self._on_failure = on_failure
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tts-backend") if threaded else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()  # of all below: a batch takes jobs in its own thread
         self._pending: list[Any] = []
+        self._running: list[Any] = []
         self._busy = False
+        self._closed = False
 
     def submit(self, job: Any) -> None:
-        """Add a job; call from the event loop's thread."""
-        self._pending.append(job)
-        if not self._busy:
+        """Add a job; call from the event loop's thread.
+
+        Raises:
+            EngineError: the queue was closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise closed_error()
+            self._pending.append(job)
+            if self._busy:
+                return
             self._busy = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._flush)
+
+    def take(self, done: Callable[[Any], bool]) -> list[Any]:
+        """Return the jobs that were submitted in the meantime; they belong to the batch under way, which calls this.
+
+        Args:
+            done: whether a job needs the batch no longer; such jobs are forgotten.
+
+        Raises:
+            EngineError: the queue was closed, or its event loop: nobody waits for the batch any more.
+        """
+        with self._lock:
+            if self._closed or (self._loop is not None and self._loop.is_closed()):
+                raise closed_error()
+            taken, self._pending = self._pending, []
+            self._running = [job for job in self._running if not done(job)] + taken
+            return taken
 
     def _flush(self) -> None:
-        jobs, self._pending = self._pending, []
-        loop = asyncio.get_running_loop()
+        with self._lock:
+            jobs, self._pending = self._pending, []
+            self._running = jobs
+            self._busy = bool(jobs) and not self._closed
+        if not self._busy:
+            return
         if self._pool is None:
-            try:
-                self._execute(jobs, _call)
-            except Exception as failure:  # noqa: BLE001 - whatever broke the batch is handed to its jobs
-                self._on_failure(jobs, failure)
+            self._work(jobs, _call)
             self._after()
             return
+        loop = asyncio.get_running_loop()
 
         def deliver(fn: Callable[..., None], *args: Any) -> None:
             loop.call_soon_threadsafe(fn, *args)
 
-        future = loop.run_in_executor(self._pool, self._execute, jobs, deliver)
-        future.add_done_callback(lambda done: self._finished(jobs, done))
+        future = loop.run_in_executor(self._pool, self._work, list(jobs), deliver)
+        future.add_done_callback(lambda _: self._after())
 
-    def _finished(self, jobs: list[Any], done: asyncio.Future[None]) -> None:
-        failure = None if done.cancelled() else done.exception()
-        if isinstance(failure, Exception):
-            self._on_failure(jobs, failure)
-        self._after()
+    def _work(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
+        """Execute a batch and forget it, here and not in the loop, which may have ended."""
+        failure: Exception | None = None
+        try:
+            self._execute(jobs, deliver)
+        except Exception as broken:  # noqa: BLE001 - whatever broke the batch is handed to its jobs
+            failure = broken
+        except BaseException as left:  # noqa: BLE001 - even sys.exit(): its jobs would wait for ever
+            failure = EngineError(f"the backend's worker was ended by {type(left).__name__}")
+        with self._lock:
+            running, self._running = self._running, []
+        if failure is not None:
+            deliver(self._on_failure, running, failure)
 
     def _after(self) -> None:
-        if self._pending:
-            asyncio.get_running_loop().call_soon(self._flush)
-        else:
-            self._busy = False
+        """Start the next batch, if there is one."""
+        with self._lock:
+            self._busy = bool(self._pending)
+            if not self._busy:
+                return
+        asyncio.get_running_loop().call_soon(self._flush)
 
     def close(self) -> None:
-        """Stop the worker thread, after the batch in flight."""
+        """Fail every job that is pending or under way, and stop the worker thread; call from the event loop's thread.
+
+        What the batch under way still delivers comes to jobs that have failed. Jobs of a closed event loop are only forgotten.
+        """
+        with self._lock:
+            self._closed = True
+            jobs = [*self._running, *self._pending]
+            self._running, self._pending = [], []
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._loop is not None and not self._loop.is_closed():
+            self._on_failure(jobs, closed_error())
+
+
+def closed_error() -> EngineError:
+    """Return the error of what is asked of a closed backend, or was still under way in it."""
+    return EngineError("the backend was closed", hint="make a new one, or close it when everything has ended")
 
 
 def _call(fn: Callable[..., None], *args: Any) -> None:

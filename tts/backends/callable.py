@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import inspect
+import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest
+from tts.backends.batching import closed_error
 from tts.backends.stops import StopScanner
 from tts.budget import Rates
-from tts.errors import CapabilityError
+from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.types import Message, Prompt
 
 
@@ -40,7 +45,9 @@ class Answer:
     """What the function may return instead of bare text.
 
     Args:
-        text: the continuation. tokens: generated; None: not known, so the row is charged its full grant.
+        text: the continuation. tokens: generated, from 0 to the `max_tokens` it was asked for; None: not known, so the row is
+            charged what its text can be at most, its UTF-8 bytes and one, and marked as an estimate. A function that generates
+            tokens which its text does not show (hidden thinking) must report them.
         finished: whether the model ended by itself; False: it met `max_tokens`.
     """
 
@@ -59,25 +66,82 @@ class _Handle:
     carry: str
 
 
+class _Rows(RowSet):
+    """Rows that end as soon as they are cancelled, whatever the function does; what it still says is dropped.
+
+    `asked`: rows that the function was asked for. `awaited`: the tasks of those in its asynchronous part.
+    """
+
+    __slots__ = ("asked", "awaited", "counters")
+
+    def __init__(self, request: SampleRequest, counters: Counters) -> None:
+        super().__init__(request)
+        self.reused_tokens = None
+        self.counters = counters
+        self.asked: set[int] = set()
+        self.awaited: set[asyncio.Task[Any] | None] = set()
+
+    def settle(self, index: int, sample: Sample) -> None:
+        """Resolve a row and count it, unless it was given up before."""
+        if self.waits(index):
+            self.counters.generated_tokens += sample.num_tokens
+            self.resolve(index, sample)
+
+    def waits(self, index: int) -> bool:
+        """Whether somebody still waits for a row."""
+        return not self.done and self.samples[index] is None
+
+    def cancel(self) -> None:
+        """Cancel at once: a row that was asked for is charged in full, for what it costs is not known, and another nothing."""
+        super().cancel()
+        for index, row in enumerate(self.request.rows):
+            asked = index in self.asked
+            self.settle(index, Sample("", (), (), "cancelled", None, row.max_tokens if asked else 0, estimated=asked))
+        self._stop()
+
+    def fail(self, failure: Exception) -> None:
+        """Fail at once."""
+        super().fail(failure)
+        self._stop()
+
+    def _stop(self) -> None:
+        for task in self.awaited:
+            if task is not None:
+                task.cancel()
+
+
 class CallableBackend:
     """A model that is a function of an `Ask`; rows run at once, plain functions in threads.
 
     Results are reproducible as far as the function obeys the seed, which nobody can promise for it: solutions say so. A row
-    whose function raises has failed; the others have not. Prompts are counted in words, for want of a tokenizer.
+    whose function raises, or reports what it cannot have generated, has failed and is charged in full; the others have not.
+    Prompts are counted in words, for want of a tokenizer, and every row reads its prompt and path again.
+
+    A cancelled row ends at once, charged in full. An asynchronous function is cancelled with it; a thread cannot be: it runs
+    on, keeps its place among the `concurrency`, and what it returns is dropped.
+
+    Args:
+        concurrency: calls of the function at once, at least 1; other rows wait.
+
+    Raises:
+        ConfigError: `concurrency` is below 1.
     """
 
     name = "callable"
-    caps = Caps(steps="emulated", extend="emulated", fork="native", stop_predicate=True)
+    caps = Caps(steps="emulated", extend="emulated", fork="emulated", stop_predicate=True)
     context = None
     rates = Rates()
     kv_bytes_per_token = None
     identity = "callable"
 
     def __init__(self, fn: WriteFunction, *, concurrency: int = 16) -> None:
+        if concurrency < 1:
+            raise ConfigError(f"concurrency is {concurrency!r}, but must be at least 1")
         self._fn = fn
         self._concurrency = concurrency
-        self._gate: asyncio.Semaphore | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[tuple[_Rows, int]] = deque()
+        self._tasks: dict[asyncio.Task[None], _Rows] = {}
+        self._closed = False
         self.counters = Counters()
 
     def count(self, prompt: Prompt) -> int:
@@ -90,50 +154,66 @@ class CallableBackend:
         return [Reply(_Handle(prompt, "", ""), 0, None) for prompt in prompts]
 
     def sample(self, request: SampleRequest) -> RowSet:
-        """Ask the function once a row."""
-        rows = RowSet(request)
-        rows.reused_tokens = None
-        for index, row in enumerate(request.rows):
-            task = asyncio.get_running_loop().create_task(self._row(rows, index, row))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        """Ask the function once a row.
+
+        Raises:
+            EngineError: the backend was closed.
+        """
+        if self._closed:
+            raise closed_error()
+        rows = _Rows(request, self.counters)
+        self._waiting.extend((rows, index) for index in range(len(request.rows)))
+        self._start()
         return rows
 
-    async def _row(self, rows: RowSet, index: int, row: Row) -> None:
-        self._gate = self._gate or asyncio.Semaphore(self._concurrency)
-        async with self._gate:
-            if rows.cancelled:
-                rows.resolve(index, Sample("", (), (), "cancelled", None, 0))
-                return
-            rows.prompt_tokens += self.count(rows.request.handle.prompt)
-            self.counters.prompt_tokens += self.count(rows.request.handle.prompt)
-            try:
-                answer = await self._asked(rows.request, row)
-                sample = self._sample(rows.request, row, answer)
-            except Exception as failure:  # noqa: BLE001 - a stranger's function: its failure is the row's
-                sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=type(failure).__name__)
-        if rows.cancelled and sample.finish != "error":
-            sample = Sample("", (), (), "cancelled", None, sample.num_tokens, sample.estimated)
-        self.counters.generated_tokens += sample.num_tokens
-        rows.resolve(index, sample)
+    def _start(self) -> None:
+        """Start rows that wait, in order, while there is room."""
+        while self._waiting and len(self._tasks) < self._concurrency:
+            rows, index = self._waiting.popleft()
+            if rows.waits(index):
+                task = asyncio.get_running_loop().create_task(self._row(rows, index))
+                self._tasks[task] = rows
+                task.add_done_callback(self._ended)
 
-    async def _asked(self, request: SampleRequest, row: Row) -> Answer:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        self._start()
+
+    async def _row(self, rows: _Rows, index: int) -> None:
+        if not rows.waits(index):
+            return
+        row, handle = rows.request.rows[index], rows.request.handle
+        rows.asked.add(index)
+        read = self.count(handle.prompt) + len(handle.text.split())
+        rows.prompt_tokens += read
+        self.counters.prompt_tokens += read
+        try:
+            sample = self._sample(rows.request, row, _checked(await self._said(rows, index), row.max_tokens))
+        except BaseException as failure:  # noqa: BLE001 - a stranger's function: even sys.exit() in it is the row's failure
+            error = failure.cause if isinstance(failure, EngineError) else type(failure).__name__
+            sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
+        rows.settle(index, sample)
+
+    async def _said(self, rows: _Rows, index: int) -> Any:
+        request, row = rows.request, rows.request.rows[index]
         stop = request.stop.step if request.stop.at_step else ()
-        handle = request.handle
-        asked = Ask(handle.prompt, handle.text + handle.carry, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
-        if inspect.iscoroutinefunction(self._fn):
-            said = await self._fn(asked)
-        else:
-            said = await asyncio.to_thread(self._fn, asked)
-            if inspect.isawaitable(said):
-                said = await said
-        return said if isinstance(said, Answer) else Answer(str(said))
+        text = request.handle.text + request.handle.carry
+        asked = Ask(request.handle.prompt, text, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
+        said = self._fn(asked) if inspect.iscoroutinefunction(self._fn) else await _in_thread(self._fn, asked)
+        if not inspect.isawaitable(said):
+            return said
+        if inspect.iscoroutine(said) and not rows.waits(index):
+            said.close()  # the row was given up while a thread made this
+            return ""
+        rows.awaited.add(asyncio.current_task())
+        return await said
 
     def _sample(self, request: SampleRequest, row: Row, answer: Answer) -> Sample:
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
         ended = bool(scanner.ended) or scanner.feed(answer.text)
         finish: Finish = (scanner.ended or "stop") if ended else "eos" if answer.finished else "length"
-        tokens = row.max_tokens if answer.tokens is None else answer.tokens
+        estimate = min(row.max_tokens, len(answer.text.encode(errors="surrogatepass")) + 1)
+        tokens = estimate if answer.tokens is None else int(answer.tokens)
         # what was written behind a boundary is dropped, not carried: the next ask continues from the boundary
         handle = _Handle(request.handle.prompt, request.handle.text + scanner.text, "")
         return Sample(scanner.text, (), (), finish, handle, tokens, estimated=answer.tokens is None)
@@ -176,6 +256,50 @@ class CallableBackend:
         """Do nothing: handles are values."""
 
     async def close(self) -> None:
-        """Cancel what is under way."""
-        for task in self._tasks:
-            task.cancel()
+        """Fail every row that waits or is under way with an EngineError, and cancel asynchronous functions."""
+        self._closed = True
+        for rows in {*self._tasks.values(), *(rows for rows, _ in self._waiting)}:
+            rows.fail(closed_error())
+        self._waiting.clear()
+
+
+async def _in_thread(fn: Callable[[Ask], Any], asked: Ask) -> Any:
+    """Call a plain function in a thread of its own, which neither keeps the interpreter from ending nor others from starting."""
+    loop = asyncio.get_running_loop()
+    called: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def finish(said: Any, failure: BaseException | None) -> None:
+        if not called.done():
+            called.set_result((said, failure))
+
+    def call() -> None:
+        said, failed = None, None
+        try:
+            said = fn(asked)
+        except BaseException as failure:  # noqa: BLE001 - raised again where the row is
+            failed = failure
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits
+            loop.call_soon_threadsafe(finish, said, failed)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(call,), name="tts-callable", daemon=True).start()
+    said, failure = await called
+    if failure is not None:
+        raise failure
+    return said
+
+
+def _checked(said: Any, max_tokens: int) -> Answer:
+    """Return what the function said as an answer.
+
+    Raises:
+        EngineError: it is none, or reports tokens that it cannot have generated.
+    """
+    answer = Answer(said) if isinstance(said, str) else said
+    text: Any = answer.text if isinstance(answer, Answer) else None
+    if not isinstance(answer, Answer) or not isinstance(text, str):
+        raise EngineError(f"the function returned {type(said).__name__}, but must return text, or an Answer with text")
+    tokens: Any = answer.tokens
+    whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
+    if tokens is not None and not (whole and 0 <= tokens <= max_tokens):
+        raise EngineError(f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}")
+    return answer

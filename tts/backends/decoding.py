@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,10 @@ class Ended:
     sample: Sample
     path: Path | None
     reused: int
+
+
+# Rows to write and the path that they continue.
+Request = tuple[RowSet, Path]
 
 
 class _Running:
@@ -95,33 +99,64 @@ class Decoder:
         self._eos = eos
         self._max_rows = max_rows
 
-    def run(self, requests: Iterable[tuple[RowSet, Path]], ended: Callable[[Ended], None]) -> None:
-        """Decode every row of `requests`; `ended` is called for each as soon as it ends. A failing step ends its rows only."""
-        waiting = deque((rows, index, path) for rows, path in requests for index in range(len(rows.request.rows)))
+    def run(self, requests: list[Request], more: Callable[[], list[Request]], ended: Callable[[Ended], None]) -> None:
+        """Decode rows to their ends. A failing step ends its rows only.
+
+        Args:
+            requests: whose rows to begin with. more: asked after each step for requests whose rows join them.
+            ended: called for each row as soon as it ends.
+        """
+        waiting: deque[tuple[RowSet, int, Path]] = deque()
         groups: list[_Group] = []
-        while waiting or groups:
-            while waiting and sum(len(group.running()) for group in groups) < self._max_rows:
-                self._start(*waiting.popleft(), groups, ended)
+        while True:
+            waiting.extend((rows, index, path) for rows, path in requests for index in range(len(rows.request.rows)))
+            if not waiting and not groups:
+                return
+            self._admit(waiting, groups, ended)
             for group in list(groups):
                 try:
                     self._advance(group, groups, ended)
                 except RuntimeError as failure:  # what torch raises, lack of memory included
                     for slot, row in group.running():
                         group.seats[slot] = None
-                        ended(self._end(row, "error", error=str(failure).partition("\n")[0]))
+                        ended(self._end(row, "error", error=_said(failure)))
             _compact(groups)
+            requests = more()
 
-    def _start(self, rows: RowSet, index: int, path: Path, groups: list[_Group], ended: Callable[[Ended], None]) -> None:
-        row = _Running(rows, index, path, self._decode)
-        if rows.cancelled:
-            ended(self._end(row, "cancelled"))
-        elif row.scanner.ended:
-            ended(self._end(row, row.scanner.ended))
-        elif row.row.max_tokens < 1 or len(path.ids) >= self._model.context:
-            ended(self._end(row, "length"))
-        else:
-            row.reused = len(path.ids)
-            self._seat(row, path.state, groups)
+    def _admit(self, waiting: deque[tuple[RowSet, int, Path]], groups: list[_Group], ended: Callable[[Ended], None]) -> None:
+        """Start rows that wait, in order, while there is room; those that were cancelled end, room or not."""
+        room = self._max_rows - sum(len(group.running()) for group in groups)
+        for _ in range(len(waiting)):
+            rows, index, path = waiting.popleft()
+            if room > 0 or rows.cancelled:
+                room -= self._start(rows, index, path, groups, ended)
+            else:
+                waiting.append((rows, index, path))
+
+    def _start(self, rows: RowSet, index: int, path: Path, groups: list[_Group], ended: Callable[[Ended], None]) -> bool:
+        """Seat a row, or end it at once; return whether it has a seat."""
+        try:
+            row = _Running(rows, index, path, self._decode)
+            finish = self._at_once(row)
+            if finish is None:
+                self._seat(row, path.state, groups)
+                row.reused = len(path.ids)
+                return True
+        except Exception as failure:  # noqa: BLE001 - no memory for it, or its predicate raised: its own failure, nobody else's
+            ended(Ended(rows, index, Sample("", (), (), "error", None, 0, error=_said(failure)), None, 0))
+            return False
+        ended(self._end(row, finish))
+        return False
+
+    def _at_once(self, row: _Running) -> Finish | None:
+        """Return how a row ends before its first token, or None."""
+        if row.rows.cancelled:
+            return "cancelled"
+        if row.scanner.ended:
+            return row.scanner.ended
+        if row.row.max_tokens < 1 or len(row.path.ids) >= self._model.context:
+            return "length"
+        return None
 
     def _seat(self, row: _Running, state: Sequence[Segment], groups: list[_Group]) -> None:
         """Give a row a slot in a tile of the width that its length asks for."""
@@ -150,9 +185,9 @@ class Decoder:
             row.seconds += seconds
             try:
                 finish = self._append(row, logits[slot])
-            except EngineError as failure:
+            except Exception as failure:  # noqa: BLE001 - of its own law or predicate, so nobody else's
                 group.seats[slot] = None
-                ended(self._end(row, "error", error=failure.cause))
+                ended(self._end(row, "error", error=_said(failure)))
                 continue
             if finish is not None:
                 end = self._end(row, finish, group.tile.take(slot, len(row.path.ids) - 1, len(row.ids) - 1))
@@ -199,6 +234,10 @@ class Decoder:
             seconds=row.seconds,
         )
         return Ended(row.rows, row.index, sample, path, row.reused)
+
+
+def _said(failure: Exception) -> str:
+    return failure.cause if isinstance(failure, EngineError) else f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"
 
 
 def _compact(groups: list[_Group]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, SampleRequest
-from tts.backends.batching import BatchQueue
+from tts.backends.batching import BatchQueue, closed_error
 from tts.backends.sampling import log_law
 from tts.budget import Rates
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, missing_extra
@@ -26,7 +26,7 @@ try:
     import torch
 
     from tts.backends.causal_model import CausalModel
-    from tts.backends.decoding import Decoder, Ended, Path
+    from tts.backends.decoding import Decoder, Ended, Path, Request
     from tts.backends.detokenizer import context_start
     from tts.backends.loading import load, weights_digest
     from tts.backends.rendering import Renderer, eos_ids
@@ -50,12 +50,7 @@ class _Call:
     future: asyncio.Future[Reply[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of one request, with the state they continue."""
-
-    rows: RowSet
-    path: Path
+_Job = _Call | Request
 
 
 class TransformersBackend:
@@ -63,10 +58,11 @@ class TransformersBackend:
 
     Idea: every row's keys and values are its own tensors; forks share them. Rows of all requests are decoded together in tiles
         of `tile_rows` rows, idle ones included, and of a width that follows from the row's own length; everything else is read
-        path by path. As all shapes follow from the row alone, so do all bits: tokens and log-probabilities are bit for bit the
-        same whatever else is in the batch, in any order, on one machine with one number of threads, one `tile_rows` and one
-        version of torch. It holds for dense models; a mixture of experts shapes its products by the batch. On CPU it was
-        measured; on a GPU it rests on cuBLAS giving equal shapes equal kernels, which was not.
+        path by path. What is asked meanwhile joins between two steps. As all shapes follow from the row alone, so do all bits:
+        tokens and log-probabilities are bit for bit the same whatever else is in the batch, in any order, on one machine with
+        one number of threads, one `tile_rows` and one version of torch. It holds for dense models; a mixture of experts shapes
+        its products by the batch. On CPU it was measured; on a GPU it rests on cuBLAS giving equal shapes equal kernels, which
+        was not.
 
         What that costs, SmolLM2-135M in float32 on two cores, 256 columns: a step of a full tile of 16 takes 158 ms (101
         tokens/s), of one row alone in a tile of 16 as much, in a tile of 1 67 ms. From three rows on the tile of 16 is the
@@ -128,6 +124,7 @@ class TransformersBackend:
         self._renderer = Renderer(tokenizer, eos)
         self._decoder = Decoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
         self._queue: BatchQueue | None = None
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._computing = threading.Lock()
         self._paths: weakref.WeakKeyDictionary[Handle, Path] = weakref.WeakKeyDictionary()
@@ -199,7 +196,7 @@ class TransformersBackend:
             EngineError: the handle has been released.
         """
         rows = RowSet(request)
-        self._submit(_Rows(rows, self._path(request.handle)))
+        self._submit((rows, self._path(request.handle)))
         return rows
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -258,11 +255,7 @@ class TransformersBackend:
         return log_law(self._model.read(path.state, (path.ids[-1], *ids), logits=1)[1][0])
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        """Refuse: a causal model has no value head.
-
-        Raises:
-            CapabilityError: always.
-        """
+        """Refuse, by a CapabilityError: a causal model has no value head."""
         del handles
         raise CapabilityError(f"value head {head!r} was asked for, but the backend {self.name!r} has no value heads")
 
@@ -284,10 +277,10 @@ class TransformersBackend:
             self._paths.pop(handle, None)
 
     async def close(self) -> None:
-        """Give up every handle and stop the worker."""
+        """Give up every handle and stop the worker; what is under way fails with an EngineError, and so does what is asked later."""
+        self._closed = True
         if self._queue is not None:
             self._queue.close()
-            self._queue = None
         self._paths.clear()
 
     def _keep(self, path: Path) -> Handle:
@@ -296,6 +289,8 @@ class TransformersBackend:
         return handle
 
     def _path(self, handle: Any) -> Path:
+        if self._closed:
+            raise closed_error()
         path = self._paths.get(handle)
         if path is None:
             raise EngineError("a handle was used that has been released or belongs to another backend")
@@ -319,28 +314,42 @@ class TransformersBackend:
             self._submit(call)
         return await asyncio.gather(*(call.future for call in calls))
 
-    def _submit(self, job: _Call | _Rows) -> None:
+    def _submit(self, job: _Job) -> None:
         """Queue a job in the running event loop; a queue belongs to one loop, and an ended loop's batch is never waited for."""
+        if self._closed:
+            raise closed_error()
         loop = asyncio.get_running_loop()
         if self._queue is None or loop is not self._loop:
             if self._queue is not None:
                 self._queue.close()
-            self._queue, self._loop = BatchQueue(self._execute, self._fail, threaded=True), loop
+            self._queue, self._loop = self._new_queue(), loop
         self._queue.submit(job)
 
-    def _execute(self, jobs: list[_Call | _Rows], deliver: Callable[..., None]) -> None:
-        with self._computing, torch.inference_mode():
-            for call in jobs:
-                if isinstance(call, _Call):
-                    began = time.perf_counter()
-                    try:
-                        value = call.compute()
-                    except RuntimeError as failure:  # what torch raises, lack of memory included
-                        deliver(_refuse, call.future, _engine_error(failure))
-                    else:
-                        deliver(self._answer, call, value, time.perf_counter() - began)
-            requests = [(job.rows, job.path) for job in jobs if isinstance(job, _Rows)]
-            self._decoder.run(requests, lambda end: deliver(self._resolve, end))
+    def _new_queue(self) -> BatchQueue:
+        def execute(jobs: list[_Job], deliver: Callable[..., None]) -> None:
+            with self._computing, torch.inference_mode():
+                more = lambda: self._read(queue.take(_done), deliver)  # noqa: E731 - bound to this batch
+                self._decoder.run(self._read(jobs, deliver), more, lambda end: deliver(self._resolve, end))
+
+        queue = BatchQueue(execute, self._fail, threaded=True)
+        return queue
+
+    def _read(self, jobs: list[_Job], deliver: Callable[..., None]) -> list[Request]:
+        """Compute what only reads, and return the rows to be written. `jobs` is emptied, for nobody but the decoder holds paths."""
+        rows: list[Request] = []
+        for job in jobs:
+            if not isinstance(job, _Call):
+                rows.append(job)
+            elif not _done(job):
+                began = time.perf_counter()
+                try:
+                    value = job.compute()
+                except Exception as failure:  # noqa: BLE001 - what torch raises, lack of memory included, is this call's alone
+                    deliver(_refuse, job.future, _engine_error(failure))
+                else:
+                    deliver(self._answer, job, value, time.perf_counter() - began)
+        jobs.clear()
+        return rows
 
     def _answer(self, call: _Call, value: Any, seconds: float) -> None:
         self.counters.prompt_tokens += call.computed
@@ -355,13 +364,17 @@ class TransformersBackend:
         handle = None if end.path is None else self._keep(end.path)
         end.rows.resolve(end.index, dataclasses.replace(end.sample, handle=handle))
 
-    def _fail(self, jobs: list[_Call | _Rows], failure: Exception) -> None:
+    def _fail(self, jobs: list[_Job], failure: Exception) -> None:
         error = _engine_error(failure)
         for job in jobs:
             if isinstance(job, _Call):
                 _refuse(job.future, error)
             else:
-                job.rows.fail(error)
+                job[0].fail(error)
+
+
+def _done(job: _Job) -> bool:
+    return job.future.done() if isinstance(job, _Call) else job[0].done
 
 
 def _same(value: Any) -> Any:

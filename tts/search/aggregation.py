@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from tts.errors import ConfigError, unknown_name
+from tts.search.base import nonempty_text
 from tts.verifiers.base import StepScores
 
 AGGREGATIONS: Mapping[str, Callable[[tuple[float, ...]], float]] = {
@@ -23,6 +24,7 @@ AGGREGATIONS: Mapping[str, Callable[[tuple[float, ...]], float]] = {
 
 def check_aggregate(name: str) -> None:
     """Raise ConfigError for a name that is no aggregation."""
+    nonempty_text("aggregate", name)
     if name != "model" and name not in AGGREGATIONS:
         raise unknown_name("aggregate", name, [*AGGREGATIONS, "model"])
 

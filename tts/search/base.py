@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from tts.backends.base import Sampling
 from tts.errors import ConfigError
-from tts.types import Candidate
+from tts.types import Candidate, Message, Problem
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -34,8 +35,7 @@ class Tokens:
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ConfigError(f"Tokens is {self.count}, but must be at least 1")
+        whole("Tokens", self.count, 1, optional=False)
 
 
 STEP, END = Until.STEP, Until.END
@@ -192,20 +192,21 @@ class Plan:
 
     @classmethod
     def of(cls, part: Any) -> Plan:
-        """Return a plan as it is, and a strategy as a plan with defaults.
+        """Return a plan as it is, and a strategy, or the class of one, as a plan with defaults.
 
         Raises:
-            ConfigError: it is neither.
+            ConfigError: it is neither; what an attempt at a strategy lacks is named.
         """
+        part = _made(part)
         if isinstance(part, Plan):
             return part
         if isinstance(part, Strategy):
             return cls(part)
-        raise ConfigError(f"the strategy is {part!r}, but must begin with a strategy", hint="for example best_of_n(n=8) | majority")
+        _refuse_attempt(part, Strategy, "run", "strategy")
+        raise ConfigError(f"the strategy is {shown(part)}, but must begin with a strategy", hint="for example best_of_n(n=8) | majority")
 
     def __or__(self, part: Any) -> Plan:
-        if isinstance(part, type):
-            part = part()
+        part = _made(part)
         if isinstance(part, StopRule):
             if self.stopping is not None:
                 raise ConfigError(f"the strategy has two stop rules, {self.stopping} and {part}, but may have one")
@@ -214,26 +215,111 @@ class Plan:
             if self.selection is not None:
                 raise ConfigError(f"the strategy has two selections, {self.selection} and {part}, but may have one")
             return dataclasses.replace(self, selection=part)
-        raise ConfigError(f"{part!r} is neither a stop rule nor a selection", hint="write STRATEGY | STOP RULE | SELECTION")
+        _refuse_attempt(part, StopRule, "should_stop", "stop rule")
+        _refuse_attempt(part, Selection, "select", "selection")
+        raise ConfigError(f"{shown(part)} is neither a stop rule nor a selection", hint="write STRATEGY | STOP RULE | SELECTION")
 
     def __str__(self) -> str:
         return " | ".join(str(part) for part in (self.strategy, self.stopping, self.selection) if part is not None)
 
 
+def lacking(part: Any, protocol: type) -> list[str]:
+    """Return the names of a protocol's members that an object does not have."""
+    members = {name for name in (*dir(protocol), *protocol.__annotations__) if not name.startswith("_")}
+    absent = object()
+    return sorted(name for name in members if inspect.getattr_static(part, name, absent) is absent)
+
+
+def _refuse_attempt(part: Any, protocol: type, verb: str, kind: str) -> None:
+    """Raise ConfigError where an object has a protocol's verb, but not all of its members."""
+    missing = lacking(part, protocol)
+    if missing and verb not in missing:
+        raise ConfigError(
+            f"{type(part).__name__} has {verb}, but is no {kind}: it lacks {', '.join(missing)}",
+            hint=f"give it all members of tts.search.base.{protocol.__name__}",
+        )
+
+
+def _made(part: Any) -> Any:
+    """Return an object as it is, and a class as an object with every parameter at its default."""
+    if not isinstance(part, type):
+        return part
+    try:
+        return part()
+    except TypeError as failure:
+        raise ConfigError(f"{part.__name__} cannot be made without parameters: {failure}", hint="give an object, not its class") from None
+
+
+_LARGE = 2**63  # what no count and no other number of a search reaches
+
+
 def check_temperature(value: Any) -> None:
     """Raise ConfigError where a strategy's temperature (None is let through: the run's) is none that a model can be sampled at."""
+    number("temperature", value)
     if value is not None:
         Sampling(temperature=value)
 
 
-def at_least(name: str, value: float | None, least: float) -> None:
-    """Raise ConfigError where a parameter (None is let through) is below its least value."""
-    if value is not None and not value >= least:
-        raise ConfigError(f"{name} is {value}, but must be at least {least}")
+def whole(name: str, value: Any, least: int, *, optional: bool = True) -> None:
+    """Raise ConfigError where a parameter is not a whole number of at least `least`; `optional`: None is let through."""
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _refused(name, value, f"a whole number of at least {least}")
+    if value >= _LARGE:
+        raise _refused(name, value, "below 2**63")
 
 
-def whole(name: str, value: Any, least: int) -> None:
-    """Raise ConfigError where a parameter (None is let through) is not a whole number of at least `least`."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least {least}")
-    at_least(name, value, least)
+def number(name: str, value: Any, least: float | None = None, most: float | None = None, *, optional: bool = True) -> None:
+    """Raise ConfigError where a parameter is not a finite number from `least` to `most`; `optional`: None is let through."""
+    if value is None and optional:
+        return
+    rule = "a number" if least is None else f"a number of at least {least}" if most is None else f"a number between {least} and {most}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGE:
+        raise _refused(name, value, rule)
+    if (least is not None and value < least) or (most is not None and value > most):
+        raise _refused(name, value, rule)
+
+
+def nonempty_text(name: str, value: Any) -> None:
+    """Raise ConfigError where a parameter is not a text, or is empty."""
+    if not isinstance(value, str) or not value:
+        raise _refused(name, value, "a text that is not empty")
+
+
+def shown(value: Any) -> str:
+    """Return what stands for a value in a message: its `repr`, on one line and no longer than fits."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "too long to write"
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _refused(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"{name} is {shown(value)}, but must be {rule}", hint=hint)
+
+
+def check_problem(problem: Problem) -> None:
+    """Refuse a problem that no prompt can be made from: `tts.types` imports nothing of ours, so `Problem` itself cannot.
+
+    Raises:
+        ConfigError: the prompt is neither text nor messages of text, or another field is not of its type.
+    """
+    prompt: Any = problem.prompt
+    if not isinstance(prompt, str | tuple):
+        raise _refused("the problem", prompt, "text or a list of chat messages", _MESSAGES)
+    for turn in () if isinstance(prompt, str) else prompt:
+        parts: tuple[Any, ...] = (turn.role, turn.content) if isinstance(turn, Message) else (None,)
+        if not all(isinstance(part, str) for part in parts):
+            raise _refused("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
+    for name, example in (("answer", "7"), ("id", "train/12"), ("task", "math")):
+        value = getattr(problem, name)
+        if not isinstance(value, str | None):
+            raise _refused(f"the {name} of the problem", value, "text or None", f"for example Problem('3 + 4', {name}={example!r})")
+    metadata: Any = problem.metadata
+    if not isinstance(metadata, Mapping):
+        raise _refused("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
+
+
+_MESSAGES = 'a message is {"role": "user", "content": "…"}'

@@ -21,7 +21,11 @@ class MeteredCalls:
     Args:
         backend: the model. task: of the problem. granted: most tokens that may be computed.
         handles: returns the handles of trajectories on this backend.
-        stream: address of the judge's own draws.
+            It charges what it must read for them.
+        stream: address of the judge's own draws. seconds_left: of the budget; None: it does not limit them.
+
+    Attributes:
+        computed: tokens so far, of which `written` were generated. reused: tokens read again. seconds: of the model's work.
     """
 
     def __init__(
@@ -29,11 +33,14 @@ class MeteredCalls:
         backend: Backend,
         task: Task,
         granted: int,
-        handles: Callable[[Sequence[Trajectory]], Awaitable[list[Any]]],
+        handles: Callable[[Sequence[Trajectory], Callable[[Sequence[Reply[Any]]], object]], Awaitable[list[Any]]],
         stream: int,
+        seconds_left: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.task = task
+        self.seconds_left = seconds_left
         self.computed = 0
+        self.written = 0
         self.reused = 0
         self.seconds = 0.0
         self._backend = backend
@@ -43,11 +50,11 @@ class MeteredCalls:
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
         """See `Calls.value`."""
-        return self._charge(await self._backend.value(await self._handles(trajectories), head))
+        return self._charge(await self._backend.value(await self._handles(trajectories, self._charge), head))
 
     async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
-        handles = await self._handles(trajectories)
+        handles = await self._handles(trajectories, self._charge)
         return np.array(self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens)))
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling, draw: int = 0) -> list[str]:
@@ -77,16 +84,25 @@ class MeteredCalls:
             self.computed += rows.prompt_tokens
             self.reused += rows.reused_tokens or 0
             if (sample := rows.samples[0]) is None:
-                self.computed += rows.request.rows[0].max_tokens
+                self._write(rows.request.rows[0].max_tokens)
                 continue
-            self.computed += sample.num_tokens
+            self._write(sample.num_tokens)
             self.seconds += sample.seconds
             if sample.handle is not None:
                 self._backend.release([sample.handle])
 
-    def _charge(self, replies: list[Reply[Any]]) -> list[Any]:
+    def _write(self, tokens: int) -> None:
+        self.computed += tokens
+        self.written += tokens
+
+    def _charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
         for reply in replies:
             self.computed += reply.computed
             self.reused += reply.reused or 0
             self.seconds += reply.seconds
+        if self.computed > self._granted:
+            raise BudgetExceeded(
+                f"a verifier computed {self.computed} tokens, but states a bound of {self._granted}",
+                hint="its bound(prefix_tokens, new_tokens) must cover what it reads and writes, prompts of its own included",
+            )
         return [reply.value for reply in replies]

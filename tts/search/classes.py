@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tts.tasks.base import Task
 from tts.types import Trajectory
@@ -12,11 +12,20 @@ from tts.types import Trajectory
 class AnswerClasses:
     """Extracts the answers of ended trajectories and sorts them into classes.
 
-    Cheap exact rules come first; only undecided pairs go to the task's slow judgement, in a thread of its own.
+    Cheap exact rules come first; only undecided pairs go to the task's slow judgement, in a thread of its own, and not when the
+    time is over: then they count as different.
+
+    Args:
+        seconds_left: of the budget; None: it does not limit them.
+
+    Attributes:
+        timed_out: whether a pair was left undecided.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, seconds_left: Callable[[], float | None] = lambda: None) -> None:
+        self.timed_out = False
         self._task = task
+        self._seconds_left = seconds_left
         self._first: list[str] = []  # the first answer of each class
         self._by_answer: dict[str, int] = {}  # answer as written -> class
         self._by_form: dict[str, int] = {}  # canonical form -> class
@@ -50,10 +59,20 @@ class AnswerClasses:
         for index, first in enumerate(self._first):
             same = self._task.decide(first, answer)
             if same is None:
-                same = await asyncio.to_thread(self._task.equivalent, first, answer)
+                same = await self._judged(first, answer)
             if same:
                 self._by_form[form] = index
                 return index
         self._first.append(answer)
         self._by_form[form] = len(self._first) - 1
         return len(self._first) - 1
+
+    async def _judged(self, first: str, answer: str) -> bool:
+        left = self._seconds_left()
+        try:
+            if left is not None and left <= 0:
+                raise TimeoutError
+            return await asyncio.wait_for(asyncio.to_thread(self._task.equivalent, first, answer), left)
+        except TimeoutError:
+            self.timed_out = True
+            return False

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tts.backends.base import Backend
-from tts.budget import USD_UNIT
+from tts.backends.base import TEMPLATE_TOKENS, Backend, Reply
 from tts.errors import PromptTooLong
-from tts.search.spending import Spending, priced
+from tts.search.spending import Spending
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.types import Problem, Trajectory, Usage
+
+Charge = Callable[[Sequence[Reply[Any]]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,11 @@ class Opener:
         """Note what a root was opened with, so that another model can open it too."""
         self._prompts[root.node] = (root.root_kind, texts)
 
-    async def read(self, model: str, kind: str, texts: Sequence[str], path: str = "") -> Opened:
+    async def read(self, model: str, kind: str, texts: Sequence[str], path: str = "", charge: Charge | None = None) -> Opened:
         """Open a prompt, with the text of a path behind it.
+
+        Args:
+            charge: called with what was read, in place of a grant and a ledger row of its own.
 
         Raises:
             ConfigError: the task has no such prompt. PromptTooLong: it leaves no room in the context.
@@ -62,11 +65,10 @@ class Opener:
                 f"the prompt has {tokens} tokens, but the context of the model {backend.name!r} holds {backend.context}",
                 hint="shorten the problem, or choose a model with a longer context",
             )
-        longest = tokens + len(path.encode())  # no tokenizer makes more tokens than bytes
-        bound = priced(backend.rates, computed=longest, reused=0, generated=0)
-        grant = self._spending.meter.amounts(flops=bound["flops"] or 0, usd=math.ceil((bound["usd"] or 0) * USD_UNIT))
+        cost = {unit: backend.rates.cost(unit, computed=tokens + text_bound(backend, path), reused=tokens) for unit in ("flops", "usd")}
+        grant = None if charge else self._spending.meter.amounts(**cost)
         started = self._clock()
-        replies: list[Any] = []
+        replies: list[Reply[Any]] = []
         try:
             replies += await backend.open([prompt])
             handle = replies[0].value
@@ -75,12 +77,29 @@ class Opener:
                 backend.release([handle])
                 handle = replies[1].value.handle
         finally:
-            usage = input_usage(backend, replies, seconds=self._clock() - started)
-            self._spending.book("open", model, 1, usage, grant=grant)
+            if charge:
+                charge(replies)
+            else:
+                usage = input_usage(replies, seconds=self._clock() - started)
+                self._spending.book("open", model, 1, usage, rates=backend.rates, grant=grant)
         return Opened(handle, tokens)
 
-    async def handles(self, ts: Sequence[Trajectory], model: str) -> list[Any]:
+    def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
+        """Return the most tokens of its path that a row behind one of `ts` computes again: none where forks are native."""
+        if self._backends[model].caps.fork == "native":
+            return 0
+        return max(map(self._path_bytes, ts)) + TEMPLATE_TOKENS
+
+    def _path_bytes(self, t: Trajectory) -> int:
+        prompt = self._task.prompt(self._problem, *self._prompts[t.root.node])
+        text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
+        return len(text.encode()) + len(t.full_text.encode())
+
+    async def handles(self, ts: Sequence[Trajectory], model: str, charge: Charge | None = None) -> list[Any]:
         """Return the handles of trajectories on a model; across models, or released ones, travel as text.
+
+        Args:
+            charge: as in `read`, for paths of other models; a path of this one whose state was released is an "open" again.
 
         Raises:
             Exhausted: the budget cannot pay reading one of them.
@@ -92,7 +111,9 @@ class Opener:
                 continue
             if (t.node, model) not in self._abroad:
                 kind, texts = self._prompts[t.root.node]
-                self._abroad[t.node, model] = (await self.read(model, kind, texts, t.full_text)).handle
+                self._abroad[t.node, model] = (
+                    await self.read(model, kind, texts, t.full_text, None if t.model == model else charge)
+                ).handle
             handles.append(self._abroad[t.node, model])
         return handles
 
@@ -113,11 +134,15 @@ class Opener:
         self._abroad.clear()
 
 
-def input_usage(backend: Backend, replies: Sequence[Any], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
+def text_bound(backend: Backend, text: str) -> int:
+    """Return the most tokens that a text can be behind a path: neither its count alone nor its bytes bound every tokenizer."""
+    return max(backend.count(text), len(text.encode())) if text else 0
+
+
+def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
     """Return the usage of a call that only reads: `replies` are `Reply`s; `verifier`: booked as verifier tokens."""
     computed = sum(reply.computed for reply in replies)
-    reused = None if any(reply.reused is None for reply in replies) else sum(reply.reused for reply in replies)
-    cost = priced(backend.rates, computed=computed, reused=reused, generated=0)
+    reused = None if any(reply.reused is None for reply in replies) else sum(reply.reused or 0 for reply in replies)
     work = sum(reply.seconds for reply in replies)
     if verifier:
         return Usage(
@@ -126,6 +151,5 @@ def input_usage(backend: Backend, replies: Sequence[Any], *, seconds: float, sam
             verifier_calls=len(replies),
             seconds=seconds,
             work_seconds=work,
-            **cost,
         )
-    return Usage(prompt_tokens=computed, reused_tokens=reused, samples=samples, seconds=seconds, work_seconds=work, **cost)
+    return Usage(prompt_tokens=computed, reused_tokens=reused, samples=samples, seconds=seconds, work_seconds=work)

@@ -43,22 +43,28 @@ SELECTIONS = Table(
 
 
 def parse(text: str) -> Plan:
-    """Return the plan that a text writes.
+    """Return the plan that a text writes; a line break counts as a space.
 
     Raises:
-        ConfigError: the text is malformed (the position is shown), a name is unknown (the nearest are named), or a parameter is
-            unknown or out of range.
+        ConfigError: the text is malformed, a name is unknown (the nearest are named), or a parameter is unknown, given twice or
+            out of range. Where it is not the beginning that is wrong, the position is shown.
     """
+    text = text.strip()
     parts = _parts(text)
     plan = Plan.of(_make(STRATEGIES, parts[0], text))
     for part in parts[1:]:
         name = _name(part, text)
-        table = STOP_RULES if name in STOP_RULES.names() else SELECTIONS
-        if name in STRATEGIES.names():
+        table = _table_of(name)
+        if table is STRATEGIES:
             raise _malformed(text, part, f"{name!r} is a strategy, but only the first part may be one")
-        if table is SELECTIONS and name not in SELECTIONS.names():
-            raise unknown_name("stop rule or selection", name, [*STOP_RULES.names(), *SELECTIONS.names()])
-        plan = plan | _make(table, part, text)
+        if table is None:
+            unknown = unknown_name("stop rule or selection", name, [*STOP_RULES.names(), *SELECTIONS.names()])
+            raise _placed(unknown, text, part)
+        made = _make(table, part, text)
+        try:
+            plan = plan | made
+        except ConfigError as failure:
+            raise _placed(failure, text, part) from None
     return plan
 
 
@@ -68,18 +74,25 @@ def parse_call(table: Table, text: str) -> Any:
     Raises:
         ConfigError: as `parse`.
     """
+    text = text.strip()
     parts = _parts(text)
     if len(parts) > 1:
         raise _malformed(text, parts[1], f"a {table.kind} is one name, without |")
     return _make(table, parts[0], text)
 
 
+def _table_of(name: str) -> Table | None:
+    """Return the first table that has a name; our own names come before all of other packages."""
+    tables = (STRATEGIES, STOP_RULES, SELECTIONS)
+    ours = [table for table in tables if name in table.entries]
+    return next(iter(ours or [table for table in tables if name in table]), None)
+
+
 def _parts(text: str) -> list[ast.expr]:
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        node = ast.parse(text.translate(_ONE_LINE), mode="eval").body
     except SyntaxError as failure:
-        column = min(max(0, (failure.offset or 1) - 1), len(text.strip()))
-        raise _at(text.strip(), column, "it cannot be read here") from None
+        raise _at(text, min(max(0, (failure.offset or 1) - 1), len(text)), "it cannot be read here") from None
     except (ValueError, MemoryError, RecursionError):
         raise ConfigError(f"the text {text[:60]!r} cannot be read", hint=_FORM) from None
     parts: list[ast.expr] = []
@@ -90,6 +103,7 @@ def _parts(text: str) -> list[ast.expr]:
 
 
 _FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"
+_ONE_LINE = str.maketrans("\r\n", "  ")  # positions stay what they are
 
 
 def _name(node: ast.expr, text: str) -> str:
@@ -101,32 +115,56 @@ def _name(node: ast.expr, text: str) -> str:
 
 def _make(table: Table, node: ast.expr, text: str) -> Any:
     name = _name(node, text)
-    made = table.get(name)
-    parameters: dict[str, Any] = {}
-    if isinstance(node, ast.Call):
-        if node.args:
-            raise _malformed(text, node.args[0], "parameters are named: write name=value")
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                raise _malformed(text, keyword.value, "parameters are named: write name=value")
-            try:
-                parameters[keyword.arg] = ast.literal_eval(keyword.value)
-            except ValueError:
-                raise _malformed(text, keyword.value, f"the value of {keyword.arg} must be a number, a quoted text or None") from None
-    _check_parameters(table, name, made, parameters)
-    return made(**parameters)
-
-
-def _check_parameters(table: Table, name: str, made: Any, parameters: dict[str, Any]) -> None:
+    try:
+        made = table.get(name)
+    except ConfigError as failure:
+        raise _placed(failure, text, node) from None
+    parameters = _parameters(node, text) if isinstance(node, ast.Call) else {}
     known = [p.name for p in inspect.signature(made).parameters.values()]
-    for parameter in parameters:
-        if parameter not in known:
-            raise unknown_name(f"parameter of the {table.kind} {name}", parameter, known)
+    for keyword in node.keywords if isinstance(node, ast.Call) else ():
+        if not known:
+            raise _malformed(text, keyword, f"the {table.kind} {name} takes no parameters")
+        if keyword.arg not in known:
+            raise _placed(unknown_name(f"parameter of the {table.kind} {name}", str(keyword.arg), known), text, keyword)
+    try:
+        return made(**parameters)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as failure:
+        raise ConfigError(f"the {table.kind} {name} cannot be made with these parameters: {failure}") from failure
 
 
-def _malformed(text: str, node: ast.expr, why: str) -> ConfigError:
-    return _at(text.strip(), node.col_offset, why)
+def _parameters(call: ast.Call, text: str) -> dict[str, Any]:
+    """Return the parameters of a call: named, each once, their values literal."""
+    parameters: dict[str, Any] = {}
+    if call.args:
+        raise _malformed(text, call.args[0], "parameters are named: write name=value")
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            raise _malformed(text, keyword.value, "parameters are named: write name=value")
+        if keyword.arg in parameters:
+            raise _malformed(text, keyword, f"the parameter {keyword.arg} is given twice")
+        try:
+            parameters[keyword.arg] = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, MemoryError, RecursionError):
+            raise _malformed(text, keyword.value, f"the value of {keyword.arg} must be a number, a quoted text or None") from None
+    return parameters
+
+
+def _malformed(text: str, node: ast.expr | ast.keyword, why: str) -> ConfigError:
+    return _at(text, _column(text, node), why)
 
 
 def _at(text: str, column: int, why: str) -> ConfigError:
     return ConfigError(f"the text {text!r} is malformed at character {column + 1} ({text[column : column + 12]!r}): {why}", hint=_FORM)
+
+
+def _placed(failure: ConfigError, text: str, node: ast.expr | ast.keyword) -> ConfigError:
+    """Return an error with the position it is about; what begins the text needs none."""
+    column = _column(text, node)
+    return ConfigError(f"{failure.cause} (character {column + 1} of {text!r})", hint=failure.hint) if column else failure
+
+
+def _column(text: str, node: ast.expr | ast.keyword) -> int:
+    """Return the characters before a node: the parser counts bytes."""
+    return len(text.encode()[: node.col_offset].decode())

@@ -10,7 +10,7 @@ from tts.errors import ConfigError, TTSError, VerifierError, unknown_name
 from tts.randomness import hash64
 from tts.search.calls import MeteredCalls
 from tts.search.opening import Opener
-from tts.search.spending import Spending, priced
+from tts.search.spending import Spending
 from tts.search.tree import Tree
 from tts.tasks.base import Task
 from tts.types import Trajectory, Usage
@@ -24,7 +24,7 @@ class Scoring:
         verifiers: what they are, by role. scorers: the same, bound to the problem.
 
     Attributes:
-        unpaid: nodes that were asked about and could not be paid.
+        unpaid: nodes that were asked about and could not be paid. asked: the roles that were asked.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -50,6 +50,7 @@ class Scoring:
         self._stream = stream
         self._clock = clock
         self.unpaid: set[int] = set()
+        self.asked: set[str] = set()
 
     def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
@@ -87,12 +88,17 @@ class Scoring:
             backend,
             self._task,
             amounts["bound"],
-            lambda some: self._opener.handles(some, verifier.model),
+            lambda some, charge: self._opener.handles(some, verifier.model, charge),
             hash64(self._stream, role),
+            lambda: self._spending.meter.seconds_left,
         )
+        self.asked.add(role)
         started = self._clock()
         try:
             scores = await self._ask(role, paid, calls)
+        except Exhausted as end:  # what the verifier reads of other paths or prompts cannot be paid
+            self.unpaid.update(t.node for t in paid)
+            return end
         finally:
             usage = Usage(
                 verifier_tokens=calls.computed,
@@ -100,9 +106,8 @@ class Scoring:
                 verifier_calls=len(paid),
                 seconds=self._clock() - started,
                 work_seconds=calls.seconds,
-                **priced(backend.rates, computed=calls.computed, reused=calls.reused, generated=0),
             )
-            self._spending.book("score", role, len(paid), usage, grant=grant)
+            self._spending.book("score", role, len(paid), usage, rates=backend.rates, written=calls.written, grant=grant)
         for t, score in zip(paid, scores, strict=True):
             self._tree.scores[t.node, role] = score
         return stopped
@@ -110,9 +115,9 @@ class Scoring:
     async def _ask(self, role: str, ts: Sequence[Trajectory], calls: MeteredCalls) -> list[StepScores]:
         try:
             return await self._scorers[role](ts, calls)
-        except TTSError:
+        except (TTSError, Exhausted):
             raise
-        except Exception as failure:
+        except (Exception, SystemExit) as failure:
             raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
 
     def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
@@ -120,13 +125,14 @@ class Scoring:
         meter, verifier, tree = self._spending.meter, self.get(role), self._tree
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
-        tokens = 0
+        tokens = paths = 0
         for t in todo:
             known = tree.scored_tokens(t, role)
             if self._spending.holds_reserves:
                 self._free_path(t, role)
             tokens += verifier.bound(tree.path_tokens(t) - t.num_tokens + known, t.num_tokens - known)
-            wanted = self._spending.score_cost(role, tokens, len(paid) + 1)
+            paths += tree.path_tokens(t)
+            wanted = self._spending.score_cost(role, tokens, len(paid) + 1, paths)
             short = next((unit for unit, amount in wanted.items() if amount > meter.left(unit)), None)
             if short is not None:
                 return paid, total, Exhausted(short)

@@ -22,10 +22,11 @@ from tts.backends.base import Backend, Sampling
 from tts.budget import Exhausted
 from tts.errors import ConfigError
 from tts.search.aggregation import aggregate_scores, check_aggregate
-from tts.search.base import END, STEP, SearchEnded, StopRule, Tokens, Until
+from tts.search.base import END, STEP, SearchEnded, Stop, StopRule, Tokens, Until, whole
 from tts.search.classes import AnswerClasses
 from tts.search.embedding import Embedder, HashedNgrams
-from tts.search.opening import Opener, input_usage
+from tts.search.opening import Opener
+from tts.search.reading import Reader
 from tts.search.scoring import Scoring
 from tts.search.spending import Spending
 from tts.search.tree import Tree
@@ -37,6 +38,7 @@ from tts.verifiers.base import Scorer, Verifier
 
 T = TypeVar("T")
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
+_MOST_ROWS = 1024  # of a wave of `complete`: a budget for millions is spent in waves that can be stopped
 
 
 class Search:
@@ -44,7 +46,8 @@ class Search:
 
     Attributes:
         problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
-        candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind.
+        candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind. causes: of the first of each.
+        answered: whether a candidate has an answer. stopped: the stop rule's verdict, once there is one.
         unscorable: nodes of candidates that nobody will ask a verifier about.
         tree, spending, opener, scoring: its parts, for the solver and the trace.
     """
@@ -69,7 +72,8 @@ class Search:
         self.problem = problem
         self.task = task
         self.candidates: list[Candidate] = []
-        self.failures: dict[str, int] = {}
+        self.failures: Counter[str] = Counter()
+        self.causes: dict[str, str] = {}
         self.tree = Tree()
         self.spending = spending
         self._key = randomness.problem_key(problem, task.name)
@@ -78,6 +82,7 @@ class Search:
             verifiers, scorers, task=task, backends=backends, spending=spending, tree=self.tree, opener=self.opener,
             stream=randomness.hash64("judge", seed, self._key), clock=clock,
         )  # fmt: skip
+        self._reader = Reader(backends, self.opener, spending, self.tree, clock)
         self._backends = backends
         self._seed = seed
         self._sampling = sampling
@@ -85,12 +90,15 @@ class Search:
         self._clock = clock
         self._on_call = on_call
         self._embedder = embedder or HashedNgrams()
-        self.answers = AnswerClasses(task)
+        self.answers = AnswerClasses(task, lambda: spending.meter.seconds_left)
         self._writer = Writer(self, task, backends, sampling, clock)
         self._may_score = may_score
         self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
         self._finished: dict[int, Candidate] = {}
         self.unscorable: set[int] = set()
+        self.answered = False
+        self.stopped: Stop | None = None
+        self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
         self._ended: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
         self._busy = False
@@ -119,17 +127,19 @@ class Search:
     @property
     def timed_out(self) -> bool:
         """Whether the `seconds` limit cut a call short."""
-        return self._writer.timed_out
+        return self._writer.timed_out or self.answers.timed_out
 
-    def best_active(self) -> Trajectory:
-        """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
-        live = [t for t in self.tree.held.values() if t.status == "active" and t.node not in self.tree.scratch and t.parent is not None]
-        return max(live, key=self._promise) if live else self.root
+    @property
+    def busy(self) -> bool:
+        """Whether a call is in flight."""
+        return self._busy
 
-    def _promise(self, t: Trajectory) -> tuple[float, bool, int, int]:
-        known = [scores for role in self.scoring.verifiers if (scores := self.tree.scores.get((t.node, role))) is not None]
-        score = aggregate_scores(known[0], "last") if known else 0.0
-        return (0.0 if np.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
+    @property
+    def root_tokens(self) -> int:
+        """The tokens of the "solve" prompt; counted, while it has not been read."""
+        if self._root is None:
+            return self._backends["policy"].count(self.task.prompt(self.problem, "solve", ()))
+        return self.tree.prompt_tokens[self._root.node]
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
         """Return the generator of an address; the same address always restarts the same draws, so loops pass their step number."""
@@ -148,12 +158,16 @@ class Search:
     async def open(self, kind: str, *texts: str) -> Trajectory:
         """Return a new root from the task's prompt of a kind ("revise", "fuse", "critique", …) and earlier texts.
 
+        A prompt that is opened again has draws of its own.
+
         Raises:
             ConfigError: the task has no such prompt; PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
         """
-        with self._call():
+        with self._call(writes=True):
             opened = await self.opener.read("policy", kind, texts)
-            stream = randomness.root_stream(self._seed, self._key, kind, *texts)
+            again = self._opened[kind, *texts]
+            self._opened[kind, *texts] += 1
+            stream = randomness.root_stream(self._seed, self._key, kind, *texts, *([str(again)] if again else []))
             root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle)
             self.tree.add(root, opened.tokens)
             self.opener.remember(root, texts)
@@ -174,14 +188,14 @@ class Search:
         Raises:
             SearchEnded: not one row can start.
         """
-        _check_n(n)
+        whole("n", n, 1, optional=False)
         children: list[list[Trajectory]] = [[] for _ in ts]
 
         async def on_child(index: int, child: Trajectory) -> None:
             children[index % len(ts)].append(child)
 
         if ts:
-            with self._call():
+            with self._call(writes=True):
                 await self._writer.wave([t for _ in range(n) for t in ts], until, on_child, sampling=sampling, model=model)
         return children
 
@@ -197,7 +211,7 @@ class Search:
             SearchEnded: the budget is used up before, every row of a wave failed, or the stop rule fired; what was finished is
                 in `candidates`.
         """
-        _check_n(n)
+        whole("n", n, 1)
         first, made, alive = len(self.candidates), 0, False
 
         async def on_child(index: int, child: Trajectory) -> None:
@@ -208,20 +222,25 @@ class Search:
 
         while ts and (n is None or made < n * len(ts)):
             width = self._writer.units() if n is None else n * len(ts) - made
-            rows = [ts[(made + i) % len(ts)] for i in range(width or _UNBOUNDED_WIDTH)]
-            alive = False
-            with self._call():
+            rows = [ts[(made + i) % len(ts)] for i in range(min(width or _UNBOUNDED_WIDTH, _MOST_ROWS))]
+            alive, spent = False, dict(self.spending.meter.spent)
+            with self._call(writes=True):
                 made += await self._writer.wave(rows, END, on_child, sampling=sampling, model=model)
             if not alive:
                 raise SearchEnded("every row failed")
+            if n is None and spent == self.spending.meter.spent:
+                raise SearchEnded("nothing is spent any more")
         return self.candidates[first:]
 
     def finish(self, t: Trajectory) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
 
         Raises:
-            SearchEnded: the stop rule fires on the candidates so far.
+            SearchEnded: the stop rule fires on the candidates so far; after that, every call that would write does.
+            ConfigError: it is a rollout.
         """
+        if t.node in self.tree.scratch:
+            raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
         if t.status not in ("finished", "truncated"):
             return None
         if (known := self._finished.get(t.node)) is not None:
@@ -230,34 +249,28 @@ class Search:
         group = t.node if t.depth <= 1 else t.path[1].node
         candidate = self._finished[t.node] = Candidate(t, answer, kind, len(self.candidates), group)
         self.candidates.append(candidate)
+        self.answered = self.answered or answer is not None
         self._ended.append(t)
         if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
             self.unscorable.add(t.node)
             self.spending.free(t.node)
         self._agreeing[kind] += t.status == "finished"
-        stop = self._stopping.should_stop(self.candidates)
-        if stop is not None:
-            raise SearchEnded(stop.reason, stop)
+        self.stopped = self.stopped or self._stopping.should_stop(self.candidates)
+        self._check_going()
         return candidate
+
+    def _check_going(self) -> None:
+        if self.stopped is not None:
+            raise SearchEnded(self.stopped.reason, self.stopped)
 
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
-        with self._call():
+        with self._call(writes=True):
             self._writer.check_usable(ts)
-            backend = self._backends[model]
             branches = branches_of(ts, self.tree.children_of)
-            bound = len(text.encode()) * len(ts) * (backend.rates.flops or 0)
-            usd = len(text.encode()) * len(ts) * (backend.rates.usd_in or 0)
-            grant = self.spending.meter.amounts(samples=sum(branches), flops=bound, usd=usd)
-            replies: list[Any] = []
-            started = self._clock()
-            try:
-                replies = await backend.extend(await self.opener.handles(ts, model), [text] * len(ts))
-            finally:
-                usage = input_usage(backend, replies, samples=sum(branches), seconds=self._clock() - started)
-                self.spending.book("extend", model, len(ts), usage, grant=grant)
+            made = await self._reader.extend(ts, text, model, sum(branches))
             tasks = tasks_for([(t, None, self._writer.room(model, t)) for t in ts], branches, self.tree.next_child)
-            return [self._writer.add_forced(task, text, reply.value, model) for task, reply in zip(tasks, replies, strict=True)]
+            return [self._writer.add_forced(task, text, extension, model) for task, extension in zip(tasks, made, strict=True)]
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
@@ -275,7 +288,7 @@ class Search:
             async def on_child(index: int, child: Trajectory, going: list[int] = going) -> None:
                 ends[going[index]] = child
 
-            with self._call():
+            with self._call(writes=True):
                 await self._writer.wave([ends[i] for i in going], STEP, on_child, sampling=sampling, scratch=True)
         return ends
 
@@ -318,20 +331,7 @@ class Search:
         The text is read and dropped; it is charged as verifier tokens.
         """
         with self._call():
-            backend = self._backends[model]
-            size = len(text.encode()) * len(ts)
-            grant = self.spending.meter.amounts(
-                tokens=size, verifier_tokens=size, verifier_calls=len(ts),
-                flops=size * (backend.rates.flops or 0), usd=size * (backend.rates.usd_in or 0),
-            )  # fmt: skip
-            replies: list[Any] = []
-            started = self._clock()
-            try:
-                replies = await backend.next_logprobs(await self.opener.handles(ts, model), [text] * len(ts), tokens)
-            finally:
-                usage = input_usage(backend, replies, seconds=self._clock() - started, verifier=True)
-                self.spending.book("ask", model, len(ts), usage, grant=grant)
-        return np.exp(np.array([reply.value for reply in replies]).reshape(len(ts), len(tokens)))
+            return await self._reader.ask(ts, text, tokens, model)
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return a unit vector of each text: [texts, dimensions]."""
@@ -339,9 +339,19 @@ class Search:
             return await self._embedder.embed(texts)
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search"."""
+        """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
+
+        Raises:
+            SearchEnded: the time is over; a function cannot be stopped, but nobody waits for it any more.
+        """
         with self._timed():
-            return await asyncio.to_thread(fn, *args)
+            self.spending.meter.check_time()
+            left = self.spending.meter.seconds_left
+            try:
+                return await asyncio.wait_for(asyncio.to_thread(fn, *args), left)
+            except TimeoutError:
+                self.spending.meter.check_time()
+                raise
 
     # Forgetting -----------------------------------------------------------------------------------------------------------------
 
@@ -358,8 +368,10 @@ class Search:
     # Within ---------------------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _call(self) -> Generator[None]:
+    def _call(self, *, writes: bool = False) -> Generator[None]:
         """Hold the one call in flight; turn a limit that is met into the end of the search."""
+        if writes:
+            self._check_going()
         if self._busy:
             raise ConfigError(
                 "two calls of one search are in flight", hint="await one before the next; width is several trajectories in one call"
@@ -385,8 +397,3 @@ class Search:
             yield
         seconds = self._clock() - started
         self.spending.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))
-
-
-def _check_n(n: int | None) -> None:
-    if n is not None and n < 1:
-        raise ConfigError(f"n is {n}, but must be at least 1")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tts.errors import ConfigError
 from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selected, whole
+from tts.search.base import Named, Selected, nonempty_text, number, whole
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 
@@ -77,6 +77,7 @@ class Weighted(Named):
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
+        nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
         _check_truncated(self.truncated)
 
@@ -118,6 +119,7 @@ class Best(Named):
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
+        nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
         _check_truncated(self.truncated)
 
@@ -173,10 +175,10 @@ class BestOfMajority(Named):
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
-        whole("k", self.k, 1)
-        whole("asked", self.asked, 1)
-        if self.alpha is not None and not 0 <= self.alpha <= 1:
-            raise ConfigError(f"alpha is {self.alpha}, but must be between 0 and 1")
+        whole("k", self.k, 1, optional=False)
+        whole("asked", self.asked, 1, optional=False)
+        number("alpha", self.alpha, 0, 1)
+        nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
         _check_truncated(self.truncated)
 
@@ -226,6 +228,7 @@ class BestOfMajority(Named):
 
 
 def _check_truncated(value: str) -> None:
+    nonempty_text("truncated", value)
     if value not in ("vote", "drop"):
         raise ConfigError(f"truncated is {value!r}, but must be 'vote' or 'drop'")
 

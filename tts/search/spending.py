@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tts.backends.base import Backend
-from tts.budget import USD_UNIT, Call, Exhausted, Grant, Ledger, Meter, Rates, RowCost
+from tts.budget import USD_UNIT, Exhausted, Grant, Meter, Rates, RowCost
+from tts.ledger import Call, Ledger
 from tts.types import Usage
 from tts.verifiers.base import Verifier
 
@@ -28,31 +29,38 @@ class Spending:
         self._rates = rates
         self._reserves: dict[int, dict[str, int]] = {}
 
-    def row_cost(self, backend: Backend, prefix: int, prefill: int = 0) -> RowCost:
-        """Return the bound of a row behind `prefix` tokens, declared verifiers included."""
-        declared = [self._verifiers[role] for role in self._declared]
-        if not declared:
-            return RowCost(backend.rates, prefill)
-        dearest = [self._rates[role] for role in self._declared]
+    def row_cost(self, backend: Backend, prefix: int, computed: int = 0) -> RowCost:
+        """Return the bound of a row behind `prefix` tokens, of which it may compute `computed` again; declared verifiers included."""
+        reused = 0 if computed else prefix
+        if not self._declared:
+            return RowCost(backend.rates, computed, reused)
+        bounds = [(role, self._verifiers[role].bound) for role in self._declared]
         return RowCost(
             backend.rates,
-            prefill,
-            lambda new: sum(verifier.bound(prefix, new) for verifier in declared),
-            len(declared),
-            Rates(max(r.flops or 0 for r in dearest), max(r.usd_in or 0 for r in dearest)),
+            computed,
+            reused,
+            lambda new: sum(bound(prefix, new) for _, bound in bounds),
+            len(bounds),
+            lambda unit, new: sum(self._verifying(role, unit, bound(prefix, new), prefix + new) for role, bound in bounds),
         )
 
-    def score_cost(self, role: str, tokens: int, calls: int) -> dict[str, int]:
-        """Return the bound, in each limited unit, of scoring `calls` trajectories of `tokens` verifier tokens in all."""
+    def score_cost(self, role: str, tokens: int, calls: int, paths: int) -> dict[str, int]:
+        """Return the bound, in each limited unit, of scoring `calls` trajectories.
+
+        Args:
+            tokens: verifier tokens in all. paths: tokens of the trajectories, prompts included, in all.
+        """
+        costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
+        for unit in ("flops", "usd"):
+            if unit in self.meter.limits:
+                costs[unit] = self._verifying(role, unit, tokens, paths)
+        return {unit: costs[unit] for unit in self.meter.limits if unit in costs}
+
+    def _verifying(self, role: str, unit: str, tokens: int, path: int) -> int:
+        """Return what a verifier's tokens may cost at most: all read, or all written by a judge; all read again, and the path."""
         rates = self._rates[role]
-        costs = {
-            "tokens": tokens,
-            "verifier_tokens": tokens,
-            "verifier_calls": calls,
-            "flops": tokens * (rates.flops or 0),
-            "usd": tokens * (rates.usd_in or 0),
-        }
-        return {unit: costs[unit] for unit in self.meter.limits if costs.get(unit)}
+        dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))
+        return dearest + rates.cost(unit, reused=tokens + path)
 
     @property
     def holds_reserves(self) -> bool:
@@ -87,15 +95,37 @@ class Spending:
         for node in list(self._reserves):
             self.free(node)
 
-    def book(self, kind: str, model: str, rows: int, usage: Usage, *, granted: int = 0, grant: Grant | None = None) -> None:
-        """Add a ledger row and settle its grant.
+    def book(
+        self,
+        kind: str,
+        model: str,
+        rows: int,
+        usage: Usage,
+        *,
+        rates: Rates | None = None,
+        written: int = 0,
+        granted: int = 0,
+        grant: Grant | None = None,
+    ) -> None:
+        """Price a call, add its ledger row and settle its grant.
+
+        Args:
+            rates: of the model that was called; None: no model was. written: verifier tokens that a judge generated.
 
         Raises:
             BudgetExceeded: the call spent more than granted.
         """
+        flops = usd = 0
+        if rates is not None:
+            computed = usage.prompt_tokens + usage.verifier_tokens - written
+            reused = (usage.reused_tokens or 0) + usage.verifier_reused_tokens
+            generated = usage.generated_tokens + usage.cancelled_tokens + written
+            flops = rates.cost("flops", computed=computed, generated=generated)
+            usd = rates.cost("usd", computed=computed, reused=reused, generated=generated)
+            unpriced = rates.usd_in is None or rates.usd_out is None
+            usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if unpriced else usd / USD_UNIT)
         self.ledger.add(Call(kind, model, rows, granted, usage))
         if grant is not None:
-            usd = 0 if usage.usd is None else round(usage.usd * USD_UNIT)
             self.meter.settle(
                 grant,
                 {
@@ -104,17 +134,7 @@ class Spending:
                     "verifier_tokens": usage.verifier_tokens,
                     "verifier_calls": usage.verifier_calls,
                     "samples": usage.samples,
-                    "flops": usage.flops or 0,
+                    "flops": flops,
                     "usd": usd,
                 },
             )
-
-
-def priced(rates: Rates, *, computed: int, reused: int | None, generated: int) -> dict[str, Any]:
-    """Return the `flops` and `usd` of tokens: None where the rates, or the reuse, are not known."""
-    flops = None if rates.flops is None else rates.flops * (computed + generated)
-    if rates.usd_in is None or rates.usd_out is None:
-        return {"flops": flops, "usd": None}
-    reused_rate = rates.usd_in if rates.usd_reused is None else rates.usd_reused
-    usd = computed * rates.usd_in + (reused or 0) * reused_rate + generated * rates.usd_out
-    return {"flops": flops, "usd": usd / USD_UNIT}

@@ -39,7 +39,7 @@ class Unanimous(Named):
     window: int = 5
 
     def __post_init__(self) -> None:
-        whole("window", self.window, 1)
+        whole("window", self.window, 1, optional=False)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> Stop | None:
         """Return a stop when the last candidate completes a unanimous window."""

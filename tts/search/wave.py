@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tts.backends.base import Backend, Row, RowSet, Sample, SampleRequest, Sampling, Stop
 from tts.budget import Grant, RowCost
 from tts.randomness import MAIN_WORD, child_stream
-from tts.search.spending import Spending, priced
+from tts.search.spending import Spending
 from tts.types import Trajectory, Usage
 
 
@@ -186,9 +186,10 @@ class Wave:
             work_seconds=work,
             kv_bytes_per_token=self.spec.backend.kv_bytes_per_token,
             estimated=estimated,
-            **priced(self.spec.backend.rates, computed=computed, reused=reused, generated=generated + cancelled),
         )
-        self._spending.book(self.spec.kind, self.spec.model, len(tasks), usage, granted=sum(grant.caps), grant=grant)
+        self._spending.book(
+            self.spec.kind, self.spec.model, len(tasks), usage, rates=self.spec.backend.rates, granted=sum(grant.caps), grant=grant
+        )
 
 
 def _sum_known(counts: Sequence[int | None]) -> int | None:

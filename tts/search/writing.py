@@ -62,10 +62,11 @@ class Writer:
         search = self._search
         self.check_usable(parents)
         spec = self._spec(parents, until, sampling or self._sampling, model, scratch=scratch)
-        cost = search.spending.row_cost(spec.backend, max(map(search.tree.path_tokens, parents)))
+        prefix = max(map(search.tree.path_tokens, parents))
+        cost = search.spending.row_cost(spec.backend, prefix, search.opener.recomputed(parents, model))
         call = Wave(spec, search.spending, cost, self._clock)
         counter = self._scratch_index if scratch else search.tree.next_child
-        branches = [1] * len(parents) if scratch else branches_of(parents, search.tree.children_of)
+        branches = branches_of(parents, self._children_of if scratch else search.tree.children_of)
         grant = call.grant(branches)
         started = parents[: len(grant.caps)]
         try:
@@ -79,10 +80,13 @@ class Writer:
 
         async def on_row(task: RowTask, sample: Sample, cap: int) -> None:
             place = len(children)
-            child = self._child(task, sample, until, cap, model, scratch=scratch)
+            paused = sample.finish == "length" and sample.handle is not None and _pauses(until, cap, spec.cap)
+            child = self._child(task, sample, model, paused=paused, scratch=scratch)
             children.append(child)
             if child.status == "failed":
-                search.failures[sample.error or "error"] = search.failures.get(sample.error or "error", 0) + 1
+                kind, _, cause = (sample.error or "error").partition(": ")
+                search.failures[kind] += 1
+                search.causes.setdefault(kind, cause)
                 return
             if not scratch:
                 await search.answers.add([child])
@@ -100,7 +104,7 @@ class Writer:
     def units(self) -> int | None:
         """Return the plain samples of typical length that are left in the budget; None: it does not bound them."""
         search = self._search
-        cost = search.spending.row_cost(self._backends["policy"], search.tree.path_tokens(search.root))
+        cost = search.spending.row_cost(self._backends["policy"], search.root_tokens)
         typical = max(1, self._task.typical_tokens("solve"))
         each = {unit: 1 if unit == "samples" else cost.of(unit, typical) for unit in search.spending.meter.limits}
         units = [search.spending.meter.left(unit) // amount for unit, amount in each.items() if amount > 0]
@@ -113,6 +117,7 @@ class Writer:
         step, whole = self._task.typical_tokens("step"), self._task.typical_tokens(parents[0].root_kind)
         to_end = max(step, whole - deepest)
         nothing_yet = not self._search.candidates
+        unanswered = not self._search.answered
         typical = to_end
         if until is STEP:
             require(backend, ["steps"], "expanding step by step")
@@ -127,7 +132,7 @@ class Writer:
             stop=self._to_step if until is STEP else self._to_end,
             cap=cap,
             typical=typical,
-            hold=to_end if nothing_yet and until is not END else 0,
+            hold=to_end if unanswered and until is not END else 0,
             whole_first=nothing_yet and until is END,
             word=SCRATCH_WORD if scratch else MAIN_WORD,
         )
@@ -137,11 +142,9 @@ class Writer:
         backend = self._backends[model]
         return _NO_CAP if backend.context is None else backend.context - self._search.tree.path_tokens(t)
 
-    def _child(self, task: RowTask, sample: Sample, until: Until | Tokens, cap: int, model: str, *, scratch: bool) -> Trajectory:
-        status = _STATUS[sample.finish]
-        if sample.finish == "length" and isinstance(until, Tokens) and cap == until.count and sample.handle is not None:
-            status = "active"
-        elif status == "active" and task.room <= sample.num_tokens:
+    def _child(self, task: RowTask, sample: Sample, model: str, *, paused: bool, scratch: bool) -> Trajectory:
+        status = "active" if paused else _STATUS[sample.finish]
+        if status == "active" and task.room <= sample.num_tokens:
             status = "truncated"  # the context is full
         parent, tree = task.parent, self._search.tree
         child = Trajectory(
@@ -157,7 +160,7 @@ class Writer:
     def add_forced(self, task: RowTask, text: str, extension: Extension, model: str) -> Trajectory:
         """Add the child that forced text made."""
         sample = Sample(text, extension.token_ids, (), "stop", extension.handle, len(extension.token_ids))
-        return self._child(task, sample, STEP, 0, model, scratch=False)
+        return self._child(task, sample, model, paused=False, scratch=False)
 
     def check_usable(self, ts: Sequence[Trajectory]) -> None:
         """Raise ConfigError for a trajectory that cannot be continued."""
@@ -172,8 +175,21 @@ class Writer:
         dropped, self._scratch = self._scratch, []
         return dropped
 
+    def _children_of(self, t: Trajectory) -> int:
+        """Return a rollout's children as its cost counts them: the first row of one is a branch beside the path's own."""
+        return self._scratch_children.get(t.node, 0) if t.node in self._search.tree.scratch else 1
+
     def _scratch_index(self, t: Trajectory) -> int:
         """Return the index of a rollout: rollouts have streams of their own and leave those of the children alone."""
         index = self._scratch_children.get(t.node, 0)
         self._scratch_children[t.node] = index + 1
         return index
+
+
+def _pauses(until: Until | Tokens, cap: int, most: int) -> bool:
+    """Whether a row that met its cap may go on later: it was asked for so many tokens, or the budget cut a part of a solution short.
+
+    Args:
+        cap: of this row. most: what the caller and the context would have let it write.
+    """
+    return until is not END and (cap < most or (isinstance(until, Tokens) and cap == until.count))

@@ -51,11 +51,15 @@ def last_marker(text: str) -> int | None:
 
 
 def after_last_marker(text: str) -> str | None:
-    """Return the rest of the line behind the last answer marker, cleaned; None without a marker or with nothing behind it."""
+    """Return the rest of the line behind the last answer marker, cleaned; None without a marker or with nothing behind it.
+
+    Where the marker ends its line, the next line that is not blank is the answer.
+    """
     end = last_marker(text)
     if end is None:
         return None
-    rest = text[end:].split("\n", 1)[0]
+    here, _, below = text[end:].partition("\n")
+    rest = here if clean(here) else below.lstrip().partition("\n")[0]
     return clean(_HOPE.sub("", rest)) or None
 
 

@@ -34,9 +34,11 @@ class Calls(Protocol):
 
     Attributes:
         task: the task of the problem, for its meaning of answers.
+        seconds_left: what is left of the budget's time, for verifiers that wait for something; None: it is not limited.
     """
 
     task: Task
+    seconds_left: Callable[[], float | None]
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
         """Return a value head's readings at each step boundary of each path."""

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import math
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from tts.errors import VerifierError
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores
 
 # (problem without its answer, text of the path) -> one score, or one score a step; plain or async
 ScoreFunction = Callable[[Problem, str], "float | Sequence[float] | Awaitable[float | Sequence[float]]"]
 
+_AT_ONCE = 64  # calls of an async function in flight
+_LATE = object()  # stands for a score that time did not reach
+
 
 @dataclass(frozen=True, slots=True)
 class CallableVerifier:
     """Scores with a function of the problem and the path's text.
 
+    A plain function is called in a thread beside the search, one path after another; several problems that are solved at once
+    call it from several threads. An async function is called for all paths together.
+
     Args:
-        fn: returns a number (a score of the whole) or a sequence of numbers (one a step); NaN is unknown.
+        fn: returns a number (a score of the whole) or a sequence or array of numbers (one a step); NaN is unknown.
         range: least and greatest score it returns; a score outside is an error.
 
     Cost: no tokens; one verifier call a path.
@@ -32,20 +45,79 @@ class CallableVerifier:
     model: str = field(default="policy", init=False)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return what the function says of each path."""
-        del calls
-        scores: list[StepScores] = []
-        for trajectory in trajectories:
-            said = self.fn(problem, trajectory.full_text)
-            if inspect.isawaitable(said):
-                said = await said
-            if isinstance(said, Sequence):
-                scores.append(StepScores(steps=tuple(map(float, said))))
-            else:
-                scores.append(StepScores(whole=float(said)))
-        return scores
+        """Return what the function says of each path; unknown of those that the budget's time does not reach."""
+        texts = [trajectory.full_text for trajectory in trajectories]
+        said = await self._in_turn(problem, texts, calls.seconds_left())
+        later = [i for i, one in enumerate(said) if inspect.isawaitable(one)]
+        replies = await _at_once([said[i] for i in later], calls.seconds_left())
+        for i, reply in zip(later, replies, strict=True):
+            said[i] = reply
+        return [StepScores(whole=math.nan) if one is _LATE else _scores(one) for one in said]
+
+    async def _in_turn(self, problem: Problem, texts: Sequence[str], seconds: float | None) -> list[Any]:
+        """Call a plain function in another thread, so that it keeps nobody else waiting; `_LATE` where time ran out."""
+        said: list[Any] = []
+        over = threading.Event()
+
+        def work() -> None:
+            for text in texts:
+                if over.is_set():
+                    return
+                said.append(_contained(self.fn, problem, text))
+
+        try:
+            await asyncio.wait_for(asyncio.to_thread(work), seconds)
+        except TimeoutError:
+            if seconds is None:
+                raise
+        finally:
+            over.set()
+        known = list(said)
+        return known + [_LATE] * (len(texts) - len(known))
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return 0."""
         del prefix_tokens, new_tokens
         return 0
+
+
+async def _at_once(asked: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
+    """Await an async function's replies together; `_LATE` where time ran out."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(reply: Awaitable[Any]) -> Any:
+        async with gate:
+            try:
+                return await reply
+            except SystemExit as failure:
+                raise VerifierError(f"the verifier function raised {failure!r}") from failure
+
+    tasks = [asyncio.ensure_future(one(reply)) for reply in asked]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        return [task.result() if task.done() else _LATE for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _contained(fn: ScoreFunction, problem: Problem, text: str) -> Any:
+    try:
+        return fn(problem, text)
+    except (SystemExit, TimeoutError) as failure:  # which would stand for the program's end and for the budget's
+        raise VerifierError(f"the verifier function raised {failure!r}") from failure
+
+
+def _scores(said: Any) -> StepScores:
+    """Return a number as a score of the whole, a row of numbers as one score a step."""
+    if said is None:
+        raise VerifierError("the verifier function returned None, but must return a number, or one a step; NaN where it is unknown")
+    values = np.asarray(said, dtype=np.float64)
+    if values.ndim == 0:
+        return StepScores(whole=float(values))
+    if values.ndim > 1:
+        raise VerifierError(f"the verifier function returned an array of shape {values.shape}, but must return a number, or one a step")
+    return StepScores(steps=tuple(values.tolist()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tts.errors import ConfigError
 from tts.randomness import hash64
@@ -19,7 +20,7 @@ class ToyVerifier:
     even odds. So error=0 is a perfect verifier and error=0.5 a constant one. A verdict is a function of the text alone.
 
     Args:
-        error: in [0, 0.5]. seed: of the flips.
+        error: in [0, 0.5]. seed: of the flips, in [0, 2**64).
 
     Cost: the tokens behind the last scored ancestor, as a process model that keeps its state.
     Random: the flips, addressed by (seed, problem, text up to the step).
@@ -34,8 +35,11 @@ class ToyVerifier:
     model: str = field(default="policy", init=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.error <= 0.5:
-            raise ConfigError(f"error is {self.error}, but must be between 0 and 0.5")
+        error: Any = self.error
+        if isinstance(error, bool) or not isinstance(error, int | float) or not 0 <= error <= 0.5:
+            raise ConfigError(f"error is {error!r}, but must be a number between 0 and 0.5")
+        if type(self.seed) is not int or not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed is {self.seed!r}, but must be a whole number of at least 0 and below 2**64")
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score a step."""

@@ -14,6 +14,7 @@ from tts.types import Problem
 
 _TOKENS = {"solve": 64, "step": 16}
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:/[+-]?[0-9]+(?:\.[0-9]+)?)?"
+_GROUPS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")  # thousands
 _ANSWER_LINE = re.compile(rf"^[ \t]*A:[ \t]*({_NUMBER})[ \t]*\r?$", re.MULTILINE)
 
 
@@ -57,12 +58,12 @@ class ArithmeticTask:
         if numbers and numbers[-1].isdigit():
             return numbers[-1]
         answer = numbers[-1] if numbers else final_answer(text)
-        return answer if answer is not None and rational(answer) is not None else None
+        return answer if answer is not None and rational(_GROUPS.sub("", answer)) is not None else None
 
     def canonical(self, answer: str) -> str:
         """Return a number in lowest terms, and any other text with its spaces and case folded."""
         folded = " ".join(answer.split()).casefold()
-        value = rational(folded.replace("−", "-"))
+        value = rational(_GROUPS.sub("", folded.replace("−", "-")))
         return folded if value is None else str(value)
 
     def decide(self, a: str, b: str) -> bool | None:

@@ -1,0 +1,163 @@
+"""The queue in front of a backend: what joins a batch that runs, and what closing does to it. No clocks: threads meet at events."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tts.backends.base import Row, RowSet, SampleRequest, Sampling, Stop
+from tts.backends.batching import BatchQueue
+from tts.errors import EngineError
+
+LIMIT = 60  # seconds after which a test that hangs has failed
+
+
+def job() -> RowSet:
+    return RowSet(SampleRequest(None, (Row(1, 0, 1),), Sampling(), Stop()))
+
+
+def fail(jobs: list[RowSet], failure: Exception) -> None:
+    for rows in jobs:
+        rows.fail(failure)
+
+
+async def failure_of(rows: RowSet) -> Exception:
+    with pytest.raises(EngineError) as raised:
+        await asyncio.wait_for(rows.row(0), LIMIT)
+    return raised.value
+
+
+class Held:
+    """An `execute` that waits in its thread until it is let go."""
+
+    def __init__(self) -> None:
+        self.started, self.go = threading.Event(), threading.Event()
+        self.delivered: list[str] = []
+
+    def __call__(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
+        self.started.set()
+        assert self.go.wait(LIMIT)
+        deliver(self.delivered.append, "late")
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+def test_closing_fails_pending_jobs_and_refuses_later_ones(threaded: bool) -> None:
+    async def main() -> None:
+        queue = BatchQueue(lambda jobs, deliver: None, fail, threaded=threaded)
+        first, second = job(), job()
+        queue.submit(first)
+        queue.submit(second)
+        queue.close()
+        assert "closed" in str(await failure_of(first))
+        assert "closed" in str(await failure_of(second))
+        with pytest.raises(EngineError, match="closed"):
+            queue.submit(job())
+        queue.close()
+
+    asyncio.run(main())
+
+
+def test_closing_fails_jobs_under_way_at_once_and_loses_nothing_that_was_delivered() -> None:
+    async def main() -> None:
+        held = Held()
+        queue = BatchQueue(held, fail, threaded=True)
+        running, pending = job(), job()
+        queue.submit(running)
+        await asyncio.to_thread(held.started.wait, LIMIT)
+        queue.submit(pending)
+        queue.close()
+        assert "closed" in str(await failure_of(running))
+        assert "closed" in str(await failure_of(pending))
+        held.go.set()
+        assert queue._pool is not None
+        await asyncio.to_thread(queue._pool.shutdown)
+        await asyncio.sleep(0)
+        assert held.delivered == ["late"]
+
+    asyncio.run(main())
+
+
+def test_a_batch_takes_what_is_submitted_while_it_runs_and_fails_with_it() -> None:
+    async def main() -> None:
+        held = Held()
+        taken: list[list[Any]] = []
+
+        def execute(jobs: list[Any], deliver: Callable[..., None]) -> None:
+            held(jobs, deliver)
+            taken.extend((list(jobs), queue.take(lambda rows: rows.done), queue.take(lambda rows: rows.done)))
+            raise ArithmeticError("broken")
+
+        def broke(jobs: list[RowSet], failure: Exception) -> None:
+            failed.append(jobs)
+            fail(jobs, EngineError(str(failure)))
+
+        failed: list[list[RowSet]] = []
+        queue = BatchQueue(execute, broke, threaded=True)
+        first, ended, later = job(), job(), job()
+        queue.submit(first)
+        queue.submit(ended)
+        await asyncio.to_thread(held.started.wait, LIMIT)
+        ended.fail(EngineError("needs nothing any more"))
+        queue.submit(later)
+        held.go.set()
+        assert "broken" in str(await failure_of(first))
+        assert "broken" in str(await failure_of(later))
+        assert taken == [[first, ended], [later], []]
+        assert failed == [[first, later]]
+        queue.close()
+
+    asyncio.run(main())
+
+
+def test_a_batch_that_ends_its_worker_fails_its_jobs() -> None:
+    def leave(jobs: list[Any], deliver: Callable[..., None]) -> None:
+        raise SystemExit
+
+    async def main() -> None:
+        queue = BatchQueue(leave, fail, threaded=True)
+        rows = job()
+        queue.submit(rows)
+        assert "SystemExit" in str(await failure_of(rows))
+        queue.close()
+
+    asyncio.run(main())
+
+
+def test_a_closed_queue_tells_its_batch_to_end() -> None:
+    async def main() -> None:
+        held, ended = Held(), threading.Event()
+
+        def execute(jobs: list[Any], deliver: Callable[..., None]) -> None:
+            held(jobs, deliver)
+            with pytest.raises(EngineError, match="closed"):
+                queue.take(lambda rows: rows.done)
+            ended.set()
+
+        queue = BatchQueue(execute, fail, threaded=True)
+        queue.submit(job())
+        await asyncio.to_thread(held.started.wait, LIMIT)
+        queue.close()
+        held.go.set()
+        assert await asyncio.to_thread(ended.wait, LIMIT)
+
+    asyncio.run(main())
+
+
+def test_a_queue_whose_loop_has_ended_keeps_no_job() -> None:
+    held = Held()
+    queue = BatchQueue(lambda jobs, deliver: held(jobs, lambda *args: None), fail, threaded=True)
+
+    async def main() -> None:
+        queue.submit(job())
+        await asyncio.to_thread(held.started.wait, LIMIT)
+
+    asyncio.run(main())
+    held.go.set()
+    assert queue._pool is not None
+    queue._pool.shutdown()
+    assert queue._running == []
+    queue.close()

@@ -1,0 +1,94 @@
+"""Every parameter of everything in the tables: a value of another kind is one line that names it, and never a raw TypeError."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+import pytest
+
+from tts.errors import ConfigError
+from tts.plugins import Table
+from tts.search.base import Tokens, nonempty_text, number, whole
+from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES, parse_call
+from tts.verifiers import VERIFIERS
+
+TABLES = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS)
+PARAMETERS = [
+    (table, name, parameter) for table in TABLES for name in table.entries for parameter in inspect.signature(table.get(name)).parameters
+]
+WRONG: tuple[Any, ...] = ([], [1], {}, {"a": 1}, {1}, (), (1,), b"a", 1j, ..., True, float("nan"), float("inf"), 10**400, -1, "")
+# beside these, a number is wrong for the parameters that take a text, and a text for all others
+TEXTS = {"verifier", "aggregate", "truncated"}
+OPTIONAL = {"temperature", "alpha", "n"}
+
+
+@pytest.mark.parametrize(("table", "name", "parameter"), PARAMETERS, ids=lambda value: getattr(value, "kind", value))
+def test_a_value_of_another_kind_is_refused_in_one_line_that_names_it(table: Table, name: str, parameter: str) -> None:
+    wrong = [*WRONG, *((3, 0.5) if parameter in TEXTS else ("a", "1"))]
+    for value in [*wrong, object(), print] if parameter in OPTIONAL else [*wrong, object(), print, None]:
+        with pytest.raises(ConfigError) as caught:
+            table.get(name)(**{parameter: value})
+        assert caught.value.cause.startswith(f"{parameter} is ")
+        assert ", but " in caught.value.cause
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 300 or value == 10**400
+
+
+@pytest.mark.parametrize(("table", "name", "parameter"), PARAMETERS, ids=lambda value: getattr(value, "kind", value))
+def test_so_it_is_in_the_text_form(table: Table, name: str, parameter: str) -> None:
+    for value in ("{[]: 1}", "{{}}", "[1]", "b'a'", "1j", "-'a'", "f'{1}'", "[i for i in 'ab']", "{**{}, []: 1}", "0x" + "f" * 6000):
+        with pytest.raises(ConfigError, match=parameter if len(value) < 60 else f"{parameter}|{name}") as caught:
+            parse_call(table, f"{name}({parameter}={value})")
+        assert "\n" not in str(caught.value)
+
+
+def test_the_cases_cover_every_dataclass_field() -> None:
+    for table in TABLES:
+        for name in table.entries:
+            made = table.get(name)
+            if dataclasses.is_dataclass(made):
+                assert {f.name for f in dataclasses.fields(made) if f.init} == {p for t, n, p in PARAMETERS if (t, n) == (table, name)}
+    assert len(PARAMETERS) > 15
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("best_of_majority(alpha='a')", "alpha is 'a', but must be a number between 0 and 1"),
+        ("best_of_majority(k=None)", "k is None, but must be a whole number of at least 1"),
+        ("weighted(aggregate=3)", "aggregate is 3, but must be a text that is not empty"),
+        ("weighted(aggregate='lst')", "aggregate is 'lst', but no aggregate has that name"),
+        ("weighted(verifier=[])", "verifier is [], but must be a text that is not empty"),
+        ("best(truncated='maybe')", "truncated is 'maybe', but must be 'vote' or 'drop'"),
+    ],
+)
+def test_a_selection_names_the_rule(text: str, cause: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_call(SELECTIONS, text)
+    assert caught.value.cause == cause
+
+
+def test_the_shared_checks() -> None:
+    for fine in (None, 1, 7, 2**63 - 1):
+        whole("n", fine, 1)
+    for fine in (None, 0, 0.5, 1):
+        number("x", fine, 0, 1)
+    number("x", -(10.0**9))
+    nonempty_text("x", "a")
+    with pytest.raises(ConfigError, match="n is None, but must be a whole number of at least 2"):
+        whole("n", None, 2, optional=False)
+    with pytest.raises(ConfigError, match=r"n is 9223372036854775808, but must be below 2\*\*63"):
+        whole("n", 2**63, 1)
+    with pytest.raises(ConfigError, match="n is too long to write, but must be below"):
+        whole("n", 16**6000, 1)
+    with pytest.raises(ConfigError, match=r"x is 1\.5, but must be a number between 0 and 1"):
+        number("x", 1.5, 0, 1)
+    with pytest.raises(ConfigError, match="x is -1, but must be a number of at least 0"):
+        number("x", -1, 0)
+    with pytest.raises(ConfigError, match=r"x is \[1, 2, 3.*…, but must be a number$"):
+        number("x", list(range(1, 100)))
+    for count in (0, 1.5, "a", None, True):
+        with pytest.raises(ConfigError, match=r"Tokens is .* must be a whole number of at least 1"):
+            Tokens(count)  # type: ignore[arg-type]

@@ -1,0 +1,40 @@
+"""What keeps a test that would hang from hanging the others: a thread that is given up, or a process that is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+LIMIT_S = 60.0
+
+
+def within(*jobs: Callable[[], Any]) -> list[Any]:
+    """Return what functions give that are called at once, each in a thread of its own; the exception where one raises."""
+    ends: list[Any] = [None] * len(jobs)
+
+    def work(i: int) -> None:
+        try:
+            ends[i] = jobs[i]()
+        except BaseException as failure:  # noqa: BLE001 - whatever it is, it is the end
+            ends[i] = failure
+
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(jobs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert not any(thread.is_alive() for thread in threads), "it hangs"
+    return ends
+
+
+def program(code: str, *arguments: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own; every warning is an error there."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", code, *arguments], capture_output=True, text=True, encoding="utf-8", check=False,
+        timeout=LIMIT_S, env={**os.environ, "PYTHONWARNINGS": "error"},
+    )  # fmt: skip

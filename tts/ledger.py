@@ -1,0 +1,57 @@
+"""The record of a search's spend: a row for every call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tts.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One row of the ledger: a call to a model, a verifier or the search's own CPU work.
+
+    Args:
+        kind: "open", "expand", "extend", "ask", "rollout", "score" or "search". model: the role that was called.
+        rows: sequences in the call. granted: tokens that its rows might have generated at most. usage: what it cost.
+    """
+
+    kind: str
+    model: str
+    rows: int
+    granted: int
+    usage: Usage
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every call of one problem, in order."""
+
+    calls: list[Call] = field(default_factory=list[Call])
+
+    def add(self, call: Call) -> None:
+        """Append a row."""
+        self.calls.append(call)
+
+    def total(self) -> Usage:
+        """Return the sum of all rows; what one row does not know (None), the sum does not know."""
+        return sum_usage([call.usage for call in self.calls])
+
+
+def sum_usage(usages: Sequence[Usage]) -> Usage:
+    """Return the sum of usages; peaks are maxima; an unknown (None) term makes its sum unknown."""
+    totals: dict[str, Any] = {}
+    for f in dataclasses.fields(Usage):
+        values = [getattr(usage, f.name) for usage in usages]
+        if f.name in ("peak_kv_tokens", "saved_kv_tokens"):
+            totals[f.name] = max(values, default=0)
+        elif f.name == "kv_bytes_per_token":
+            totals[f.name] = next((value for value in values if value is not None), None)
+        elif f.name == "estimated":
+            totals[f.name] = any(values)
+        else:
+            totals[f.name] = None if any(value is None for value in values) else sum(values, f.default)  # type: ignore[arg-type]
+    return Usage(**totals)
