@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
+import tts
+import tts.tasks.math
 from tests.chaos import ChaosBackend
 from tests.contracts.verifier_contract import Do
 from tests.programs import Judge
 from tests.runs import Solved, check_books, make_run, searched
 from tts.backends.base import Sampling
+from tts.backends.callable import CallableBackend
 from tts.backends.toy import ToyBackend
 from tts.backends.toy_language import ToyLanguage
 from tts.budget import USD_UNIT, Budget, Rates
-from tts.errors import BudgetExceeded, ConfigError, VerifierError
+from tts.errors import BudgetExceeded, ConfigError, EngineError, VerifierError
 from tts.search.base import END, STEP, Plan, SearchEnded, Tokens
 from tts.search.registry import parse
 from tts.search.search import Search
@@ -349,3 +352,47 @@ def test_functions_of_a_strategy_are_not_waited_for_beyond_the_time() -> None:
     end = done(run(check, Budget(seconds=0.2), clock=time.perf_counter))
     assert end.solution.stopped_by == "budget: seconds"
     assert len(end.solution.candidates) == 2
+
+
+# Batches of any size ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [Budget(tokens=20_000_000, seconds=0.5), Budget(flops=1e12, seconds=0.5)])
+@pytest.mark.parametrize("plan", ["best_of_n", "best_of_n(n=999999999)"])
+def test_a_budget_for_millions_ends_in_its_time_and_with_an_answer(budget: Budget, plan: str) -> None:
+    end = done(searched(make_run(PROBLEM, budget, plan, ToyBackend(), clock=time.perf_counter)))
+    assert end.solution.stopped_by == "budget: seconds"
+    assert end.solution.answer is not None
+    assert end.solution.usage.seconds < 30  # far from the minutes that all of it takes
+
+
+def test_a_model_that_costs_nothing_does_not_run_for_ever() -> None:
+    solution = tts.solve("hello", 100, backend=lambda ask: tts.Answer("x", tokens=0), task="text", strategy="best_of_n")
+    assert solution.stopped_by == "nothing is spent any more"
+
+
+def test_the_cause_of_failed_rows_is_told() -> None:
+    def fails(ask: tts.Ask) -> str:
+        raise ValueError("no luck today")
+
+    with pytest.raises(EngineError, match="every row failed: ValueError: no luck today"):
+        tts.solve("hello", 100, backend=fails, task="text", strategy="best_of_n(n=2)")
+
+
+def test_answers_that_are_slow_to_compare_are_not_waited_for_beyond_the_time() -> None:
+    class Slow(tts.tasks.math.MathTask):
+        def decide(self, a: str, b: str) -> bool | None:
+            return None
+
+        def equivalent(self, a: str, b: str) -> bool:
+            time.sleep(0.5)
+            return False
+
+    backend = CallableBackend(lambda ask: f"\\boxed{{{ask.seed}}}")
+    end = searched(
+        dataclasses.replace(
+            make_run("Which?", Budget(samples=12, seconds=0.4), "best_of_n(n=12)", backend), task=Slow(), clock=time.perf_counter
+        )
+    )
+    assert end.solution.stopped_by == "budget: seconds"
+    assert end.solution.usage.seconds < 10  # 66 pairs of half a second were not waited for

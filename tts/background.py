@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from tts.errors import ConfigError, EngineError
 
 T = TypeVar("T")
+_PATIENCE = 5  # seconds for the loop's thread at exit
 
 
 class Interrupted(KeyboardInterrupt):
@@ -67,6 +69,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._parents: list[Any] = []  # of the process that forked this one: a loop closed here would be broken there
         self._reset()
+        atexit.register(self._end_thread)
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forked)
 
@@ -75,11 +78,19 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._workers = Workers()
         self._thread: threading.Thread | None = None
+        self._over = False
         self._calls: dict[Future[Any], asyncio.Task[Any]] = {}  # under way; only the loop's thread looks at it
 
     def _forked(self) -> None:
         self._parents.append((self._loop, self._workers, self._calls))
         self._reset()
+
+    def _end_thread(self) -> None:
+        """End the loop's thread before the interpreter ends: what is killed in the middle of a model's code takes the process with it."""
+        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._over = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=_PATIENCE)
 
     def refuse_inside(self) -> None:
         """Refuse to wait for the loop in its own thread, which could never end.
@@ -175,7 +186,7 @@ class LoopThread:
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         last: BaseException | None = None
-        while not loop.is_closed():
+        while not self._over:
             try:
                 loop.run_forever()
             except BaseException as escaped:  # noqa: BLE001 - it would end this thread, and nobody would ever be answered again

@@ -22,6 +22,7 @@ from tts.models.registry import ModelRecord
 from tts.tasks.base import Task
 
 LOOP = LoopThread()
+_SERVER = "openai"  # the backend of models behind a url
 Model = str | ModelRecord | Backend | WriteFunction
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -38,8 +39,10 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
     """
     if isinstance(model, str | ModelRecord):
         record = registry.get(model) if isinstance(model, str) else model
+        if url is not None and name is None and _SERVER not in BACKENDS.names():
+            raise ConfigError(f"url is {url!r}, but no backend that is installed calls a server", hint="leave the url out")
         if url is not None:
-            return dataclasses.replace(record, url=url, backend=name or "openai")
+            return dataclasses.replace(record, url=url, backend=name or _SERVER)
         return record if name is None else dataclasses.replace(record, backend=name)
     given: Any = model
     if not isinstance(given, type):  # a class may have all that its objects have

@@ -271,7 +271,8 @@ class Run:
             cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
             notes.append(f"the run failed: {cause}")
         if answer is None and outcome.candidates:
-            notes.append(f"no answer was found in {len(outcome.candidates)} candidates")
+            count = len(outcome.candidates)
+            notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
         elif answer is None and outcome.error is None:
             notes.append("no candidate was completed, so there is no answer")
         unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)

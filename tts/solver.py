@@ -16,7 +16,7 @@ from tts.errors import ConfigError, TTSError
 from tts.kept import LOOP, Kept, Model, resolve
 from tts.models.registry import ModelRecord
 from tts.run import Event, Run
-from tts.search.base import Plan, Strategy
+from tts.search.base import Plan, Strategy, check_problem, lacking, shown
 from tts.search.embedding import Embedder
 from tts.search.registry import parse, parse_call
 from tts.tasks.base import Task
@@ -149,7 +149,7 @@ class Solver:
         async def one(problem: Problem, share: Budget) -> Solution:
             async with gate:
                 try:
-                    _check_prompt(problem)
+                    check_problem(problem)
                     return await dataclasses.replace(like, problem=problem, budget=share, task=self._task_of(problem)).solve()
                 except Exception as failure:  # noqa: BLE001 - one problem's failure is no reason for the others to
                     return _unsolved(like, problem, share, failure)
@@ -167,7 +167,7 @@ class Solver:
         ]
 
     def _run(self, problem: Problem, budget: Budget, strategy: Any, seed: int, started: float | None = None) -> Run:
-        _check_prompt(problem)
+        check_problem(problem)
         plan = self._strategy if strategy is None else _plan(strategy)
         notes: tuple[str, ...] = ()
         if plan is None:
@@ -261,26 +261,8 @@ def _problem(given: ProblemLike) -> Problem:
 
 def _problems(given: Any) -> list[Problem]:
     if isinstance(given, str | bytes | Mapping | Problem) or not isinstance(given, Iterable):
-        raise ConfigError(f"problems is {_shown(given)}, but must be a list of problems", hint="give a list of one, or call solve")
+        raise ConfigError(f"problems is {shown(given)}, but must be a list of problems", hint="give a list of one, or call solve")
     return [_problem(problem) for problem in given]
-
-
-def _check_prompt(problem: Problem) -> None:
-    turns: Any = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
-    if not isinstance(turns, tuple) or not all(_is_message(turn) for turn in turns):
-        raise ConfigError(
-            f"the problem is {_shown(problem.prompt)}, but must be text or a list of chat messages",
-            hint='a message is {"role": "user", "content": "…"}',
-        )
-
-
-def _is_message(turn: Any) -> bool:
-    return isinstance(turn, Message) and all(isinstance(text, str) for text in dataclasses.astuple(turn))
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _plan(given: str | Plan | Strategy) -> Plan:
@@ -289,14 +271,17 @@ def _plan(given: str | Plan | Strategy) -> Plan:
 
 def _verifier(given: Any) -> Verifier:
     if isinstance(given, str):
-        return parse_call(VERIFIERS, given)
+        made = parse_call(VERIFIERS, given)
+        if missing := lacking(made, Verifier):
+            raise ConfigError(f"the verifier {given!r} lacks {', '.join(missing)}", hint="see tts.verifiers.base.Verifier")
+        return made
     if not isinstance(given, type):  # a class may look like its objects
         if isinstance(given, Verifier):
             return given
         if callable(given):
             return CallableVerifier(cast("ScoreFunction", given))
     raise ConfigError(
-        f"the verifier is {_shown(given)}, but must be a name, a verifier or a function",
+        f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
         hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
     )
 

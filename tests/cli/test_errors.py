@@ -168,3 +168,21 @@ def test_an_unexpected_error_in_the_backend_is_one_line(solve, monkeypatch, asse
     monkeypatch.setattr(ToyBackend, "sample", broken)
     error = r"RuntimeError: a defect of two lines \x1b[31m"
     assert_error(solve("3 + 4", "--strategy", "single"), 1, error, "add --debug to see where it was raised")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["nosuch.txt", "--model", "toy"], "looks like a file's name, but there is no such file"),
+        (["3 + 4", "--model", "toy", "--budget", "2,000"], "a comma separates units"),
+        (["3 + 4", "--model", "toy", "--url", "http://x"], "no backend that is installed calls a server"),
+        (["3 + 4", "--model", "smollm2", "--backend", "toy"], "runs its own language only"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_hint(tts, arguments, cause):
+    result = tts("solve", *arguments)
+    assert result.exit_code == 2
+    error, hint = result.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert cause in error
+    assert hint.startswith("hint: ")

@@ -190,7 +190,7 @@ class CallableBackend:
         try:
             sample = self._sample(rows.request, row, _checked(await self._said(rows, index), row.max_tokens))
         except BaseException as failure:  # noqa: BLE001 - a stranger's function: even sys.exit() in it is the row's failure
-            error = failure.cause if isinstance(failure, EngineError) else type(failure).__name__
+            error = failure.cause if isinstance(failure, EngineError) else f"{type(failure).__name__}: {failure}".removesuffix(": ")
             sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
         rows.settle(index, sample)
 

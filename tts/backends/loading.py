@@ -82,7 +82,7 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> Loaded:
     elif record.source in ("folder", "hub"):
         loaded = _from_pretrained(record, dtype)
     else:
-        raise ConfigError(f"model {record.name!r} has no weights to load", hint=f"it runs on the backend {record.backend!r}")
+        raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
     loaded.model.to(device)
     return loaded
 

@@ -19,7 +19,7 @@ from tts.backends.sampling import filtered_law
 from tts.backends.stops import StopScanner
 from tts.backends.toy_language import RESULT, ToyHandle, ToyLanguage, read_sum, token_id, tokens_of
 from tts.budget import Rates
-from tts.errors import CapabilityError
+from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord, refuse_url
 from tts.randomness import uniform
 from tts.types import Prompt
@@ -55,9 +55,14 @@ class ToyBackend:
         """Return the toy model of the default law.
 
         Raises:
-            ConfigError: the record has a url.
+            ConfigError: the record has a url, or weights.
         """
         refuse_url(record)
+        if record.source != "none":
+            raise ConfigError(
+                f"the backend is 'toy', which runs its own language only, but the model is {record.name!r}",
+                hint="leave the backend out: the model's record names one",
+            )
         return cls()
 
     def count(self, prompt: Prompt) -> int:

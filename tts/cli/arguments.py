@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from pathlib import Path
 
 from tts.budget import Budget
 from tts.errors import ConfigError, unknown_name
 
+_FILE_NAME = re.compile(r"\S+\.(?:txt|md|tex|json|jsonl)")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
 _FORM = "write a number of tokens, or limits by unit: tokens=2000,seconds=30"
 
 
@@ -28,6 +31,11 @@ def read_problem(given: str) -> str:
         named = Path(given).is_file()
     except (OSError, ValueError):  # too long for a path, or not a path at all
         named = False
+    if not named and _FILE_NAME.fullmatch(given):
+        raise ConfigError(
+            f"the problem is {given!r}, which looks like a file's name, but there is no such file",
+            hint="give the path of a file, or more of a problem",
+        )
     return _file(given) if named else _decoded(given.encode("utf-8", "surrogateescape"), "the problem")
 
 
@@ -61,6 +69,8 @@ def parse_budget(text: str) -> Budget:
     """
     units = [f.name for f in dataclasses.fields(Budget)]
     limits: dict[str, float] = {}
+    if _GROUPED.fullmatch(text.strip()):
+        raise ConfigError(f"the budget is {text!r}, but a comma separates units", hint=f"write {text.replace(',', '')}")
     for part in text.split(","):
         unit, equals, value = (piece.strip() for piece in part.rpartition("="))
         unit = unit if equals else "tokens"

@@ -15,6 +15,7 @@ from tts.cli.terminal import one_line
 from tts.errors import ConfigError, MissingDependency, TTSError
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+_HELP = "tts COMMAND --help lists what there is, and README.md what strategies are made of"
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
 
@@ -47,7 +48,7 @@ def report(failure: BaseException, *, debug: bool) -> None:
     if debug:
         typer.echo("".join(traceback.format_exception(failure)), err=True, nl=False)
     if isinstance(failure, TTSError):
-        cause, hint = failure.cause, failure.hint
+        cause, hint = failure.cause, failure.hint or (_HELP if isinstance(failure, ConfigError) else "")
     else:
         text = str(failure)
         cause = f"{type(failure).__name__}: {text}" if text else type(failure).__name__

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+_LEAST_WIDTH = 40
+
 
 def visible(text: str) -> str:
     """Return a text with its control characters written as escapes; line ends stay."""
@@ -19,10 +21,12 @@ def one_line(text: str) -> str:
 
 
 def output() -> Console:
-    """Return a console for results: standard output, with nothing in texts taken for markup."""
+    """Return a console for results: standard output, with nothing in texts taken for markup, never too narrow for a table's values."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False)
+    console = Console(markup=False, highlight=False, emoji=False)
+    console.width = max(_LEAST_WIDTH, console.width)
+    return console
 
 
 def messages() -> Console:

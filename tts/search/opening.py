@@ -62,7 +62,7 @@ class Opener:
         tokens = backend.count(prompt)
         if backend.context is not None and tokens >= backend.context:
             raise PromptTooLong(
-                f"the prompt has {tokens} tokens, but the context of the model {backend.name!r} holds {backend.context}",
+                f"the prompt has {tokens} tokens, but the model's context (on the backend {backend.name!r}) holds {backend.context}",
                 hint="shorten the problem, or choose a model with a longer context",
             )
         cost = {unit: backend.rates.cost(unit, computed=tokens + text_bound(backend, path), reused=tokens) for unit in ("flops", "usd")}
