@@ -47,7 +47,9 @@ def test_what_a_model_is():
     assert resolve(backend, "transformers", "http://localhost") is backend
     assert resolve("toy", None, None) is resolve(TOY, None, None) is TOY
     assert resolve("toy", "transformers", None) == dataclasses.replace(TOY, backend="transformers")
-    assert resolve("toy", None, "http://localhost") == dataclasses.replace(TOY, backend="openai", url="http://localhost")
+    assert resolve("toy", "served", "http://localhost") == dataclasses.replace(TOY, backend="served", url="http://localhost")
+    with pytest.raises(ConfigError, match="no backend that is installed calls a server"):
+        resolve("toy", None, "http://localhost")
     assert isinstance(resolve(write, None, None), CallableBackend)
 
 
