@@ -250,7 +250,7 @@ def test_what_is_no_problem_is_refused_with_a_hint(problem):
     async def main():
         await tts.asolve(problem, 90, model="toy", strategy=PLAN)
 
-    with pytest.raises(ConfigError, match="but must be (text|a role)"):
+    with pytest.raises(ConfigError, match=r"but must be (text|a role)"):
         asyncio.run(main())
 
 
