@@ -161,6 +161,8 @@ class Run:
         try:
             await self._explore(search, outcome)
             await self._choose(search, outcome)
+            if search.timed_out and outcome.stopped_by == "done":
+                outcome.stopped_by = "budget: seconds"
             outcome.held = search.spending.reserved()
         finally:
             search.spending.free_all()
@@ -192,8 +194,6 @@ class Run:
             outcome.error = EngineError(f"every row failed: {_cause(search, next(iter(search.failures)))}")
         while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
             await asyncio.sleep(0.001)
-        if search.timed_out and outcome.stopped_by == "done":
-            outcome.stopped_by = "budget: seconds"
 
     def _lacks_an_answer(self, search: Search, outcome: Outcome) -> bool:
         """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
@@ -201,10 +201,10 @@ class Run:
 
     async def _complete_best(self, search: Search, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return the candidates with the best active trajectory completed, or a plain sample, from what was held back for it."""
-        first = len(search.candidates)
+        before, first = list(candidates), len(search.candidates)  # `candidates` may be the search's own list, which grows
         with suppress(SearchEnded):
             await search.complete([_best_active(search)])
-        return [*candidates, *search.candidates[first:]]
+        return [*before, *search.candidates[first:]]
 
     async def _choose(self, search: Search, outcome: Outcome) -> None:
         """Let the selection choose; if it cannot, vote, so that what was found is kept."""

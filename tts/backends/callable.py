@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import inspect
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest
 from tts.backends.batching import closed_error
 from tts.backends.stops import StopScanner
+from tts.background import in_thread
 from tts.budget import Rates
 from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.types import Message, Prompt
@@ -199,7 +197,7 @@ class CallableBackend:
         stop = request.stop.step if request.stop.at_step else ()
         text = request.handle.text + request.handle.carry
         asked = Ask(request.handle.prompt, text, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
-        said = self._fn(asked) if inspect.iscoroutinefunction(self._fn) else await _in_thread(self._fn, asked)
+        said = self._fn(asked) if inspect.iscoroutinefunction(self._fn) else await in_thread(self._fn, asked)
         if not inspect.isawaitable(said):
             return said
         if inspect.iscoroutine(said) and not rows.waits(index):
@@ -261,31 +259,6 @@ class CallableBackend:
         for rows in {*self._tasks.values(), *(rows for rows, _ in self._waiting)}:
             rows.fail(closed_error())
         self._waiting.clear()
-
-
-async def _in_thread(fn: Callable[[Ask], Any], asked: Ask) -> Any:
-    """Call a plain function in a thread of its own, which neither keeps the interpreter from ending nor others from starting."""
-    loop = asyncio.get_running_loop()
-    called: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-
-    def finish(said: Any, failure: BaseException | None) -> None:
-        if not called.done():
-            called.set_result((said, failure))
-
-    def call() -> None:
-        said, failed = None, None
-        try:
-            said = fn(asked)
-        except BaseException as failure:  # noqa: BLE001 - raised again where the row is
-            failed = failure
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits
-            loop.call_soon_threadsafe(finish, said, failed)
-
-    threading.Thread(target=contextvars.copy_context().run, args=(call,), name="tts-callable", daemon=True).start()
-    said, failure = await called
-    if failure is not None:
-        raise failure
-    return said
 
 
 def _checked(said: Any, max_tokens: int) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Backend, Reply, Row, RowSet, SampleRequest, Sampling, Stop
+from tts.budget import Exhausted
 from tts.errors import BudgetExceeded
 from tts.randomness import hash64
 from tts.tasks.base import Task
@@ -59,6 +61,9 @@ class MeteredCalls:
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling, draw: int = 0) -> list[str]:
         """See `Calls.generate`. A reply that failed is ""."""
+        left = self.seconds_left()
+        if left is not None and left <= 0:
+            raise Exhausted("seconds")
         needed = sum(self._backend.count(prompt) + max_tokens for prompt in prompts)
         if self.computed + needed > self._granted:
             raise BudgetExceeded(f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound")
@@ -68,17 +73,21 @@ class MeteredCalls:
             self._backend.sample(SampleRequest(handle, (Row(stream, 0, max_tokens),), sampling, Stop()))
             for handle, stream in zip(handles, streams, strict=True)
         ]
+        timer = None if left is None else asyncio.get_running_loop().call_later(left, _cancel, rowsets)
         try:
             samples = [await rows.row(0) for rows in rowsets]
         finally:
+            if timer is not None:
+                timer.cancel()
             await self._end(rowsets)
             self._backend.release(handles)
+        if any(sample.finish == "cancelled" for sample in samples):
+            raise Exhausted("seconds")
         return ["" if sample.finish == "error" else sample.text for sample in samples]
 
     async def _end(self, rowsets: Sequence[RowSet]) -> None:
         """Charge what was written, whatever happened, and give up its states; a row that was lost is charged in full."""
-        for rows in rowsets:
-            rows.cancel()
+        _cancel(rowsets)
         for rows in rowsets:
             await rows.drain()
             self.computed += rows.prompt_tokens
@@ -106,3 +115,8 @@ class MeteredCalls:
                 hint="its bound(prefix_tokens, new_tokens) must cover what it reads and writes, prompts of its own included",
             )
         return [reply.value for reply in replies]
+
+
+def _cancel(rowsets: Sequence[RowSet]) -> None:
+    for rows in rowsets:
+        rows.cancel()

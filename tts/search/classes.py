@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from tts.background import in_thread
 from tts.tasks.base import Task
 from tts.types import Trajectory
 
@@ -72,7 +73,7 @@ class AnswerClasses:
         try:
             if left is not None and left <= 0:
                 raise TimeoutError
-            return await asyncio.wait_for(asyncio.to_thread(self._task.equivalent, first, answer), left)
+            return await asyncio.wait_for(in_thread(self._task.equivalent, first, answer), left)
         except TimeoutError:
             self.timed_out = True
             return False

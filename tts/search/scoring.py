@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tts.backends.base import Backend
@@ -25,6 +26,7 @@ class Scoring:
 
     Attributes:
         unpaid: nodes that were asked about and could not be paid. asked: the roles that were asked.
+        timed_out: whether the time was over before a score was known.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -51,6 +53,7 @@ class Scoring:
         self._clock = clock
         self.unpaid: set[int] = set()
         self.asked: set[str] = set()
+        self.timed_out = False
 
     def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
@@ -80,7 +83,8 @@ class Scoring:
             return stopped
         try:
             grant = self._spending.meter.amounts(**amounts)
-        except Exhausted as end:  # the time is over
+        except Exhausted as end:
+            self.timed_out = True
             return end
         self.unpaid.difference_update(t.node for t in paid)
         backend = self._backends[verifier.model]
@@ -98,6 +102,7 @@ class Scoring:
             scores = await self._ask(role, paid, calls)
         except Exhausted as end:  # what the verifier reads of other paths or prompts cannot be paid
             self.unpaid.update(t.node for t in paid)
+            self.timed_out = self.timed_out or end.unit == "seconds"
             return end
         finally:
             usage = Usage(
@@ -108,8 +113,13 @@ class Scoring:
                 work_seconds=calls.seconds,
             )
             self._spending.book("score", role, len(paid), usage, rates=backend.rates, written=calls.written, grant=grant)
+        late = self._spending.meter.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
-            self._tree.scores[t.node, role] = score
+            if late and _is_unknown(score):  # time, not the verifier, left it so
+                self.unpaid.add(t.node)
+                self.timed_out = True
+            else:
+                self._tree.scores[t.node, role] = score
         return stopped
 
     async def _ask(self, role: str, ts: Sequence[Trajectory], calls: MeteredCalls) -> list[StepScores]:
@@ -146,3 +156,7 @@ class Scoring:
         while node is not None and (node.node, role) not in self._tree.scores:
             self._spending.free(node.node)
             node = node.parent
+
+
+def _is_unknown(score: StepScores) -> bool:
+    return all(map(math.isnan, [*(score.steps or ()), *([] if score.whole is None else [score.whole])]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tts import randomness
 from tts.backends.base import Backend, Sampling
+from tts.background import in_thread
 from tts.budget import Exhausted
 from tts.errors import ConfigError
 from tts.search.aggregation import aggregate_scores, check_aggregate
@@ -127,7 +128,7 @@ class Search:
     @property
     def timed_out(self) -> bool:
         """Whether the `seconds` limit cut a call short."""
-        return self._writer.timed_out or self.answers.timed_out
+        return self._writer.timed_out or self.answers.timed_out or self.scoring.timed_out
 
     @property
     def busy(self) -> bool:
@@ -228,7 +229,7 @@ class Search:
                 made += await self._writer.wave(rows, END, on_child, sampling=sampling, model=model)
             if not alive:
                 raise SearchEnded("every row failed")
-            if n is None and spent == self.spending.meter.spent:
+            if n is None and self.spending.meter.deadline is None and spent == self.spending.meter.spent:
                 raise SearchEnded("nothing is spent any more")
         return self.candidates[first:]
 
@@ -241,10 +242,8 @@ class Search:
         """
         if t.node in self.tree.scratch:
             raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
-        if t.status not in ("finished", "truncated"):
-            return None
-        if (known := self._finished.get(t.node)) is not None:
-            return known
+        if t.status not in ("finished", "truncated") or t.node in self._finished:
+            return self._finished.get(t.node)
         answer, kind = self.answers.of(t)
         group = t.node if t.depth <= 1 else t.path[1].node
         candidate = self._finished[t.node] = Candidate(t, answer, kind, len(self.candidates), group)
@@ -336,7 +335,7 @@ class Search:
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return a unit vector of each text: [texts, dimensions]."""
         with self._timed():
-            return await self._embedder.embed(texts)
+            return await self._in_time(self._embedder.embed(texts))
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
@@ -345,13 +344,7 @@ class Search:
             SearchEnded: the time is over; a function cannot be stopped, but nobody waits for it any more.
         """
         with self._timed():
-            self.spending.meter.check_time()
-            left = self.spending.meter.seconds_left
-            try:
-                return await asyncio.wait_for(asyncio.to_thread(fn, *args), left)
-            except TimeoutError:
-                self.spending.meter.check_time()
-                raise
+            return await self._in_time(in_thread(fn, *args))
 
     # Forgetting -----------------------------------------------------------------------------------------------------------------
 
@@ -389,6 +382,13 @@ class Search:
             self._busy = False
             if self._on_call is not None:
                 self._on_call(self)
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        try:
+            return await asyncio.wait_for(work, self.spending.meter.seconds_left)
+        except TimeoutError:
+            self.spending.meter.check_time()
+            raise
 
     @contextmanager
     def _timed(self) -> Generator[None]:

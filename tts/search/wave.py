@@ -13,6 +13,8 @@ from tts.randomness import MAIN_WORD, child_stream
 from tts.search.spending import Spending
 from tts.types import Trajectory, Usage
 
+OUT_OF_TIME = "out of time"  # the error of a row that time left without a word: it is no candidate, and no fault
+
 
 @dataclass(frozen=True, slots=True)
 class WaveSpec:
@@ -93,7 +95,9 @@ class Wave:
             for index, (which, row) in enumerate(places):
                 sample = await rowsets[which].row(row)
                 if self.timed_out and sample.finish == "cancelled":
-                    sample = dataclasses.replace(sample, finish="length")
+                    sample = dataclasses.replace(
+                        sample, **({"finish": "length"} if sample.text else {"finish": "error", "error": OUT_OF_TIME})
+                    )
                 cancelled_from = index + 1  # should `on_row` end the search, every later row is cancelled
                 await on_row(tasks[index], sample, caps[index])
         except BaseException:

@@ -9,7 +9,7 @@ from tts.backends.base import Backend, Extension, Sample, Sampling, Stop, requir
 from tts.errors import ConfigError
 from tts.randomness import MAIN_WORD, SCRATCH_WORD
 from tts.search.base import END, STEP, Tokens, Until
-from tts.search.wave import RowTask, Wave, WaveSpec, branches_of, tasks_for
+from tts.search.wave import OUT_OF_TIME, RowTask, Wave, WaveSpec, branches_of, tasks_for
 from tts.tasks.base import Task
 from tts.types import Status, Trajectory
 
@@ -84,9 +84,10 @@ class Writer:
             child = self._child(task, sample, model, paused=paused, scratch=scratch)
             children.append(child)
             if child.status == "failed":
-                kind, _, cause = (sample.error or "error").partition(": ")
-                search.failures[kind] += 1
-                search.causes.setdefault(kind, cause)
+                if sample.error != OUT_OF_TIME:
+                    kind, _, cause = (sample.error or "error").partition(": ")
+                    search.failures[kind] += 1
+                    search.causes.setdefault(kind, cause)
                 return
             if not scratch:
                 await search.answers.add([child])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tts.background import in_thread
 from tts.errors import VerifierError
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores
@@ -66,7 +67,7 @@ class CallableVerifier:
                 said.append(_contained(self.fn, problem, text))
 
         try:
-            await asyncio.wait_for(asyncio.to_thread(work), seconds)
+            await asyncio.wait_for(in_thread(work), seconds)
         except TimeoutError:
             if seconds is None:
                 raise
@@ -89,6 +90,10 @@ async def _at_once(asked: Sequence[Awaitable[Any]], seconds: float | None) -> li
         async with gate:
             try:
                 return await reply
+            except asyncio.CancelledError as failure:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                raise VerifierError("the verifier function was cancelled by itself") from failure
             except SystemExit as failure:
                 raise VerifierError(f"the verifier function raised {failure!r}") from failure
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tts.background import in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores
 
@@ -32,7 +32,7 @@ class Checker:
         if answer is None:
             return False
         verdict = calls.task.decide(answer, reference)
-        return await asyncio.to_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
+        return await in_thread(calls.task.equivalent, answer, reference) if verdict is None else verdict
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return 0."""
