@@ -28,9 +28,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Workers(ThreadPoolExecutor):
-    """Threads for functions of the caller's. As many work at once as in any pool; one that waits for the loop makes room meanwhile.
+    """The loop's default executor: what the caller's async functions give to `asyncio.to_thread`. The library itself uses `in_thread`.
 
-    Without that, functions that call `tts.solve` would fill the pool, and wait for functions that find no thread.
+    As many work at once as in any pool; one that waits for the loop makes room meanwhile. Without that, functions that call
+    `tts.solve` would fill the pool, and wait for functions that find no thread.
     """
 
     def __init__(self) -> None:
