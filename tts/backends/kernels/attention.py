@@ -1,0 +1,76 @@
+"""Attention over a tree, written as plainly as it can be: the float64 oracle that every executor is tested against.
+
+Idea: a query's keys are gathered along its items in order, and softmax attention is taken over them. Nothing is shared, nothing
+    is fast. `merge_reference` is the identity that lets executors cut a query's keys into parts, in any way and any order.
+Source: Juravsky et al. 2024, "Hydragen: High-Throughput LLM Inference with Shared Prefixes" (arXiv 2402.05099), section 3.1: the
+    merge of partial softmax results by their log-sum-exp.
+Shapes, the same for every executor: T queries, H key-value heads, G query heads of each key-value head, d head size, N blocks in
+    the pool, BLOCK keys of a block.
+    queries [H, T, G, d] contiguous, rotated by position and scaled by d**-0.5.
+    keys, values [H, N, BLOCK, d] views of one layer of the pool, of any strides.
+    out [T, H, G, d] contiguous, so that out.view(T, H*G*d) feeds the output projection.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.kernels.plan import BLOCK, Plan
+
+Floats = NDArray[np.float64]
+
+
+def visible_keys(plan: Plan, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the keys that a query reads, from the root to its own token: their blocks' numbers and their offsets in them, [L]."""
+    numbers: list[int] = []
+    offsets: list[int] = []
+    for first, behind, first_query, behind_query in plan.items.tolist():
+        if first_query <= query < behind_query:
+            for number, position, count in plan.blocks[first:behind].tolist():
+                seen = [j for j in range(BLOCK) if j < count and position + j <= plan.positions[query]]
+                numbers += [number] * len(seen)
+                offsets += seen
+    return np.array(numbers, np.int64), np.array(offsets, np.int64)
+
+
+def attend_reference(plan: Plan, queries: Any, keys: Any, values: Any) -> tuple[Floats, Floats]:
+    """Return softmax attention of every query over the keys that it sees, in float64.
+
+    Args:
+        queries, keys, values: arrays, or CPU tensors that numpy can read (widen bfloat16 first); shapes in the module's docstring.
+
+    Returns:
+        out [T, H, G, d], and the natural-log sum of exponentials of the scores [T, H, G]. A query that sees no key has out 0 and
+        log-sum-exp -inf.
+    """
+    queries, keys, values = (np.asarray(array).astype(np.float64) for array in (queries, keys, values))
+    num_heads, num_queries, group, size = queries.shape
+    out = np.zeros((num_queries, num_heads, group, size))
+    lse = np.full((num_queries, num_heads, group), -np.inf)
+    for t in range(num_queries):
+        numbers, offsets = visible_keys(plan, t)
+        if len(numbers):
+            scores = queries[:, t] @ keys[:, numbers, offsets].swapaxes(1, 2)  # [H, G, L]
+            top = scores.max(-1, keepdims=True)
+            weights = np.exp(scores - top)
+            total = weights.sum(-1, keepdims=True)
+            out[t] = weights @ values[:, numbers, offsets] / total
+            lse[t] = (top + np.log(total))[..., 0]
+    return out, lse
+
+
+def merge_reference(outs: Any, lses: Any) -> tuple[Floats, Floats]:
+    """Return the attention over a union of disjoint key sets from the attention over each, in float64.
+
+    Shapes: S sets; outs [S, ..., d], lses [S, ...] natural log. A set that holds no key has log-sum-exp -inf; its out is ignored.
+    """
+    outs, lses = np.asarray(outs, np.float64), np.asarray(lses, np.float64)
+    top = lses.max(0)
+    weights = np.exp(lses - np.where(np.isfinite(top), top, 0.0))  # [S, ...]: -inf becomes 0
+    total = weights.sum(0)
+    parts = np.where(weights[..., None] > 0, outs, 0.0) * weights[..., None]
+    with np.errstate(divide="ignore"):
+        return parts.sum(0) / np.where(total > 0, total, 1.0)[..., None], top + np.log(np.where(total > 0, total, 1.0))

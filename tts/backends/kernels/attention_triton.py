@@ -1,0 +1,215 @@
+"""Attention over a tree on a GPU: one kernel for runs of keys that are shared by tiles of queries, one that merges their results.
+
+Idea: a program of `tree_partial` takes one run of blocks and a tile of queries with all the query heads of one key-value head, so
+    that a key is loaded once for all of them. Each query of a tile writes its partial result and the logarithm of its weight;
+    `merge` folds a query's partial results from the root to the leaf. A query with a single partial result needs no merge.
+Source: Dao et al. 2022, FlashAttention (arXiv 2205.14135): the running maximum and sum; Hong et al. 2024, DeFT (arXiv 2404.00242):
+    fixed-length runs of a flattened tree. Differs: see `tts.backends.kernels.lowering`.
+Shapes: as in `tts.backends.kernels.attention`.
+Numbers: products in the inputs' type with float32 sums, weights rounded to the values' type, partial results in float32, the
+    logarithms in base 2. Slots of a block that hold no key are never read, so they may hold anything.
+"""
+
+# pyright: reportMissingParameterType=false
+# (a kernel's arguments have no Python type: tensors arrive as pointers)
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from tts.backends.kernels.lowering import Work, lower
+from tts.backends.kernels.plan import BLOCK, Plan
+
+
+@triton.jit
+def _rows_of_pool(pool, head, number, j, column, is_cell, pool_head, pool_block, pool_row, pool_column):  # noqa: PLR0913, PLR0917
+    place = head.to(tl.int64) * pool_head + number * pool_block + j * pool_row
+    return tl.load(pool + place[:, None] + column[None, :] * pool_column, mask=is_cell, other=0.0)
+
+
+@triton.jit(do_not_specialize=["first_item", "num_queries"])
+def tree_partial(  # noqa: PLR0913, PLR0917 - a kernel's arguments are its memory
+    queries, keys, values, out, partials, weights, positions, items, blocks, slots, first_slots, first_item, num_queries,
+    key_head, key_block, key_row, key_column, value_head, value_block, value_row, value_column,
+    group: tl.constexpr, size: tl.constexpr, padded: tl.constexpr, rows: tl.constexpr, cols: tl.constexpr, block: tl.constexpr,
+    upcast: tl.constexpr,
+):  # fmt: skip
+    """One (item, key-value head): softmax attention of the item's queries over the item's keys."""
+    item = items + 5 * (first_item + tl.program_id(0))
+    head, num_heads = tl.program_id(1), tl.num_programs(1)
+    block_first, block_behind = tl.load(item), tl.load(item + 1)
+    query_first, query_behind, pair_first = tl.load(item + 2), tl.load(item + 3), tl.load(item + 4)
+
+    row = tl.arange(0, rows)
+    nth, query_head = row // group, row % group
+    query = query_first + nth
+    is_row = (query < query_behind) & (nth < rows // group)  # rows behind the last whole group have no query
+    key, column = tl.arange(0, cols), tl.arange(0, padded)
+    is_column = column < size
+    position = tl.load(positions + query, mask=is_row, other=-1)
+    address = ((head * num_queries + query) * group + query_head).to(tl.int64) * size
+    q = tl.load(queries + address[:, None] + column[None, :], mask=is_row[:, None] & is_column[None, :], other=0.0)
+    if upcast:
+        q = q.to(tl.float32)
+
+    top = tl.full([rows], -1e30, tl.float32)
+    total = tl.zeros([rows], tl.float32)
+    acc = tl.zeros([rows, padded], tl.float32)
+    for begin in range(block_first, block_behind, cols // block):
+        index, j = begin + key // block, key % block
+        is_key = index < block_behind
+        number = tl.load(blocks + 3 * index, mask=is_key, other=0).to(tl.int64)
+        key_position = tl.load(blocks + 3 * index + 1, mask=is_key, other=0) + j
+        is_key = is_key & (j < tl.load(blocks + 3 * index + 2, mask=is_key, other=0))
+        is_cell = is_key[:, None] & is_column[None, :]
+        k = _rows_of_pool(keys, head, number, j, column, is_cell, key_head, key_block, key_row, key_column)
+        v = _rows_of_pool(values, head, number, j, column, is_cell, value_head, value_block, value_row, value_column)
+        if upcast:
+            k, v = k.to(tl.float32), v.to(tl.float32)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * 1.4426950408889634  # base 2
+        seen = is_key[None, :] & (key_position[None, :] <= position[:, None])
+        scores = tl.where(seen, scores, -1e30)
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        p = tl.where(seen, tl.exp2(scores - new_top[:, None]), 0.0)  # a row that sees nothing yet has scores - top = 0
+        scale = tl.exp2(top - new_top)
+        total = total * scale + tl.sum(p, 1)
+        acc = acc * scale[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        top = new_top
+
+    is_empty = total == 0.0
+    result = acc / tl.where(is_empty, 1.0, total)[:, None]
+    weight = tl.where(is_empty, -1e30, top + tl.log2(tl.where(is_empty, 1.0, total)))
+    slot = tl.load(slots + pair_first + nth, mask=is_row, other=0)
+    is_alone = tl.load(first_slots + query + 1, mask=is_row, other=0) - tl.load(first_slots + query, mask=is_row, other=0) == 1
+    tl.store(weights + (slot * num_heads + head) * group + query_head, weight, mask=is_row)
+    address = ((slot * num_heads + head) * group + query_head).to(tl.int64) * size
+    is_cell = (is_row & ~is_alone)[:, None] & is_column[None, :]
+    tl.store(partials + address[:, None] + column[None, :], result, mask=is_cell)
+    address = ((query * num_heads + head) * group + query_head).to(tl.int64) * size
+    is_cell = (is_row & is_alone)[:, None] & is_column[None, :]
+    tl.store(out + address[:, None] + column[None, :], result.to(out.dtype.element_ty), mask=is_cell)
+
+
+@triton.jit
+def merge(out, partials, weights, first_slots, group: tl.constexpr, rows: tl.constexpr, size: tl.constexpr, padded: tl.constexpr):
+    """One (query, key-value head): fold the query's partial results from the root to the leaf; a query without any gets 0."""
+    query, head, num_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    first, behind = tl.load(first_slots + query), tl.load(first_slots + query + 1)
+    if behind - first != 1:
+        row, column = tl.arange(0, rows), tl.arange(0, padded)
+        is_row = row < group
+        is_cell = is_row[:, None] & (column < size)[None, :]
+        top = tl.full([rows], -1e30, tl.float32)
+        total = tl.zeros([rows], tl.float32)
+        acc = tl.zeros([rows, padded], tl.float32)
+        for slot in range(first, behind):
+            base = (slot * num_heads + head) * group
+            weight = tl.load(weights + base + row, mask=is_row, other=-1e30)
+            part = tl.load(partials + (base + row).to(tl.int64)[:, None] * size + column[None, :], mask=is_cell, other=0.0)
+            new_top = tl.maximum(top, weight)
+            share = tl.where(weight > -1e30, tl.exp2(weight - new_top), 0.0)
+            scale = tl.exp2(top - new_top)
+            total = total * scale + share
+            acc = acc * scale[:, None] + part * share[:, None]
+            top = new_top
+        result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+        address = ((query * num_heads + head) * group + row).to(tl.int64) * size
+        tl.store(out + address[:, None] + column[None, :], result.to(out.dtype.element_ty), mask=is_cell)
+
+
+class Launch(NamedTuple):
+    """A step's work on the device, with room for its partial results; good for every layer of the step, one after the other.
+
+    Args:
+        work: what was uploaded; its arrays are no longer read.
+        positions, items, blocks, slots, first_slots: the arrays of `work`, int32, on the device.
+        partials: [S, H, G, d] float32.
+        weights: [S, H, G] float32 base-2 log-sum-exp of each partial result; -1e30 where no key is seen. After `attend`, those of
+            single results are there too.
+    """
+
+    work: Work
+    positions: torch.Tensor
+    items: torch.Tensor
+    blocks: torch.Tensor
+    slots: torch.Tensor
+    first_slots: torch.Tensor
+    partials: torch.Tensor
+    weights: torch.Tensor
+
+
+def upload(work: Work, *, num_heads: int, size: int, device: torch.device | str) -> Launch:
+    """Return a step's work on a device: one copy, and one allocation for the partial results of H = `num_heads` and d = `size`."""
+    arrays = (work.positions, work.items, work.blocks, work.slots, work.first_slots)
+    flat = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).to(device)
+    pieces = torch.split(flat, [array.size for array in arrays])
+    positions, items, blocks, slots, first_slots = (piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True))
+    num_slots = len(work.slots)
+    partials = torch.empty(num_slots, num_heads, work.group, size, dtype=torch.float32, device=device)
+    weights = torch.empty(num_slots, num_heads, work.group, dtype=torch.float32, device=device)
+    return Launch(work, positions, items, blocks, slots, first_slots, partials, weights)
+
+
+def attend(
+    plan: Plan | Work | Launch, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, *, split: int = 256
+) -> Launch:
+    """Write softmax attention of every query over the keys that it sees to `out`.
+
+    Args:
+        plan: a plan, which is lowered and uploaded; or what `lower` or `upload` made of it, which saves that for later layers.
+        queries, keys, values, out: float16, bfloat16 or float32, on a GPU, or anywhere in Triton's interpreter; shapes in
+            `tts.backends.kernels.attention`. Keys and values may have any strides.
+        split: most tokens of a run where `plan` is a plan; else what it was lowered with counts.
+
+    Returns:
+        The uploaded work, for the next layer.
+    """
+    num_heads, num_queries, group, size = queries.shape
+    if isinstance(plan, Plan):
+        plan = lower(plan, group=group, split=split, element_bytes=keys.element_size())
+    launch = upload(plan, num_heads=num_heads, size=size, device=queries.device) if isinstance(plan, Work) else plan
+    work = launch.work
+    assert work.group == group, f"the work was lowered for {work.group} query heads of each key-value head, not {group}"
+    assert launch.partials.shape[1:] == (num_heads, group, size), "the work was uploaded for another shape of heads"
+    assert len(work.positions) == num_queries, f"the work has {len(work.positions)} queries, not {num_queries}"
+    assert queries.is_contiguous(), "queries must be contiguous"
+    assert out.is_contiguous(), "out must be contiguous"
+    assert out.shape == (num_queries, num_heads, group, size), "out must be [T, H, G, d]"
+    if not num_queries:
+        return launch
+    padded = max(16, triton.next_power_of_2(size))
+    shape = {"group": group, "size": size, "padded": padded}
+    for first, behind, is_wide in ((0, work.num_narrow, False), (work.num_narrow, len(work.items), True)):
+        if behind > first:
+            launch_at(tree_partial, behind - first, num_heads)(
+                queries, keys, values, out, launch.partials, launch.weights, launch.positions, launch.items, launch.blocks,
+                launch.slots, launch.first_slots, first, num_queries, *keys.stride(), *values.stride(),
+                **shape, **tile(work, keys.element_size(), is_wide=is_wide), block=BLOCK, upcast=is_interpreted(),
+            )  # fmt: skip
+    launch_at(merge, num_queries, num_heads)(
+        out, launch.partials, launch.weights, launch.first_slots, **shape, rows=triton.next_power_of_2(group), num_warps=2,
+        enable_fp_fusion=True,
+    )  # fmt: skip
+    return launch
+
+
+def tile(work: Work, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
+    """Return the shape of a tile, rows by keys, and how it is launched: what keeps the accumulators of d = 128 in registers."""
+    if not is_wide:
+        return {"rows": work.narrow, "cols": 64, "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}
+    return {"rows": work.wide, "cols": 32 if element_bytes == 4 else 64, "num_warps": 8, "num_stages": 2, "enable_fp_fusion": True}
+
+
+def launch_at(kernel: Any, *grid: int) -> Any:
+    """Return a kernel to be called on a grid of programs."""
+    return kernel[grid]
+
+
+def is_interpreted() -> bool:
+    """Return whether kernels run in Triton's interpreter, whose products of bfloat16 numbers are wrong."""
+    return not isinstance(cast("object", merge), triton.JITFunction)

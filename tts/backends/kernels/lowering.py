@@ -1,0 +1,174 @@
+"""From a plan to the work of kernels, on the host: which runs are shared, where they are cut, who writes which partial result.
+
+Idea: sharing a run saves reading it once per query but costs each query a partial result, written and read back. Runs too short
+    to pay for that join the *private run* of each of their queries, which may span nodes: blocks carry their own position and
+    count, so nothing about a node's borders is needed to read them exactly.
+Source: Hong et al. 2024, DeFT (arXiv 2404.00242): flattened trees cut into runs of equal length. Differs: runs are cut per node or
+    per query and never mix queries that see different keys, so no bit masks; all heads of a group share one load of a key.
+Shapes: as in `tts.backends.kernels.attention`; B' block rows, I items, S slots.
+Cost: vectorised numpy; benchmarked by tests/backends/kernels/test_lowering.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.kernels.plan import BLOCK, Plan
+
+Ints = NDArray[np.int64]
+
+_MARGIN = 1.5  # a run is shared from this many times the length at which sharing breaks even
+_NARROW, _WIDE = 16, 64  # rows of a tile: the smallest that a tensor core takes, and what a wide run fills
+
+
+class Work(NamedTuple):
+    """What the kernels read. Arrays are int32.
+
+    Args:
+        group: G; split: most tokens of a run.
+        narrow, wide: rows of a tile of either kind; a tile holds rows // G queries.
+        num_narrow: how many of the items are narrow; they stand first.
+        positions: [T] absolute position of each query's token.
+        items: [I, 5] first block, behind the last block, first query, behind the last query, first row of `slots`.
+        blocks: [B', 3] number in the pool, position of the first key, keys held.
+        slots: [S] for each query of each item: the partial result that it writes.
+        first_slots: [T + 1] slots of query t are first_slots[t] to first_slots[t + 1], from the root to the leaf.
+    """
+
+    group: int
+    split: int
+    narrow: int
+    wide: int
+    num_narrow: int
+    positions: NDArray[np.int32]
+    items: NDArray[np.int32]
+    blocks: NDArray[np.int32]
+    slots: NDArray[np.int32]
+    first_slots: NDArray[np.int32]
+
+
+def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.float64]:
+    """Return the length in tokens from which sharing a run among queries moves fewer bytes; infinite for one query.
+
+    Saved are (R-1) * len * 2 * H * d * b bytes of keys and values, spent R * 8 * H * G * d of float32 partial results.
+    """
+    with np.errstate(divide="ignore"):
+        return num_queries / (num_queries - 1.0) * (4.0 * group / element_bytes)
+
+
+def private_runs(plan: Plan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the blocks of some items as one run for each query, without the blocks that lie wholly behind the query.
+
+    Args:
+        is_private: [I] the items whose blocks are wanted.
+
+    Returns:
+        [T + 1] where each query's run begins, and the rows of `plan.blocks` of all runs, each from the root to the leaf.
+    """
+    items = plan.items[is_private]
+    num_readers = items[:, 3] - items[:, 2]
+    item_of, nth = ragged_ranges(num_readers)
+    query_of = items[item_of, 2] + nth
+    order = np.argsort(query_of, kind="stable")  # by query, then root to leaf
+    item_of, query_of = item_of[order], query_of[order]
+    pair_of, nth = ragged_ranges((items[:, 1] - items[:, 0])[item_of])
+    rows, query_of = items[item_of[pair_of], 0] + nth, query_of[pair_of]
+    kept = plan.blocks[rows, 1] <= plan.positions[query_of]
+    lengths = np.bincount(query_of[kept], minlength=len(plan.positions))
+    return offsets_of(lengths), rows[kept]
+
+
+def ragged_ranges(lengths: Ints) -> tuple[Ints, Ints]:
+    """Return, for ranges of given lengths laid end to end, each element's range and its index in it, both [sum of lengths]."""
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths)[owner]
+
+
+def offsets_of(lengths: Ints) -> Ints:
+    """Return [n + 1] where each of n consecutive ranges begins, and where the last one ends."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def lower(plan: Plan, *, group: int, split: int = 256, element_bytes: int = 2) -> Work:
+    """Return the kernels' work for one step's plan; the same for every layer.
+
+    Args:
+        group: G, query heads of each key-value head, at least 1.
+        split: most tokens of a run, a multiple of BLOCK. A fixed length, never a number of parts: where a run is cut must not
+            depend on the batch.
+        element_bytes: bytes of one number in the pool; 4 for float32.
+
+    Raises:
+        ValueError: `split` is not a positive multiple of BLOCK.
+    """
+    if split <= 0 or split % BLOCK:
+        raise ValueError(f"`split` is {split}, but must be a positive multiple of {BLOCK}")
+    narrow = max(_NARROW, 1 << (group - 1).bit_length())
+    wide = max(_WIDE, narrow)
+    is_shared = _is_shared(plan, group, element_bytes)
+    starts, rows = private_runs(plan, ~is_shared)
+    has_private = np.flatnonzero(np.diff(starts))
+    first, behind = starts[has_private] + len(plan.blocks), starts[has_private + 1] + len(plan.blocks)
+    private = np.stack([first, behind, has_private, has_private + 1], axis=1)
+    blocks = np.concatenate([plan.blocks, plan.blocks[rows]])
+    runs = _cut(np.concatenate([plan.items[is_shared], private]), split // BLOCK)
+    fits = runs[:, 3] - runs[:, 2] <= narrow // group
+    few, many = (
+        _trimmed(_tiled(part, rows // group), plan.positions, blocks) for part, rows in ((runs[fits], narrow), (runs[~fits], wide))
+    )
+    items = np.concatenate([few, many])
+    slots, first_slots = _slots(items, blocks, len(plan.positions))
+    items = np.concatenate([items, offsets_of(items[:, 3] - items[:, 2])[:-1, None]], axis=1)
+    arrays = (np.ascontiguousarray(array, np.int32) for array in (plan.positions, items, blocks, slots, first_slots))
+    return Work(group, split, narrow, wide, len(few), *arrays)
+
+
+def _is_shared(plan: Plan, group: int, element_bytes: int) -> NDArray[np.bool_]:
+    """Return [I] whether an item is read by two queries or more, and long enough to be worth their partial results."""
+    keys = offsets_of(plan.blocks[:, 2])
+    num_keys = keys[plan.items[:, 1]] - keys[plan.items[:, 0]]
+    return num_keys > _MARGIN * break_even(plan.items[:, 3] - plan.items[:, 2], group, element_bytes)
+
+
+def _cut(runs: Ints, num_blocks: int) -> Ints:
+    """Return runs [n, 4] cut every `num_blocks` blocks from their beginning."""
+    owner, nth = ragged_ranges(-(-(runs[:, 1] - runs[:, 0]) // num_blocks))
+    cut = runs[owner]
+    cut[:, 0] += nth * num_blocks
+    cut[:, 1] = np.minimum(cut[:, 1], cut[:, 0] + num_blocks)
+    return cut
+
+
+def _tiled(runs: Ints, num_queries: int) -> Ints:
+    """Return runs [n, 4] with their queries cut into tiles of at most `num_queries`."""
+    owner, nth = ragged_ranges(-(-(runs[:, 3] - runs[:, 2]) // num_queries))
+    tiles = runs[owner]
+    tiles[:, 2] += nth * num_queries
+    tiles[:, 3] = np.minimum(tiles[:, 3], tiles[:, 2] + num_queries)
+    return tiles
+
+
+def _trimmed(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
+    """Return tiles [n, 4] without the blocks that lie behind all of their queries, and without tiles that keep none."""
+    if not len(tiles):
+        return tiles
+    last = np.maximum.reduceat(np.append(positions, 0), tiles[:, 2:].ravel())[::2]  # every second range lies between two tiles
+    late = np.flatnonzero(blocks[tiles[:, 1] - 1, 1] > last)  # positions rise along a run: its last block tells
+    owner, nth = ragged_ranges((tiles[:, 1] - tiles[:, 0])[late])
+    seen = blocks[tiles[late[owner], 0] + nth, 1] <= last[late[owner]]
+    tiles[late, 1] = tiles[late, 0] + np.bincount(owner[seen], minlength=len(late))
+    return tiles[tiles[:, 1] > tiles[:, 0]]
+
+
+def _slots(tiles: Ints, blocks: Ints, num_queries: int) -> tuple[Ints, Ints]:
+    """Return where each query of each tile writes, [S], and where each query's slots begin, [T + 1]."""
+    owner, nth = ragged_ranges(tiles[:, 3] - tiles[:, 2])
+    query_of = tiles[owner, 2] + nth
+    slots = np.empty(len(owner), np.int64)
+    slots[np.lexsort((blocks[tiles[owner, 0], 1], query_of))] = np.arange(len(owner))  # root to leaf
+    return slots, offsets_of(np.bincount(query_of, minlength=num_queries))
