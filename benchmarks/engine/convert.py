@@ -1,0 +1,86 @@
+"""The packaged model as the peers read it, the same float32 weights for all: a folder for vLLM, GGUF files for llama.cpp.
+
+    python benchmarks/engine/convert.py FOLDER
+
+makes FOLDER/hf, FOLDER/f32.gguf and FOLDER/q8_0.gguf, each only where it is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import torch
+from gguf.quants import quantize
+
+from tts.backends.loading import GGUF, load, read_gguf
+from tts.errors import ConfigError
+from tts.models.registry import get, locate
+
+TYPES = {"f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32), "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0)}
+
+
+def convert(name: str, folder: Path) -> dict[str, Path]:
+    """Return the paths by kind ("hf", "f32", "q8_0"), making what is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {"hf": folder / "hf", **{kind: folder / f"{kind}.gguf" for kind in TYPES}}
+    record = get(name)
+    if not (paths["hf"] / "config.json").is_file():
+        loaded = load(record, device="cpu", dtype=torch.float32)
+        loaded.model.save_pretrained(paths["hf"])
+        loaded.tokenizer.save_pretrained(paths["hf"])
+    missing = [kind for kind in TYPES if not paths[kind].is_file()]
+    if missing:
+        packaged = locate(record)
+        if packaged is None or packaged.suffix != ".gguf":
+            raise ConfigError(f"model {name!r} is no GGUF file, and no other is made one here")
+        source = read_gguf(packaged)
+        for kind in missing:
+            write(source, paths[kind], kind)
+    return paths
+
+
+def write(source: GGUF, path: Path, kind: str) -> None:
+    """Write a GGUF file with the source's metadata and weights, the matrices in another type."""
+    tensor_type, file_type = TYPES[kind]
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    writer = gguf.GGUFWriter(unfinished, source.metadata["general.architecture"])
+    copy_metadata(writer, source.metadata)
+    writer.add_file_type(file_type)
+    for name, values in source.tensors.items():
+        packed = tensor_type if values.ndim > 1 else gguf.GGMLQuantizationType.F32
+        data = values if packed == gguf.GGMLQuantizationType.F32 else quantize(values, packed)
+        writer.add_tensor(name, data, raw_dtype=packed)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    unfinished.replace(path)
+
+
+def copy_metadata(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
+    kinds = {str: gguf.GGUFValueType.STRING, bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
+    for key, value in metadata.items():
+        if key.startswith("GGUF.") or key in ("general.architecture", "general.file_type"):
+            continue
+        if isinstance(value, list):
+            writer.add_array(key, value)
+        else:
+            writer.add_key_value(key, value, kinds[type(value)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", default="smollm2")
+    options = parser.parse_args()
+    for kind, path in convert(options.model, options.folder).items():
+        print(kind, path)
+
+
+if __name__ == "__main__":
+    main()
