@@ -1,0 +1,218 @@
+"""The draw of tokens on a GPU: one uniform number a row through the inverse CDF in token-id order.
+
+Idea: a first kernel sums the law's weights over blocks of 1,024 tokens; a second one finds, for each row, the block in which the
+    uniform number falls by a scan of the blocks' sums, then the token by a scan inside that block. The number itself is made in
+    the kernel, bit for bit that of `tts.randomness.uniform`.
+Shapes: L rows of logits, V vocabulary, R draws.
+Numbers: exponentials in float32, sums in float64 in one fixed order that does not depend on the other rows; a uniform number within
+    about 1e-6 of an edge of the CDF may fall on its other side. The reference is `tts.backends.sampling.draw`.
+"""
+# pyright: reportMissingParameterType=false
+# (a kernel's arguments have no Python type: tensors arrive as pointers)
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from tts.backends.kernels.attention_triton import launch_at
+from tts.randomness import MAIN_WORD
+
+_BLOCK = 1024  # tokens of a block
+_ROWS = 1024  # most rows of one launch of `uniforms`
+
+
+class Draws(NamedTuple):
+    """What was drawn.
+
+    Args:
+        tokens: [R] int64; -1 where the logits are no law: NaN, +inf, or nothing but -inf.
+        logprobs: [R] float64 natural-log probability under the untempered, unfiltered law; NaN where there is no token.
+    """
+
+    tokens: torch.Tensor
+    logprobs: torch.Tensor
+
+
+class Cut(NamedTuple):
+    """Which tokens a row's filters keep: those above its floor, and of those at the floor the ids up to the last one kept.
+
+    Args:
+        floors: [R] float32 logits; -inf keeps all.
+        lasts: [R] int64 ids.
+    """
+
+    floors: torch.Tensor
+    lasts: torch.Tensor
+
+
+def cut(logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> Cut:
+    """Return what top-k, then top-p, then min-p keep, by one sort of each row; equal logits are ranked by id.
+
+    Args:
+        logits: [R, V] the row that each draw is made from. temperatures: [R]; filters do nothing to a row of temperature 0.
+        top_k: [R] whole numbers, 0 is off. top_p: [R] in (0, 1], 1 is off. min_p: [R] in [0, 1), 0 is off.
+    """
+    ranked, ids = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
+    rank = torch.arange(ranked.shape[1], device=ranked.device)
+    heat = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)
+    law = ((ranked.double() - ranked[:, :1].double()) / heat).exp()  # its largest is 1: only ratios count
+    most = torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
+    mass = torch.where(rank < most, law, 0.0).cumsum(1)
+    kept = (rank < most) & (law >= min_p.double().unsqueeze(1))
+    # a token stays if the mass before it is still short of p
+    before = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], 1)
+    kept &= (top_p.unsqueeze(1) >= 1) | (before < top_p.double().unsqueeze(1) * mass[:, -1:]) | (rank == 0)
+    last = kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)  # every filter keeps the first so many of the ranked tokens
+    return Cut(ranked.gather(1, last)[:, 0], ids.gather(1, last)[:, 0])
+
+
+def draw(
+    logits: torch.Tensor,
+    temperatures: torch.Tensor,
+    streams: torch.Tensor,
+    positions: torch.Tensor,
+    *,
+    rows: torch.Tensor | None = None,
+    word: int = MAIN_WORD,
+    kept: Cut | None = None,
+) -> Draws:
+    """Draw a token for each of R rows, on a GPU, or anywhere in Triton's interpreter.
+
+    Args:
+        logits: [L, V] of any float type and strides; computed with in float32.
+        temperatures: [R] of any float type; 0 takes the most likely token, the lowest id among equals.
+        streams: [R] int64: the 64 bits of each row's unsigned stream. positions: [R] int64; `word`: what the number is for.
+        rows: [R] int64 the row of logits of each draw; None: L is R, each has its own.
+        kept: what the filters keep of each draw's row; None keeps all. The most likely token must be kept.
+    """
+    num_draws, vocabulary = len(streams), logits.shape[1]
+    device, num_blocks = logits.device, triton.cdiv(vocabulary, _BLOCK)
+    tokens = torch.empty(num_draws, dtype=torch.int64, device=device)
+    logprobs = torch.empty(num_draws, dtype=torch.float64, device=device)
+    if not num_draws:
+        return Draws(tokens, logprobs)
+    tops = torch.empty(num_draws, num_blocks, dtype=torch.float32, device=device)
+    bests = torch.empty(num_draws, num_blocks, dtype=torch.int32, device=device)
+    sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)  # of the plain law; of the one drawn from
+    rows = torch.arange(num_draws, device=device) if rows is None else rows
+    floors, lasts = kept or (temperatures, rows)  # unread where nothing is cut
+    law = (logits, rows, temperatures, floors, lasts)
+    shape = {"vocabulary": vocabulary, "block": _BLOCK, "is_cut": kept is not None}
+    launch_at(sum_blocks, num_draws, num_blocks)(*law, tops, bests, sums, *logits.stride(), **shape, num_warps=4, enable_fp_fusion=True)
+    launch_at(draw_rows, num_draws)(
+        *law, tops, bests, sums, streams, positions, word, tokens, logprobs, *logits.stride(), num_blocks,
+        **shape, padded=triton.next_power_of_2(num_blocks), num_warps=4, enable_fp_fusion=True,
+    )  # fmt: skip
+    return Draws(tokens, logprobs)
+
+
+def uniforms(streams: torch.Tensor, positions: torch.Tensor, word: int = MAIN_WORD) -> torch.Tensor:
+    """Return the [R] float64 uniform numbers in [0, 1) of `tts.randomness.uniforms`, bit for bit, on the streams' device."""
+    out = torch.empty(len(streams), dtype=torch.float64, device=streams.device)
+    if len(streams):
+        launch_at(write_uniforms, triton.cdiv(len(streams), _ROWS))(
+            streams, positions, word, out, len(streams), rows=_ROWS, enable_fp_fusion=True
+        )
+    return out
+
+
+@triton.jit
+def _uniform(stream, position, word):
+    """Return 53 bits of Philox4x32-10 at (stream; position, word) over 2**53."""
+    low, high = (position & 0xFFFFFFFF).to(tl.uint32), (position >> 32).to(tl.uint32)
+    w0, w1, _, _ = tl.philox(stream, low, high, low * 0, low * 0 + word.to(tl.uint32))
+    return ((w0.to(tl.uint64) << 21) | (w1.to(tl.uint64) >> 11)).to(tl.float64) * 1.1102230246251565e-16
+
+
+@triton.jit(do_not_specialize=["word", "num_rows"])
+def write_uniforms(streams, positions, word, out, num_rows, rows: tl.constexpr):
+    """Write `rows` rows' numbers."""
+    row = tl.program_id(0) * rows + tl.arange(0, rows)
+    stream, position = tl.load(streams + row, mask=row < num_rows, other=0), tl.load(positions + row, mask=row < num_rows, other=0)
+    tl.store(out + row, _uniform(stream, position, word), mask=row < num_rows)
+
+
+@triton.jit
+def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constexpr):
+    """Return the unscaled weights of tokens under the law that is drawn from: 1 for a logit of `top`, 0 where filtered out."""
+    heat = tl.where(temperature == 0.0, 1.0, temperature)
+    weight = tl.where(x == float("-inf"), 0.0, tl.exp((x - top) / heat))
+    if is_cut:
+        floor, last = tl.load(floors + draw), tl.load(lasts + draw)
+        weight = tl.where((x > floor) | ((x == floor) & (token <= last)), weight, 0.0)
+    return weight
+
+
+@triton.jit
+def sum_blocks(  # noqa: PLR0913, PLR0917
+    logits, rows, temperatures, floors, lasts, tops, bests, sums, row_stride, column_stride,
+    vocabulary: tl.constexpr, block: tl.constexpr, is_cut: tl.constexpr,
+):  # fmt: skip
+    """One (draw, block of tokens): the largest logit (+inf where one is NaN or +inf), its lowest id, and the sums of both laws."""
+    draw, b = tl.program_id(0), tl.program_id(1)
+    num_draws, num_blocks = tl.num_programs(0), tl.num_programs(1)
+    token = b * block + tl.arange(0, block)
+    place = logits + tl.load(rows + draw).to(tl.int64) * row_stride + token.to(tl.int64) * column_stride
+    x = tl.load(place, mask=token < vocabulary, other=float("-inf")).to(tl.float32)
+    x = tl.where(x != x, float("inf"), x)  # noqa: PLR0124 - only NaN is not itself
+    top = tl.max(x, 0)
+    finite = tl.where(tl.abs(top) == float("inf"), 0.0, top)
+    x = tl.where(x == float("inf"), 0.0, x)  # the row is flagged; keep its arithmetic quiet
+    temperature = tl.load(temperatures + draw).to(tl.float32)
+    plain = tl.where(x == float("-inf"), 0.0, tl.exp(x - finite))
+    weight = _weights(x, token, finite, temperature, floors, lasts, draw, is_cut)
+    entry = draw * num_blocks + b
+    tl.store(tops + entry, top)
+    tl.store(bests + entry, tl.min(tl.where(x == top, token, vocabulary), 0))
+    tl.store(sums + entry, tl.sum(plain.to(tl.float64), 0))
+    tl.store(sums + num_draws * num_blocks + entry, tl.sum(weight.to(tl.float64), 0))
+
+
+@triton.jit(do_not_specialize=["word", "num_blocks"])
+def draw_rows(  # noqa: PLR0913, PLR0917
+    logits, rows, temperatures, floors, lasts, tops, bests, sums, streams, positions, word, tokens, logprobs,
+    row_stride, column_stride, num_blocks,
+    vocabulary: tl.constexpr, block: tl.constexpr, is_cut: tl.constexpr, padded: tl.constexpr,
+):  # fmt: skip
+    """One draw: the block, the token in it, and the token's log-probability."""
+    draw, num_draws = tl.program_id(0), tl.num_programs(0)
+    b = tl.arange(0, padded)
+    entry, is_block = draw * num_blocks + b, b < num_blocks
+    top_of = tl.load(tops + entry, mask=is_block, other=float("-inf"))
+    top = tl.max(top_of, 0)
+    is_law = tl.abs(top) != float("inf")
+    top = tl.where(is_law, top, 0.0)
+    below = tl.where(tl.abs(top_of) == float("inf"), 0.0, top_of - top)  # the sums of -inf alone are 0
+    temperature = tl.load(temperatures + draw).to(tl.float32)
+    heat = tl.where(temperature == 0.0, 1.0, temperature)
+    plain = tl.exp(below.to(tl.float64)) * tl.load(sums + entry, mask=is_block, other=0.0)
+    scale = tl.exp((below / heat).to(tl.float64))
+    weight = scale * tl.load(sums + num_draws * num_blocks + entry, mask=is_block, other=0.0)
+
+    u = _uniform(tl.load(streams + draw), tl.load(positions + draw), word)
+    mass = tl.cumsum(weight, 0)
+    target = u * tl.max(mass, 0)
+    last = tl.max(tl.where(weight > 0.0, b, 0), 0)  # where rounding leaves the target behind all
+    found = tl.min(tl.where((mass > target) & (weight > 0.0), b, last), 0)
+    rest = target - tl.max(tl.where(b < found, mass, 0.0), 0)  # the mass before the block
+    token = found * block + tl.arange(0, block)
+    row = logits + tl.load(rows + draw).to(tl.int64) * row_stride
+    x = tl.load(row + token.to(tl.int64) * column_stride, mask=token < vocabulary, other=float("-inf")).to(tl.float32)
+    x = tl.where((x != x) | (x == float("inf")), 0.0, x)  # noqa: PLR0124 - only NaN is not itself
+    block_top = tl.where(is_law, tl.max(tl.where(b == found, top_of, float("-inf")), 0), 0.0)
+    inside = _weights(x, token, block_top, temperature, floors, lasts, draw, is_cut).to(tl.float64)
+    inside *= tl.sum(tl.where(b == found, scale, 0.0), 0)
+    mass = tl.cumsum(inside, 0)
+    last = tl.max(tl.where(inside > 0.0, token, 0), 0)
+    drawn = tl.min(tl.where((mass > rest) & (inside > 0.0), token, last), 0)
+
+    best = tl.min(tl.where(is_block & (top_of == top), tl.load(bests + entry, mask=is_block, other=vocabulary), vocabulary), 0)
+    drawn = tl.where(is_law, tl.where(temperature == 0.0, best, drawn), 0)
+    logit = tl.load(row + drawn.to(tl.int64) * column_stride).to(tl.float32)
+    logprob = (logit - top).to(tl.float64) - tl.log(tl.where(is_law, tl.sum(plain, 0), 1.0))
+    tl.store(tokens + draw, tl.where(is_law, drawn, -1).to(tl.int64))
+    tl.store(logprobs + draw, tl.where(is_law, logprob, float("nan")))

@@ -1,0 +1,57 @@
+"""Rotary positions, and the write of new keys and values to the pool, in one pass over the product of the three projections.
+
+Source: Su et al. 2021, RoFormer (arXiv 2104.09864), section 3.4.2, in the two halves of transformers' Llama: with a head's numbers
+    in halves x1, x2, it becomes x1*cos - x2*sin, x2*cos + x1*sin. Zhang and Sennrich 2019 (arXiv 1910.07467): the RMS norm that Qwen3
+    takes of each head of queries and keys before they are rotated. Differs from transformers: nothing is rounded in between.
+Shapes: as in `tts.backends.kernels.attention`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def rope_reference(
+    qkv: torch.Tensor,
+    positions: torch.Tensor,
+    tables: tuple[torch.Tensor, torch.Tensor],
+    places: tuple[torch.Tensor, torch.Tensor],
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    norms: tuple[torch.Tensor, torch.Tensor] | None = None,
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    """Write the keys, rotated, and the values of T tokens to the pool, and return the queries, rotated and scaled by d**-0.5.
+
+    Args:
+        qkv: [T, (H*G + 2*H) * d] of any float type: heads of queries, the G of one key-value head together; of keys; of values.
+        positions: [T] whole numbers, rows of the tables.
+        tables: cosines and sines, each [context, d/2] float32 (float64 where qkv is).
+        places: the block that takes each token's key and value, and its row there, both [T] whole numbers. No two tokens have the
+            same place, or which of them is kept is not defined.
+        keys, values: [H, N, BLOCK, d] views of one layer of the pool, of any strides and float type; written to.
+        norms: None, or weights [d] of the norms of queries and of keys. eps: what is added to the mean square.
+
+    Returns:
+        [H, T, G, d] contiguous, of qkv's type.
+    """
+    num_heads, _, _, size = keys.shape
+    wide = torch.float64 if qkv.dtype == torch.float64 else torch.float32
+    heads = qkv.to(wide).unflatten(1, (-1, size))  # [T, H*G + 2*H, d]
+    new_queries, new_keys, new_values = heads.split([heads.shape[1] - 2 * num_heads, num_heads, num_heads], 1)
+    if norms is not None:
+        new_queries, new_keys = (
+            part * (part.square().mean(-1, keepdim=True) + eps).rsqrt() * weight.to(wide)
+            for part, weight in zip((new_queries, new_keys), norms, strict=True)
+        )
+    cos, sin = (table[positions].to(wide).unsqueeze(1) for table in tables)  # [T, 1, d/2]
+    new_queries, new_keys = _rotated(new_queries, cos, sin) * size**-0.5, _rotated(new_keys, cos, sin)
+    keys[:, *places] = new_keys.transpose(0, 1).to(keys.dtype)
+    values[:, *places] = new_values.transpose(0, 1).to(values.dtype)
+    return new_queries.unflatten(1, (num_heads, -1)).transpose(0, 1).to(qkv.dtype).contiguous()
+
+
+def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    x1, x2 = heads.chunk(2, -1)
+    return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
