@@ -17,6 +17,7 @@ from tts.errors import ConfigError
 
 Precision = Literal["float32", "int8", "bfloat16"]
 
+_DTYPES = {"float32": torch.float32, "int8": torch.int8, "bfloat16": torch.bfloat16}
 TILE_ROWS = 16
 MOST_ROWS = 128  # rows of one oneDNN call: oneDNN caches 1,024 compiled shapes, and the probe covers this range
 _BATCH_HINT = 16  # rows for which oneDNN lays the weights out
@@ -70,7 +71,7 @@ class PlainLinear:
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """See `Linear`."""
-        return functional.linear(x, self._weight, self._bias)
+        return functional.linear(x.to(self._weight.dtype), self._weight, self._bias).to(x.dtype)
 
 
 class TiledLinear:
@@ -90,11 +91,10 @@ class TiledLinear:
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """See `Linear`."""
-        rows = len(x)
-        out = x.new_empty((rows, self.out_features))
-        for start in range(0, rows, TILE_ROWS):
-            tile = _at_least(x[start : start + TILE_ROWS], TILE_ROWS)
-            out[start : start + TILE_ROWS] = functional.linear(tile, self._weight, self._bias)[: rows - start]
+        out = x.new_empty((len(x), self.out_features))
+        for start in range(0, len(x), TILE_ROWS):
+            tile = _at_least(x[start : start + TILE_ROWS].to(self._weight.dtype), TILE_ROWS)
+            out[start : start + TILE_ROWS] = functional.linear(tile, self._weight, self._bias)[: len(x) - start]
         return out
 
 
@@ -145,9 +145,11 @@ def make_linear(
     Raises:
         ConfigError: rows must be exact, and nothing here makes them so on this machine; int8 off CPU.
     """
+    if precision not in _DTYPES:
+        raise ConfigError(f"precision is {precision!r}, but must be one of {', '.join(_DTYPES)}")
     if precision == "int8":
         return Int8Linear(weight, bias)
-    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    dtype = _DTYPES[precision]
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
     onednn = precision == "float32" and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
     if onednn:

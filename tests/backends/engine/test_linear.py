@@ -1,0 +1,247 @@
+"""Linear layers: rows whose bits are their own, the probe that finds out, and the two int8 kernels."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from tests.guard import program
+from tts.errors import ConfigError
+
+torch = pytest.importorskip("torch", reason="the engine's linear layers run on torch")
+
+from tts.backends.engine import int8, linear  # noqa: E402 - torch comes first
+from tts.backends.engine.linear import Float32Linear, Linear, PlainLinear, TiledLinear, make_linear, torch_threads  # noqa: E402
+
+SHAPES = [(960, 576), (576, 1536), (1, 64), (17, 65), (130, 192), (200, 4864)]
+ROWS = [*range(1, 20), 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 257]
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_rows_are_exact(layer: Linear, x: torch.Tensor, threads: int) -> None:
+    """Any number of rows, first or last, and shuffled: each has the bits it has among all."""
+    assert layer.exact_rows
+    with torch_threads(threads):
+        whole = layer(x)
+        for rows in ROWS:
+            assert torch.equal(layer(x[:rows]), whole[:rows]), rows
+            assert torch.equal(layer(x[-rows:]), whole[-rows:]), rows
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
+        assert torch.equal(layer(x[order]), whole[order])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_have_their_own_bits(shape: tuple[int, int], with_bias: bool, precision: linear.Precision, threads: int) -> None:
+    outputs, inputs = shape
+    layer = make_linear(
+        normal(outputs, inputs, seed=2), normal(outputs, seed=3) if with_bias else None, precision=precision, strict=True, threads=threads
+    )
+    assert_rows_are_exact(layer, normal(300, inputs), threads)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_one_thread_and_two_give_the_same_bits(precision: linear.Precision) -> None:
+    layer, x = make_linear(normal(576, 1536), None, precision=precision, threads=2), normal(70, 1536, seed=1)
+    with torch_threads(1):
+        alone = layer(x)
+    with torch_threads(2):
+        assert torch.equal(layer(x), alone)
+
+
+@pytest.mark.parametrize(("precision", "error"), [("float32", 1e-6), ("int8", 0.015), ("bfloat16", 0.005)])
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_it_is_the_product(precision: linear.Precision, error: float, strict: bool, with_bias: bool) -> None:
+    weight, bias, x = normal(100, 300, seed=2), 10 * normal(100, seed=3) if with_bias else None, normal(37, 300)
+    layer = make_linear(weight, bias, precision=precision, strict=strict)
+    expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
+    y = layer(x)
+    assert y.dtype == x.dtype
+    assert (y - expected).norm() / expected.norm() < error
+    assert (layer.out_features, layer.in_features) == (100, 300)
+    assert layer.weight_bytes == {"float32": 4 * 30_000, "int8": 30_400, "bfloat16": 2 * 30_000}[precision]
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_no_rows_give_no_rows(precision: linear.Precision, strict: bool) -> None:
+    layer = make_linear(normal(5, 64), normal(5), precision=precision, strict=strict)
+    assert layer(torch.empty(0, 64)).shape == (0, 5)
+
+
+def test_rows_may_lie_apart_in_memory() -> None:
+    layer, x = make_linear(normal(40, 64), None), normal(64, 30)
+    assert torch.equal(layer(x.T), layer(x.T.contiguous()))
+
+
+def test_the_weight_may_change_afterwards() -> None:
+    for precision in ("float32", "int8"):
+        weight = normal(40, 64)
+        layer, x = make_linear(weight, None, precision=precision), normal(3, 64)
+        before = layer(x)
+        weight.zero_()
+        assert torch.equal(layer(x), before)
+
+
+class Uneven:
+    """A layer whose rows are exact from `least` rows on."""
+
+    exact_rows, out_features, in_features, weight_bytes, least = False, 4, 8, 0, 1
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self.weight = weight
+
+    def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
+        return x[:, :1] * self.weight[:, 0] * (1 if len(x) >= self.least else 1.000001)
+
+
+@pytest.mark.parametrize(("least", "found"), [(1, 1), (2, 2), (3, 3), (4, 7), (9, 15), (16, 16), (17, None), (34, None), (100, None)])
+def test_the_probe_finds_the_least_rows(monkeypatch: pytest.MonkeyPatch, least: int, found: int | None) -> None:
+    class Kind(Uneven):
+        pass
+
+    Kind.least = least
+    monkeypatch.setattr(linear, "_known", {})
+    assert linear.least_exact_rows(Kind, torch.zeros(16, 8), None, 1) == found
+
+
+def test_the_probe_asks_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Kind(Uneven):
+        def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
+            asked.append(len(x))
+            return super().__call__(x)
+
+    monkeypatch.setattr(linear, "_known", {})
+    linear.least_exact_rows(Kind, torch.zeros(16, 8), None, 1)
+    first = len(asked)
+    linear.least_exact_rows(Kind, torch.ones(16, 8), None, 1)
+    assert len(asked) == first
+    linear.least_exact_rows(Kind, torch.ones(16, 8), None, 2)
+    assert len(asked) == 2 * first
+
+
+@pytest.mark.parametrize("instructions", ["SSE41", "AVX2", "AVX512_CORE"])
+def test_rows_are_exact_with_fewer_instructions(monkeypatch: pytest.MonkeyPatch, instructions: str) -> None:
+    """oneDNN has other code for other CPUs, and which numbers of rows are exact changes with it."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", instructions)
+    done = program(
+        "import torch\n"
+        "from tts.backends.engine.linear import make_linear\n"
+        "for outputs, inputs in ((960, 576), (200, 1536)):\n"
+        "    layer, x = make_linear(torch.randn(outputs, inputs), None, threads=2), torch.randn(128, inputs)\n"
+        "    torch.set_num_threads(2)\n"
+        "    whole = layer(x)\n"
+        "    for rows in range(1, 128):\n"
+        "        assert torch.equal(layer(x[-rows:]), whole[-rows:]), (outputs, inputs, rows)\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_few_rows_are_filled_up() -> None:
+    weight, x = normal(320, 1536), normal(40, 1536, seed=1)
+    filled = Float32Linear(weight, least_rows=7, exact_rows=True)
+    assert torch.equal(filled(x[:1]), Float32Linear(weight)(torch.cat([x[:1], torch.zeros(6, 1536)]))[:1])
+
+
+def test_tiles_stand_in_where_onednn_is_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "least_exact_rows", lambda kind, *_: 1 if kind is TiledLinear else None)
+    layer = make_linear(normal(576, 576), normal(576), strict=True)
+    assert isinstance(layer, TiledLinear)
+    assert_rows_are_exact(layer, normal(300, 576), 1)
+
+
+def test_a_machine_without_exact_products_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "least_exact_rows", lambda *_: None)
+    with pytest.raises(ConfigError, match="strict"):
+        make_linear(normal(8, 64), None, strict=True)
+    assert isinstance(make_linear(normal(8, 64), None, precision="bfloat16", strict=False), PlainLinear)
+
+
+def test_unknown_precisions_are_refused() -> None:
+    with pytest.raises(ConfigError, match="precision is 'int4'"):
+        make_linear(normal(8, 64), None, precision="int4")  # pyright: ignore[reportArgumentType]
+
+
+def test_threads_are_put_back() -> None:
+    before = torch.get_num_threads()
+    make_linear(normal(33, 64), None, threads=before + 1)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_both_int8_kernels_give_the_same_bits(shape: tuple[int, int]) -> None:
+    levels, scales = int8._quantised(normal(*shape))
+    kinds = [kind(levels, scales) for kind in (int8.fbgemm, int8.plain) if int8._works(kind)]
+    if len(kinds) < 2:
+        pytest.skip("only one int8 kernel works on this machine")
+    halves = torch.arange(-127, 127).float() + 0.5
+    near = torch.cat([halves, torch.nextafter(halves, torch.tensor(1e9)), torch.nextafter(halves, torch.tensor(-1e9))])
+    for x in (127 * (2 * torch.rand(300, shape[1], generator=torch.Generator().manual_seed(5)) - 1), near[:, None].expand(-1, shape[1])):
+        assert torch.equal(kinds[0](x), kinds[1](x))
+
+
+def test_int8_falls_back_and_then_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(levels: torch.Tensor, scales: torch.Tensor) -> int8.Kernel:
+        raise AttributeError
+
+    weight, x = normal(60, 200), normal(9, 200, seed=1)
+    usual = int8.Int8Linear(weight)(x)
+    monkeypatch.setattr(int8, "best_kernel", int8.best_kernel.__wrapped__)
+    monkeypatch.setattr(int8, "fbgemm", gone)
+    if int8._works(int8.plain):
+        assert torch.equal(int8.Int8Linear(weight)(x), usual)
+    monkeypatch.setattr(int8, "plain", gone)
+    with pytest.raises(ConfigError, match="precision='float32'"):
+        int8.Int8Linear(weight)
+
+
+def test_a_kernel_that_saturates_does_not_work() -> None:
+    def saturating(levels: torch.Tensor, scales: torch.Tensor) -> int8.Kernel:
+        return lambda x: (int8._rounded(x).float() @ levels.float().t()).clamp(-32768, 32767) * scales
+
+    assert not int8._works(saturating)
+
+
+def test_int8_runs_on_a_cpu() -> None:
+    with pytest.raises(ConfigError, match="meta"):
+        make_linear(torch.empty(4, 8, device="meta"), None, precision="int8")
+
+
+def test_int8_rows_of_zeros_give_the_bias_and_broken_rows_stay_alone() -> None:
+    bias = normal(40)
+    layer, x = make_linear(normal(40, 64), bias, precision="int8"), normal(3, 64)
+    x[0], x[1, 5] = 0, float("nan")
+    y = layer(x)
+    assert torch.equal(y[0], bias)
+    assert y[1].isnan().all()
+    assert y[2].isfinite().all()
+
+
+def test_a_weight_row_of_zeros_gives_zeros() -> None:
+    weight = normal(4, 64)
+    weight[1] = 0
+    assert (make_linear(weight, None, precision="int8")(normal(5, 64))[:, 1] == 0).all()
+
+
+def test_int8_silences_torch_where_it_makes_its_weights_and_nothing_else() -> None:
+    done = program(
+        "import torch, warnings\n"
+        "from tts.backends.engine.int8 import Int8Linear\n"
+        "before = list(warnings.filters)\n"
+        "Int8Linear(torch.ones(8, 64))(torch.ones(3, 64))\n"
+        "assert warnings.filters == before\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    with warnings.catch_warnings(record=True) as caught:
+        make_linear(normal(8, 64), None, precision="int8")(normal(3, 64))
+    assert not caught
