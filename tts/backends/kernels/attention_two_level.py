@@ -23,6 +23,7 @@ from tts.backends.kernels.plan import Plan
 Ints = NDArray[np.int64]
 Products = TypeVar("Products", "Tails", "Trunk")
 
+_CPU = "cpu"  # the device whose own kernel reports the log-sum-exp
 _WORTH = 256  # keys that a trunk must save its queries together: about what a product of its own costs
 _PREFIX = 256  # keys that all see, from which a trunk's mask leaves them out
 _MASK_CELLS = 1 << 22  # most cells of one mask
@@ -128,7 +129,7 @@ def _product(
     Shapes: queries [B, H, M, d], keys and values [B, H, L, d], results [B, H, M, d] and [B, H, M].
     """
     assert keys.shape[2], "a product without keys (torch's CPU kernel dies of it)"
-    if queries.device.type == "cpu":
+    if queries.device.type == _CPU:
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(queries, keys, values, attn_mask=mask, scale=1.0)
     scores = queries @ keys.mT if mask is None else (queries @ keys.mT).add_(mask)
     weight = scores.logsumexp(-1)

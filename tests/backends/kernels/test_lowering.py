@@ -1,0 +1,117 @@
+"""The work that is made of a plan: every visible key is read once by each query, in runs of fixed length, shared where it pays."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.backends.kernels.trees import FORESTS, branching, chain, forest, make_plan, star
+from tts.backends.kernels.attention import visible_keys
+from tts.backends.kernels.lowering import Work, break_even, lower
+from tts.backends.kernels.plan import BLOCK, Plan
+
+
+def keys_read(work: Work, query: int) -> list[tuple[int, int]]:
+    """Return the keys that a query reads from all of its items, in the order of its slots."""
+    parts: dict[int, list[tuple[int, int]]] = {}
+    for first, behind, first_query, behind_query, pair in work.items.tolist():
+        if first_query <= query < behind_query:
+            parts[int(work.slots[pair + query - first_query])] = [
+                (number, j)
+                for number, position, count in work.blocks[first:behind].tolist()
+                for j in range(count)
+                if position + j <= work.positions[query]
+            ]
+    assert sorted(parts) == list(range(work.first_slots[query], work.first_slots[query + 1]))
+    return [key for slot in sorted(parts) for key in parts[slot]]
+
+
+@pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.parametrize(("group", "split", "element_bytes"), [(1, 16, 2), (3, 64, 4), (7, 256, 2), (40, 32, 2)])
+def test_each_query_reads_each_of_its_keys_once(name: str, group: int, split: int, element_bytes: int) -> None:
+    plan, _ = make_plan(FORESTS[name], seed=3)
+    work = lower(plan, group=group, split=split, element_bytes=element_bytes)
+    for t in range(len(plan.positions)):
+        read, want = keys_read(work, t), list(zip(*map(tuple, visible_keys(plan, t)), strict=True))
+        assert len(read) == len(set(read))
+        assert set(read) == set(want)
+    assert sorted(work.slots.tolist()) == list(range(work.first_slots[-1])) == list(range(len(work.slots)))
+
+
+@pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.parametrize("group", [1, 6, 40])
+def test_no_run_is_empty_or_too_long_and_no_tile_too_wide(name: str, group: int) -> None:
+    plan, _ = make_plan(FORESTS[name])
+    work = lower(plan, group=group, split=48)
+    sizes, readers = work.items[:, 1] - work.items[:, 0], work.items[:, 3] - work.items[:, 2]
+    assert ((sizes >= 1) & (sizes * BLOCK <= 48)).all()
+    assert (readers[: work.num_narrow] * group <= work.narrow).all()
+    assert (readers[work.num_narrow :] * group <= work.wide).all()
+    assert (readers >= 1).all()
+    assert work.narrow >= max(16, group)
+    assert work.narrow & (work.narrow - 1) == 0
+
+
+def test_a_private_run_goes_through_short_nodes_in_one_piece() -> None:
+    plan, _ = make_plan(chain([5, 3, 20, 1]))
+    work = lower(plan, group=2)
+    assert work.items.tolist() == [[5, 10, 0, 1, 0]]  # five blocks, of four nodes
+    assert work.blocks[5:10].tolist() == plan.blocks.tolist()
+
+
+@pytest.mark.parametrize("group", [1, 3, 7])
+@pytest.mark.parametrize("leaves", [2, 5, 16])
+def test_a_node_is_shared_from_one_and_a_half_times_the_length_that_breaks_even(group: int, leaves: int) -> None:
+    edge = 1.5 * (leaves / (leaves - 1)) * 4 * group / 2
+    for length, is_shared in ((int(np.floor(edge)), False), (int(np.floor(edge)) + 1, True)):
+        plan, _ = make_plan(star(length, [1] * leaves))
+        work = lower(plan, group=group)
+        assert (len(work.slots) > leaves) == is_shared
+
+
+def test_breaking_even_equates_bytes_saved_and_bytes_of_partial_results() -> None:
+    readers, heads, size, group, width = np.array([2, 16, 100]), 2, 64, 7, 2
+    length = break_even(readers, group, width)
+    assert (readers - 1) * length * 2 * heads * size * width == pytest.approx(readers * 8 * heads * group * size)
+    assert break_even(np.array([1]), group, width)[0] == np.inf
+
+
+def test_where_a_run_is_cut_does_not_depend_on_who_else_reads() -> None:
+    alone, _ = make_plan(star(100, [40, 40]))
+    crowd, _ = make_plan(forest(star(100, [40] * 30), chain([7])))
+    lengths = [[row[1] - row[0] for row in lower(plan, group=2, split=64).items.tolist() if row[0] < 7] for plan in (alone, crowd)]
+    assert set(lengths[0]) == set(lengths[1]) == {3, 4}  # 100 tokens are 4 and 3 blocks, however many tiles read them
+
+
+def test_a_chunk_skips_the_runs_behind_it() -> None:
+    plan, _ = make_plan(chain([512], queries=512))
+    work = lower(plan, group=4, split=64)
+    read = ((work.items[:, 1] - work.items[:, 0]) * (work.items[:, 3] - work.items[:, 2])).sum() * BLOCK
+    assert read < 0.56 * 512 * 512  # half of the square, and what is left of the last run
+
+
+def test_the_split_must_be_whole_blocks() -> None:
+    plan, _ = make_plan(chain([5]))
+    for split in (0, 8, 100, -16):
+        with pytest.raises(ValueError, match=f"`split` is {split}, but must be a positive multiple of 16"):
+            lower(plan, group=1, split=split)
+
+
+def test_a_plan_without_queries_is_no_work() -> None:
+    nothing = Plan(np.zeros(0, np.int64), np.zeros((0, 4), np.int64), np.zeros((0, 3), np.int64))
+    work = lower(nothing, group=2)
+    assert len(work.items) == len(work.slots) == 0
+    assert work.first_slots.tolist() == [0]
+
+
+@pytest.mark.parametrize(("trees", "widths", "limit_s"), [(4, [4, 4, 4], 0.005), (4, [5, 5, 10], 0.010)])
+def test_lowering_is_fast(trees: int, widths: list[int], limit_s: float) -> None:
+    plan, _ = make_plan(forest(*[branching([400, 40, 40, 40], widths)] * trees))
+    seconds: list[float] = []
+    for _ in range(20):
+        began = time.perf_counter()
+        lower(plan, group=6)
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < limit_s, f"{min(seconds) * 1e3:.2f} ms for {len(plan.positions)} rows"  # 0.3 and 0.5 ms on an idle core
