@@ -1,0 +1,254 @@
+"""The Triton kernels against their references, on CPU tensors in Triton's interpreter.
+
+Collected only by name, in a process whose environment has TRITON_INTERPRET=1 (test_triton.py); the interpreter runs one program
+after the other in numpy, so that a launch here has at most about 50.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.backends.kernels.rotations import rotation_case
+from tests.backends.kernels.trees import EDGES, FORESTS, Case, branching, chain, forest, make_tree, ragged, star
+from tts import randomness
+from tts.backends import sampling
+from tts.backends.base import Sampling
+from tts.backends.kernels import attention_triton, draw_triton
+from tts.backends.kernels.attention import attend_reference, merge_reference
+from tts.backends.kernels.attention_triton import attend, upload
+from tts.backends.kernels.lowering import lower
+from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.rope import rope_reference
+from tts.backends.kernels.rope_triton import rope
+
+assert attention_triton.is_interpreted(), "run this in a process with TRITON_INTERPRET=1"
+
+
+def attended(case: Case, dtype: Any = torch.float32, split: int = 256) -> tuple[float, float]:
+    """Return the largest errors against the oracle: of the result, relative to values above 1, and of the log-sum-exp."""
+    queries, keys, values = (torch.from_numpy(array).to(dtype) for array in case[1:])
+    out = torch.full((queries.shape[1], queries.shape[0], *queries.shape[2:]), torch.nan, dtype=dtype)
+    launch = attend(case.plan, queries, keys, values, out, split=split)
+    assert len(launch.work.items) * queries.shape[0] <= 100
+    want, want_lse = attend_reference(case.plan, queries.double(), keys.double(), values.double())
+    first, weights = launch.work.first_slots, launch.weights.double().numpy() * np.log(2)
+    lse = np.stack([merge_reference(np.zeros((*part.shape, 1)), part)[1] for part in np.split(weights, first[1:-1])])
+    return float((np.abs(out.double().numpy() - want) / np.maximum(1, np.abs(want))).max()), float(np.abs(lse - want_lse).max())
+
+
+def assert_exact(case: Case, split: int = 256) -> None:
+    out, lse = attended(case, split=split)
+    assert out < 2e-6
+    assert lse < 5e-6
+
+
+@pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.parametrize("split", [32, 256])
+def test_attention_equals_the_oracle(name: str, split: int) -> None:
+    assert_exact(make_tree(FORESTS[name], heads=1, group=3), split)
+
+
+@pytest.mark.parametrize("name", ["one tree with all", "mixture"])
+@pytest.mark.parametrize(
+    ("group", "size"), [(1, 64), (1, 128), (2, 64), (3, 128), (4, 64), (4, 128), (6, 128), (7, 64), (7, 128), (20, 64)]
+)
+def test_attention_of_every_group_and_size(name: str, group: int, size: int) -> None:
+    assert_exact(make_tree(FORESTS[name], heads=2 if name == "mixture" else 1, group=group, size=size, seed=group), 64)
+
+
+@pytest.mark.parametrize("length", EDGES)
+def test_attention_around_the_borders_of_blocks(length: int) -> None:
+    assert_exact(make_tree(star(length, [1, length, 2, length + 1]), heads=1, group=2), 32)
+    assert_exact(make_tree(chain([length, length], queries=min(length, 17)), heads=1, group=2), 32)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_attention_on_random_forests(seed: int) -> None:
+    assert_exact(make_tree(forest(ragged(seed, 8), ragged(seed + 50, 4)), heads=1, group=4, size=80, seed=seed), 48)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("size", [64, 128])
+def test_attention_in_half_types(dtype: Any, tolerance: float, size: int) -> None:
+    assert attended(make_tree(FORESTS["mixture"], heads=1, group=3, size=size), dtype, 64)[0] < tolerance
+
+
+def test_attention_with_scores_of_eighty() -> None:
+    case = make_tree(star(40, [1, 17, 33]), heads=1, group=7, scale=25.0)
+    out, lse = attended(case, split=32)
+    assert out < 2e-5  # float32's rounding of scores of 80
+    assert lse < 5e-5
+
+
+def test_attention_never_reads_slots_without_a_key() -> None:
+    case = make_tree(FORESTS["mixture"], heads=1)
+    held = np.zeros(case.keys.shape[1:3], bool)
+    held[case.plan.blocks[:, 0]] = np.arange(BLOCK) < case.plan.blocks[:, 2:]
+    queries, keys, values = map(torch.from_numpy, case[1:])
+    out = torch.empty(queries.shape[1], 1, 2, 64)
+    dirty = (pool.masked_fill(torch.from_numpy(~held)[..., None], torch.nan) for pool in (keys, values))
+    attend(case.plan, queries, *dirty, out, split=64)
+    assert np.abs(out.numpy() - attend_reference(*case)[0]).max() < 2e-6
+
+
+def test_attention_takes_any_layout_of_the_pool() -> None:
+    case = make_tree(FORESTS["one tree with all"], heads=2)
+    queries, keys, values = map(torch.from_numpy, case[1:])
+    results = []
+    for order in ((0, 1, 2, 3), (1, 0, 2, 3), (3, 2, 1, 0)):  # the order of the dimensions in memory
+        views = (pool.permute(order).contiguous().permute(*np.argsort(order).tolist()) for pool in (keys, values))
+        out = torch.empty(queries.shape[1], 2, 2, 64)
+        attend(case.plan, queries, *views, out)
+        results.append(out)
+    assert all(torch.equal(out, results[0]) for out in results)
+
+
+def test_attention_of_queries_that_see_nothing_of_a_run() -> None:
+    case = make_tree([(-1, 20, 0), (0, 40, 30), (0, 30, 1)], heads=1)
+    positions = case.plan.positions.copy()
+    positions[:5] = 4  # in the root: nothing of their node is seen, though they share its runs
+    assert_exact(case._replace(plan=case.plan._replace(positions=positions)), 32)
+
+
+def test_attention_of_queries_that_no_item_names_is_zero() -> None:
+    plan = Plan(np.array([0, 0]), np.array([[0, 1, 0, 1]]), np.array([[0, 0, 1]]))
+    out = torch.full((2, 1, 1, 64), torch.nan)
+    attend(plan, torch.ones(1, 2, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), out)
+    assert out[:, 0, 0, 0].tolist() == [1, 0]
+    nothing = Plan(np.zeros(0, np.int64), np.zeros((0, 4), np.int64), np.zeros((0, 3), np.int64))
+    attend(nothing, torch.ones(1, 0, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), torch.empty(0, 1, 1, 64))
+
+
+def test_attention_of_every_layer_takes_one_launch() -> None:
+    nodes = branching([40, 20], [3])
+    layers = [make_tree(nodes, heads=1, scale=scale) for scale in (1.0, 2.0)]
+    launch = upload(lower(layers[0].plan, group=2, split=32), num_heads=1, size=64, device="cpu")
+    for case in layers:
+        out = torch.empty(3, 1, 2, 64)
+        assert attend(launch, *map(torch.from_numpy, case[1:]), out) is launch
+        assert np.abs(out.numpy() - attend_reference(*case)[0]).max() < 2e-6
+    with pytest.raises(AssertionError, match="lowered for 2 query heads of each key-value head, not 1"):
+        attend(launch, torch.ones(1, 3, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), torch.empty(3, 1, 1, 64))
+
+
+# the interpreter rounds bfloat16 towards zero: up to one unit in the last place, 2**-7, of numbers below 8
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float16, 4e-3), (torch.bfloat16, 2**-7 * 8)])
+@pytest.mark.parametrize(("heads", "group", "size"), [(2, 3, 64), (1, 7, 128), (3, 1, 80)])
+@pytest.mark.parametrize("has_norms", [False, True])
+def test_rope_equals_its_reference(dtype: Any, tolerance: float, heads: int, group: int, size: int, has_norms: bool) -> None:
+    arguments, norms = rotation_case(heads, group, size, dtype)
+    made = []
+    for function in (rope_reference, rope):
+        keys = torch.full((heads, 6, size, BLOCK), 7.0, dtype=dtype).transpose(2, 3)
+        values = torch.full((heads, 6, BLOCK, size), 7.0, dtype=dtype)
+        queries = function(*arguments, keys, values, norms=norms if has_norms else None, eps=1e-5)
+        assert queries.is_contiguous()
+        made.append((queries, keys, values))
+    for want, got in zip(*made, strict=True):
+        assert want.shape == got.shape
+        assert want.dtype == got.dtype == dtype
+        assert (want.float() - got.float()).abs().max() <= tolerance
+        assert torch.equal(want == 7.0, got == 7.0)  # nothing else was written
+
+
+def test_rope_of_no_token() -> None:
+    pool = torch.zeros(1, 1, BLOCK, 64)
+    none = torch.zeros(0, dtype=torch.int64)
+    assert rope(torch.zeros(0, 192), none, (torch.zeros(4, 32),) * 2, (none, none), pool, pool).shape == (1, 0, 1, 64)
+
+
+def addresses(num: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    streams, positions = generator.integers(0, 2**64, num, dtype=np.uint64), generator.integers(0, 2**20, num)
+    streams[:3], positions[:3] = (0, 2**64 - 1, 2**63), (0, 2**40 + 5, 2**32 - 1)
+    return streams, positions
+
+
+@pytest.mark.parametrize("word", [randomness.MAIN_WORD, randomness.SCRATCH_WORD])
+def test_uniforms_are_those_of_the_project_bit_for_bit(word: int) -> None:
+    streams, positions = addresses(3000)
+    got = draw_triton.uniforms(torch.from_numpy(streams.view(np.int64)), torch.from_numpy(positions), word)
+    assert (got.numpy() == randomness.uniforms(streams, positions, word)).all()
+    assert got[0] == randomness.uniform(0, 0, word)
+    assert len(draw_triton.uniforms(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))) == 0
+
+
+SAMPLINGS = [
+    Sampling(temperature=1.0), Sampling(temperature=0.7, top_k=40), Sampling(temperature=0.0), Sampling(temperature=0.8, top_p=0.9),
+    Sampling(temperature=0.3, min_p=0.1), Sampling(temperature=2.0, top_k=300, top_p=0.95, min_p=0.01), Sampling(temperature=1.0, top_k=1),
+    Sampling(temperature=0.0, top_k=5), Sampling(temperature=1e-30), Sampling(temperature=50.0, min_p=0.5),
+]  # fmt: skip
+
+
+def cut_of(logits: torch.Tensor, samplings: list[Sampling]) -> draw_triton.Cut:
+    columns = zip(*[(s.temperature, s.top_k, s.top_p, s.min_p) for s in samplings], strict=True)
+    temperatures, top_k, top_p, min_p = (torch.tensor(column) for column in columns)
+    return draw_triton.cut(logits, temperatures, top_k, top_p.double(), min_p.double())
+
+
+def assert_drawn(logits: torch.Tensor, samplings: list[Sampling], seed: int, word: int = 0, rows: torch.Tensor | None = None) -> None:
+    """Assert that each row's token is the reference's; only a number within 1e-6 of an edge may fall on its other side."""
+    streams, positions = addresses(len(samplings), seed)
+    own = logits if rows is None else logits[rows]
+    temperatures = torch.tensor([s.temperature for s in samplings])
+    arrays = (torch.from_numpy(streams.view(np.int64)), torch.from_numpy(positions))
+    drawn = draw_triton.draw(logits, temperatures, *arrays, rows=rows, word=word, kept=cut_of(own, samplings))
+    for r, law in enumerate(samplings):
+        plain = own[r].float().numpy()
+        u = randomness.uniform(int(streams[r]), int(positions[r]), word)
+        token = int(drawn.tokens[r])
+        if law.temperature == 0:
+            assert token == sampling.draw(plain, law, u).token
+        else:
+            kept = sampling.filtered_law(plain, law)
+            edges = np.cumsum(kept)
+            assert kept[token] > 0
+            assert edges[token] - kept[token] - 1e-6 <= u <= edges[token] + 1e-6
+        assert float(drawn.logprobs[r]) == pytest.approx(sampling.log_law(plain)[token], abs=2e-6)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 1000, 1024, 1025, 3000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_draws_are_those_of_the_reference(vocabulary: int, dtype: Any) -> None:
+    generator = np.random.Generator(np.random.Philox(key=vocabulary))
+    logits = torch.from_numpy(generator.standard_normal((len(SAMPLINGS), vocabulary), np.float32) * 3).to(dtype)  # bfloat16 has ties
+    assert_drawn(logits, SAMPLINGS, seed=vocabulary)
+
+
+def test_draws_from_one_row_of_logits_by_many_children() -> None:
+    logits = torch.randn(2, 1500, generator=torch.Generator().manual_seed(0)).T.contiguous().T  # strided
+    assert_drawn(logits, [Sampling(temperature=1.0), *SAMPLINGS[:5]], seed=9, word=1, rows=torch.tensor([1, 0, 0, 1, 1, 1]))
+
+
+def test_a_draw_does_not_depend_on_the_other_rows() -> None:
+    logits = torch.randn(4, 2100, generator=torch.Generator().manual_seed(1)) * 4
+    streams, positions = torch.tensor([5, 6, 7, 8]), torch.tensor([1, 2, 3, 4])
+    together = draw_triton.draw(logits, torch.ones(4), streams, positions)
+    for r in range(4):
+        alone = draw_triton.draw(logits[r : r + 1], torch.ones(1), streams[r : r + 1], positions[r : r + 1])
+        assert alone.tokens[0] == together.tokens[r]
+        assert alone.logprobs[0] == together.logprobs[r]
+
+
+def test_tokens_of_probability_zero_are_never_drawn() -> None:
+    logits = torch.full((8, 2500), -torch.inf)
+    logits[:, [3, 1023, 1024, 2499]] = 0.0
+    streams = torch.arange(8) + 100
+    drawn = draw_triton.draw(logits, torch.ones(8), streams, torch.zeros(8, dtype=torch.int64))
+    u = randomness.uniforms(streams.numpy().astype(np.uint64), np.zeros(8, np.int64))
+    assert drawn.tokens.tolist() == [[3, 1023, 1024, 2499][int(4 * number)] for number in u]
+    assert drawn.logprobs.tolist() == pytest.approx([np.log(0.25)] * 8)
+
+
+def test_rows_that_are_no_law_are_flagged_and_leave_the_others_alone() -> None:
+    logits = torch.zeros(7, 1100)
+    logits[0, 1050], logits[1, 3], logits[2], logits[3, :1024], logits[4, 1024:] = torch.nan, torch.inf, -torch.inf, -torch.inf, -torch.inf
+    logits[5, 7], logits[5, 9] = torch.inf, torch.nan
+    for temperature in (0.0, 1.0):
+        drawn = draw_triton.draw(logits, torch.full((7,), temperature), torch.arange(7), torch.arange(7))
+        assert (drawn.tokens < 0).tolist() == drawn.logprobs.isnan().tolist() == [True, True, True, False, False, True, False]
+        assert drawn.logprobs[[3, 4, 6]].tolist() == pytest.approx([-np.log(76), -np.log(1024), -np.log(1100)])

@@ -1,0 +1,47 @@
+"""The Triton kernels without a GPU: their numbers in the interpreter, and their compilation for GPUs that are not here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+
+
+def run(*arguments: str, **environment: str) -> str:
+    """Run Python with some arguments in the project's root; return what it prints."""
+    settings = {key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "PYTEST_"))}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env={**settings, **environment}, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("part", ["attention", "not attention"])
+def test_kernels_equal_their_references_in_the_interpreter(part: str) -> None:
+    out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", part, str(HERE / "interpreted.py"), TRITON_INTERPRET="1")
+    assert " passed" in out
+    assert "skipped" not in out
+
+
+def test_kernels_compile_for_gpus_that_are_not_here(tmp_path: Path) -> None:
+    """A compilation shows what no interpreter can: types, tensor cores, copies of 16 bytes, and that nothing spills."""
+    out = run("-W", "error", "-m", "tests.backends.kernels.compiling", TRITON_CACHE_DIR=str(tmp_path))
+    made = [json.loads(line) for line in out.splitlines()]
+    assert {line["kernel"] for line in made} == {"tree_partial", "merge", "rope_and_write", "sum_blocks", "draw_rows", "write_uniforms"}
+    for line in made:
+        assert line["stack"] == 0, line
+        assert line["shared"] <= 99 * 1024, line  # the least that a GPU of compute capability 8.x has for one program
+        if line["kernel"] == "tree_partial":
+            assert line["wide_copies"] > 0, line
+            assert (line["products"] > 0) == (line["element"] != "fp32"), line
