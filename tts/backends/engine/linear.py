@@ -1,13 +1,19 @@
 """Linear layers whose rows have the same bits however many rows share the call, and faster ones for where that is not asked.
 
-Shapes: M rows, K inputs, N outputs.
+Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and answers in theirs.
+
+What the choices rest on (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs): oneDNN's product on
+weights laid out beforehand is 1.1 to 3 times as fast as `functional.linear` for 2 to 64 rows, and as fast for one. Its rows are
+exact from two rows on, under every instruction set that it can be held to, and the same under one thread as under two; a single
+row has other bits from about 1,500 inputs on, or fewer. Bringing in a second thread takes about 80 µs, so small products stay
+on one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch.nn import functional
@@ -17,13 +23,17 @@ from tts.errors import ConfigError
 
 Precision = Literal["float32", "int8", "bfloat16"]
 
-_DTYPES = {"float32": torch.float32, "int8": torch.int8, "bfloat16": torch.bfloat16}
 TILE_ROWS = 16
-MOST_ROWS = 128  # rows of one oneDNN call: oneDNN caches 1,024 compiled shapes, and the probe covers this range
+MOST_ROWS = 128  # of one oneDNN call: oneDNN keeps 1,024 compiled shapes, and the probe covers no more rows
 _BATCH_HINT = 16  # rows for which oneDNN lays the weights out
 _PROBED_ROWS = (1, 2, 3, 7, 8, 15, 16, 17, 33, 64)
-_PROBED_OUTPUTS = 1024  # wider layers are probed on about as many of their outputs
+_PROBED_OUTPUTS = 1024  # wider layers are probed on about as many: oneDNN splits sums, if ever, where outputs are few
 _PRIME = 65_537  # values of the probe's weights before they repeat
+
+_DTYPES = {"float32": torch.float32, "int8": torch.int8, "bfloat16": torch.bfloat16}
+# multiplications from which on a second thread pays, where weights are read from the cache; a call counts as _LEAST_ROWS at least
+_SHARED_FROM = {"float32": 7e6, "int8": 20e6, "bfloat16": 14e6}
+_LEAST_ROWS = 4
 
 
 class Linear(Protocol):
@@ -41,7 +51,7 @@ class Linear(Protocol):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of weights that a call reads."""
+        """Bytes of weights that a call of up to 16 rows reads."""
         ...
 
     @property
@@ -54,12 +64,16 @@ class Linear(Protocol):
         ...
 
 
+# weight [N, K], bias [N] or None -> their layer
+LinearOf = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+
+
 class PlainLinear:
-    """torch's own product, on any device and in any dtype. Its rows' bits depend on M.
+    """torch's own product, on any device. Its rows' bits depend on M.
 
     Args:
-        weight: `[N, K]`.
-        bias: `[N]` or None.
+        weight: `[N, K]`; kept.
+        bias: `[N]` or None; of the weight's dtype.
     """
 
     exact_rows = False
@@ -70,7 +84,7 @@ class PlainLinear:
         self.weight_bytes = weight.numel() * weight.itemsize
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
-        """See `Linear`."""
+        """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
         return functional.linear(x.to(self._weight.dtype), self._weight, self._bias).to(x.dtype)
 
 
@@ -78,8 +92,8 @@ class TiledLinear:
     """torch's own product in tiles of exactly 16 rows, the last one filled with zeros: one shape, so one order of additions.
 
     Args:
-        weight: `[N, K]`.
-        bias: `[N]` or None.
+        weight: `[N, K]`; kept.
+        bias: `[N]` or None; of the weight's dtype.
     """
 
     exact_rows = True
@@ -90,7 +104,7 @@ class TiledLinear:
         self.weight_bytes = weight.numel() * weight.itemsize
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
-        """See `Linear`."""
+        """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
         out = x.new_empty((len(x), self.out_features))
         for start in range(0, len(x), TILE_ROWS):
             tile = _at_least(x[start : start + TILE_ROWS].to(self._weight.dtype), TILE_ROWS)
@@ -98,33 +112,59 @@ class TiledLinear:
         return out
 
 
-class Float32Linear:
-    """oneDNN's product on weights that it has laid out beforehand, float32 on CPU, at most 128 rows at once.
+class PackedLinear:
+    """oneDNN's product on weights that it has laid out beforehand, on CPU, at most 128 rows at once.
 
     Args:
-        weight: `[N, K]`, float32, on CPU; not kept.
-        bias: `[N]` or None.
-        least_rows: fewer rows are filled up with zeros to so many: with 1, what oneDNN computes; more makes rows exact where it
-            computes few rows otherwise (see `make_linear`).
+        weight: `[N, K]`, float32 or bfloat16, on CPU; not kept.
+        bias: `[N]` or None; of the weight's dtype.
+        least_rows: fewer rows are filled up with zeros to so many, from 1 on: oneDNN has other code for few rows.
+        exact_rows: whether rows are known to be exact from `least_rows` on.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, least_rows: int = 1, exact_rows: bool = False) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _BATCH_HINT)
-        self._bias = None if bias is None else bias.detach()
+        self._product: Any = torch.ops.mkldnn._linear_pointwise
+        self._bias = None if bias is None else bias.detach().clone()
+        self._dtype = weight.dtype
         self._least_rows = least_rows
         self.exact_rows = exact_rows
         self.out_features, self.in_features = weight.shape
         self.weight_bytes = weight.numel() * weight.itemsize
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
-        """See `Linear`."""
+        """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
         rows = len(x)
         if rows > MOST_ROWS:
             return torch.cat([self(part) for part in x.split(MOST_ROWS)])
         if rows == 0:
             return x.new_empty((0, self.out_features))
-        x = _at_least(x.contiguous(), self._least_rows)
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")[:rows]
+        filled = _at_least(x.to(self._dtype).contiguous(), self._least_rows)
+        return self._product(filled, self._packed, self._bias, "none", [], "")[:rows].to(x.dtype)
+
+
+class SharedLinear:
+    """A layer that computes few rows on one thread, and more on as many as torch is set to.
+
+    torch has one number for the calling thread and for threads yet to start: one that first uses torch in the middle of a small
+    product starts out with one thread.
+
+    Args:
+        layer: has the same bits under both numbers of threads, where it is exact.
+        shared_from: rows from which on a call is shared.
+    """
+
+    def __init__(self, layer: Linear, *, shared_from: int) -> None:
+        self._layer, self._shared_from = layer, shared_from
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.weight_bytes, self.exact_rows = layer.weight_bytes, layer.exact_rows
+
+    def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
+        """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
+        if len(x) >= self._shared_from:
+            return self._layer(x)
+        with torch_threads(1):
+            return self._layer(x)
 
 
 def make_linear(
@@ -136,29 +176,33 @@ def make_linear(
     decides how many rows oneDNN must see at least, and what stands in where none will do.
 
     Args:
-        weight: `[N, K]`; the layer runs on its device. It may be dropped afterwards, unless the layer is plain or tiled.
+        weight: `[N, K]`; the layer runs on its device. Whether the layer keeps it depends on the layer.
         bias: `[N]` or None.
-        precision: "float32"; "int8": weights and activations rounded to 8 bits, CPU only; "bfloat16".
+        precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8": weights and
+            activations rounded to 8 bits below the row's largest magnitude, CPU only.
         strict: whether rows must be exact (`Linear.exact_rows`).
         threads: torch's threads at the calls, at least 1; exact rows are promised for this number.
 
     Raises:
-        ConfigError: rows must be exact, and nothing here makes them so on this machine; int8 off CPU.
+        ConfigError: rows must be exact, and nothing here makes them so on this machine; int8 where it does not run; another
+            precision.
     """
     if precision not in _DTYPES:
         raise ConfigError(f"precision is {precision!r}, but must be one of {', '.join(_DTYPES)}")
     if precision == "int8":
-        return Int8Linear(weight, bias)
+        return _shared(Int8Linear(weight, bias), precision, threads)
     dtype = _DTYPES[precision]
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    onednn = precision == "float32" and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
-    if onednn:
-        least = least_exact_rows(Float32Linear, weight, bias, threads) if strict else 1
-        if least is not None:
-            return Float32Linear(weight, bias, least_rows=least, exact_rows=strict)
+    if weight.device.type == "cpu" and packs(dtype):
+        if not strict:
+            return _shared(PackedLinear(weight, bias), precision, threads)
+        if least := least_exact_rows(PackedLinear, weight, bias, (1, threads)):
+            return _shared(PackedLinear(weight, bias, least_rows=least, exact_rows=True), precision, threads)
+        if least := least_exact_rows(PackedLinear, weight, bias, (threads,)):
+            return PackedLinear(weight, bias, least_rows=least, exact_rows=True)
     if not strict:
         return PlainLinear(weight, bias)
-    if least_exact_rows(TiledLinear, weight, bias, threads) != 1:
+    if least_exact_rows(TiledLinear, weight, bias, (threads,)) != 1:
         raise ConfigError(
             f"strict is set, but {precision} products of shape {tuple(weight.shape)} on {weight.device} have rows that depend on others",
             hint="set strict=False: results then vary in the last bits with what else is computed",
@@ -166,40 +210,56 @@ def make_linear(
     return TiledLinear(weight, bias)
 
 
+def packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN has a fast product of a dtype on this CPU: of bfloat16 only where the CPU has instructions for it."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return dtype == torch.float32 or bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
+def _shared(layer: Linear, precision: Precision, threads: int) -> Linear:
+    """Return the layer, on one thread for so few rows that a second one does not pay."""
+    work = layer.in_features * layer.out_features
+    if threads == 1 or work * _LEAST_ROWS >= _SHARED_FROM[precision]:
+        return layer
+    return SharedLinear(layer, shared_from=-(-int(_SHARED_FROM[precision]) // max(1, work)))
+
+
 _known: dict[tuple[object, ...], int | None] = {}
 
 
-def least_exact_rows(
-    kind: Callable[[torch.Tensor, torch.Tensor | None], Linear], weight: torch.Tensor, bias: torch.Tensor | None, threads: int
-) -> int | None:
+def least_exact_rows(kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | None, threads: Sequence[int]) -> int | None:
     """Return from how many rows on a kind of layer is exact, of up to 16; None where it is not even from there.
 
     Args:
         kind: makes a layer of a weight and a bias.
         weight: `[N, K]`: its shape, dtype and device count, its values do not.
         bias: whether there is one counts.
-        threads: torch's threads while it is asked.
+        threads: numbers of torch's threads under which rows must have the same bits.
     """
     outputs, inputs = weight.shape
     if outputs > _PROBED_OUTPUTS:
-        outputs = _PROBED_OUTPUTS + outputs % _PROBED_OUTPUTS % 64
-    key = (kind, outputs, inputs, bias is None, weight.dtype, weight.device, threads)
+        outputs = _PROBED_OUTPUTS + outputs % 64
+    key = (kind, outputs, inputs, bias is None, weight.dtype, weight.device, *threads)
     if key not in _known:
         probe = _spread(outputs, inputs, weight, 0.5**0.5)
         layer = kind(probe, None if bias is None else _spread(1, outputs, weight, 0.5**0.5)[0])
-        with torch_threads(threads):
-            _known[key] = _least_exact_rows(layer, _spread(MOST_ROWS, inputs, weight, 0.2**0.5))
+        _known[key] = _least_exact_rows(layer, _spread(MOST_ROWS, inputs, weight, 0.2**0.5), threads)
     return _known[key]
 
 
-def _least_exact_rows(layer: Linear, x: torch.Tensor) -> int | None:
-    reference = layer(x)
+def _least_exact_rows(layer: Linear, x: torch.Tensor, threads: Sequence[int]) -> int | None:
+    with torch_threads(threads[0]):
+        reference = layer(x)
     least = None
     for rows in reversed(_PROBED_ROWS):
-        if not torch.equal(layer(x[-rows:]), reference[-rows:]):
-            break
+        for count in sorted(set(threads)):
+            with torch_threads(count):
+                if not torch.equal(layer(x[-rows:]), reference[-rows:]):
+                    return least if least is not None and least <= TILE_ROWS else None
         least = rows
-    return least if least is not None and least <= TILE_ROWS else None
+    return least
 
 
 def _spread(rows: int, columns: int, like: torch.Tensor, step: float) -> torch.Tensor:
