@@ -6,6 +6,7 @@
         PromptTooLong             the prompt leaves no room in the model's context
       BudgetExceeded              a part of ours spent, or asked to spend, more than it was granted
       EngineError                 a backend failed in the middle of a run
+        KVBudgetError             one path needs more memory for keys and values than there is
       VerifierError               a verifier failed, or broke its own contract
       MissingDependency           an optional package is not installed (also an ImportError)
 
@@ -60,6 +61,10 @@ class BudgetExceeded(TTSError):
 
 class EngineError(TTSError):
     """A backend failed while it was computing."""
+
+
+class KVBudgetError(EngineError):
+    """The keys and values of a single path do not fit the memory set aside for them."""
 
 
 class VerifierError(TTSError):

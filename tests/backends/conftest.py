@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from tts.backends.engine.backend import EngineBackend
     from tts.backends.transformers import TransformersBackend
 
 EOS = "<eos>"
@@ -76,6 +77,30 @@ def tiny_backend(*, context: int = 1024, template: str | None = _TEMPLATE, **opt
 
     tokenizer = tiny_tokenizer(template=template)
     return TransformersBackend(tiny_model(len(tokenizer), context=context), tokenizer, **options)
+
+
+def checkpoint_of(model: Any, tokenizer: Any) -> Any:
+    """Return a model of the transformers library as the engine reads it from files."""
+    from tts.backends.engine.weights import Checkpoint
+
+    return Checkpoint(model.config, dict(model.state_dict()), tokenizer, None, "tiny")
+
+
+def engine_of(model: Any, tokenizer: Any, *, heads: Any = None, reward_models: Any = None, **options: Any) -> EngineBackend:
+    """Return the engine on a model of the transformers library."""
+    pytest.importorskip("numba")
+    from tts.backends.engine.backend import EngineBackend
+    from tts.backends.engine.build import EngineOptions, make_runner
+
+    runner, renderer = make_runner(checkpoint_of(model, tokenizer), EngineOptions(device="cpu", **options), heads=heads)
+    return EngineBackend(runner, renderer, identity="tiny", reward_models=reward_models)
+
+
+def tiny_engine(*, context: int = 1024, template: str | None = _TEMPLATE, **options: Any) -> EngineBackend:
+    """Return the engine on the tiny random model."""
+    pytest.importorskip("torch")
+    tokenizer = tiny_tokenizer(template=template)
+    return engine_of(tiny_model(len(tokenizer), context=context), tokenizer, **options)
 
 
 def scripted_backend(script: str, *, context: int = 256) -> tuple[TransformersBackend, str]:

@@ -114,7 +114,7 @@ def test_closing_fails_rows_and_reads_under_way_and_stops_the_worker(make_endles
                 await asyncio.wait_for(waiting, LIMIT)
         with pytest.raises(EngineError, match="the backend was closed"):
             start(backend, handle, Row(2, 0, 5))
-        await asyncio.to_thread(backend._queue._pool.shutdown)
+        await asyncio.to_thread(backend._queue._queue._pool.shutdown)
         assert any(sample is None for sample in long.samples), "the worker went on to the end"
 
     asyncio.run(main())

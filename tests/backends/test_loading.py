@@ -113,7 +113,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ConfigError, match=r"could not be loaded.*hint: give the local folder") as offline:
         TransformersBackend.from_record(get("no-such-organisation/no-such-model"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(loading, "_hub_answers", lambda: False)
+    monkeypatch.setattr(loading, "hub_answers", lambda: False)
     with pytest.raises(ConfigError, match="does not answer") as silent:
         TransformersBackend.from_record(get("no-such-organisation/no-such-model"))
     for error in (broken, offline, silent):

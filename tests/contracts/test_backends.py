@@ -92,12 +92,34 @@ class TestTransformers(BackendContract):
         helper = Path(__file__).parents[1] / "backends" / "conftest.py"
         if not helper.exists():
             pytest.skip("tests/backends/conftest.py, which makes the tiny model, is not there")
-        made: dict[str, Any] = runpy.run_path(str(helper))
+        return self.tiny(runpy.run_path(str(helper)))
+
+    def tiny(self, made: dict[str, Any]) -> Backend:
         return made["tiny_backend"](context=256, tile_rows=4)
 
 
-CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers)}
-CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend"}
+class TestEngine(TestTransformers):
+    name = "engine"
+
+    def tiny(self, made: dict[str, Any]) -> Backend:
+        return made["tiny_engine"](context=256, threads=1, heads={self.head: self.value_head()})
+
+    def value_head(self) -> Any:
+        np = pytest.importorskip("numpy")
+        from tts.backends.engine.heads import ValueHead
+
+        return ValueHead(np.linspace(-1, 1, 64, dtype=np.float32), step=self.step)
+
+
+class TestEngineThatIsShortOfMemory(TestEngine):
+    """The same with room for a few paths at a time: work gives way and is computed again."""
+
+    def tiny(self, made: dict[str, Any]) -> Backend:
+        return made["tiny_engine"](context=256, threads=1, kv_budget=28 * 16 * 512, heads={self.head: self.value_head()})
+
+
+CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine)}
+CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend", "EngineBackend"}
 
 
 def test_every_backend_has_a_contract_class() -> None:

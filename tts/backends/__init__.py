@@ -9,6 +9,7 @@ BACKENDS = Table(
     "backend",
     "tts.backends",
     {
+        "engine": "tts.backends.engine:EngineBackend",
         "toy": "tts.backends.toy:ToyBackend",
         "transformers": "tts.backends.transformers:TransformersBackend",
     },

@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol
 
 from tts.errors import EngineError
@@ -60,6 +61,12 @@ class BatchQueue:
         self._loop = asyncio.get_running_loop()
         self._loop.call_soon(self._flush)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is pending or under way."""
+        with self._lock:
+            return not self._busy
+
     def take(self, done: Callable[[Any], bool]) -> list[Any]:
         """Return the jobs that were submitted in the meantime; they belong to the batch under way, which calls this.
 
@@ -90,7 +97,8 @@ class BatchQueue:
         loop = asyncio.get_running_loop()
 
         def deliver(fn: Callable[..., None], *args: Any) -> None:
-            loop.call_soon_threadsafe(fn, *args)
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                loop.call_soon_threadsafe(fn, *args)
 
         future = loop.run_in_executor(self._pool, self._work, list(jobs), deliver)
         future.add_done_callback(lambda _: self._after())
@@ -130,6 +138,54 @@ class BatchQueue:
             self._pool.shutdown(wait=False, cancel_futures=True)
         if self._loop is not None and not self._loop.is_closed():
             self._on_failure(jobs, closed_error())
+
+
+class LoopQueue:
+    """A threaded `BatchQueue` for whichever event loop runs: a queue belongs to one loop, and an ended loop's batch is never waited for.
+
+    Args:
+        execute: computes a batch, as `Execute`; it is given the queue too, to `take` from. on_failure: see `BatchQueue`.
+    """
+
+    def __init__(self, execute: Callable[[BatchQueue, list[Any], Callable[..., None]], None], on_failure: Callable[..., None]) -> None:
+        self._execute = execute
+        self._on_failure = on_failure
+        self._queue: BatchQueue | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.closed = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is pending or under way."""
+        return self._queue is None or self._queue.idle
+
+    def submit(self, job: Any) -> None:
+        """Add a job; call from the thread of a running event loop.
+
+        Raises:
+            EngineError: the queue was closed.
+        """
+        if self.closed:
+            raise closed_error()
+        loop = asyncio.get_running_loop()
+        if self._queue is None or loop is not self._loop:
+            if self._queue is not None:
+                self._queue.close()
+            self._queue, self._loop = self._made(), loop
+        self._queue.submit(job)
+
+    def _made(self) -> BatchQueue:
+        def execute(jobs: list[Any], deliver: Callable[..., None]) -> None:
+            self._execute(queue, jobs, deliver)
+
+        queue = BatchQueue(execute, self._on_failure, threaded=True)
+        return queue
+
+    def close(self) -> None:
+        """Fail every job, now and from now on."""
+        self.closed = True
+        if self._queue is not None:
+            self._queue.close()
 
 
 def closed_error() -> EngineError:

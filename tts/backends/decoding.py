@@ -10,12 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Finish, Row, RowSet, Sample
+from tts.backends.base import Finish, RowSet, Sample
 from tts.backends.causal_model import CausalModel, Segment, Tile
-from tts.backends.detokenizer import Detokenizer
+from tts.backends.row_state import PathText, RowState, failed_row, said
 from tts.backends.sampling import draw
-from tts.backends.stops import StopScanner
-from tts.errors import EngineError
 from tts.randomness import uniform
 
 
@@ -24,17 +22,13 @@ class Path:
     """The state of a path: all that continuing it needs.
 
     Args:
-        ids: its tokens, the prompt's included. num_prompt: how many of them are the prompt's.
-        state: keys and values of all tokens but the last, in pieces that paths share.
-        start, read: where its text stands (see `Detokenizer`). carry: text of its last token that opens its continuation.
+        ids: its tokens, the prompt's included. state: keys and values of all of them but the last, in pieces that paths share.
+        text: where its text stands.
     """
 
     ids: tuple[int, ...]
-    num_prompt: int
     state: tuple[Segment, ...]
-    start: int
-    read: int
-    carry: str = ""
+    text: PathText
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +47,20 @@ Request = tuple[RowSet, Path]
 
 
 class _Running:
-    """A row on its way. `reused`: length of the path it started from, once it has. `tail`: text held back until its end."""
+    """A row on its way. `length`: tokens of its path so far. `reused`: length of the path it started from, once it has."""
 
-    def __init__(self, rows: RowSet, index: int, path: Path, decode: Callable[[Sequence[int]], str]) -> None:
-        self.rows = rows
-        self.index = index
-        self.row: Row = rows.request.rows[index]
+    def __init__(self, state: RowState, path: Path) -> None:
+        self.state = state
         self.path = path
-        self.ids = list(path.ids)
-        self.logprobs: list[float] = []
-        self.text = Detokenizer(decode, path.ids, path.start, path.read)
-        self.scanner = StopScanner(rows.request.stop, rows.request.text, path.carry)
         self.reused = 0
-        self.tail = ""
-        self.seconds = 0.0
 
     @property
-    def num_new(self) -> int:
-        """Tokens generated so far."""
-        return len(self.ids) - len(self.path.ids)
+    def length(self) -> int:
+        return len(self.path.ids) + len(self.state.ids)
+
+    @property
+    def last(self) -> int:
+        return (self.state.ids or self.path.ids)[-1]
 
 
 class _Group:
@@ -119,7 +108,7 @@ class Decoder:
                 except RuntimeError as failure:  # what torch raises, lack of memory included
                     for slot, row in group.running():
                         group.seats[slot] = None
-                        ended(self._end(row, "error", error=_said(failure)))
+                        ended(self._end(row, "error", error=said(failure)))
             _compact(groups)
             requests = more()
 
@@ -136,31 +125,22 @@ class Decoder:
     def _start(self, rows: RowSet, index: int, path: Path, groups: list[_Group], ended: Callable[[Ended], None]) -> bool:
         """Seat a row, or end it at once; return whether it has a seat."""
         try:
-            row = _Running(rows, index, path, self._decode)
-            finish = self._at_once(row)
+            state = RowState(rows, index, path.text, len(path.ids), decode=self._decode, eos=self._eos, context=self._model.context)
+            row = _Running(state, path)
+            finish = state.at_once()
             if finish is None:
                 self._seat(row, path.state, groups)
                 row.reused = len(path.ids)
                 return True
         except Exception as failure:  # noqa: BLE001 - no memory for it, or its predicate raised: its own failure, nobody else's
-            ended(Ended(rows, index, Sample("", (), (), "error", None, 0, error=_said(failure)), None, 0))
+            ended(Ended(rows, index, failed_row(failure), None, 0))
             return False
         ended(self._end(row, finish))
         return False
 
-    def _at_once(self, row: _Running) -> Finish | None:
-        """Return how a row ends before its first token, or None."""
-        if row.rows.cancelled:
-            return "cancelled"
-        if row.scanner.ended:
-            return row.scanner.ended
-        if row.row.max_tokens < 1 or len(row.path.ids) >= self._model.context:
-            return "length"
-        return None
-
     def _seat(self, row: _Running, state: Sequence[Segment], groups: list[_Group]) -> None:
         """Give a row a slot in a tile of the width that its length asks for."""
-        width = self._model.tile_width(len(row.ids))
+        width = self._model.tile_width(row.length)
         group = next((group for group in groups if group.tile.width == width and None in group.seats), None)
         if group is None:
             group = _Group(self._model.tile(width))
@@ -172,72 +152,45 @@ class Decoder:
     def _advance(self, group: _Group, groups: list[_Group], ended: Callable[[Ended], None]) -> None:
         """Draw one token for every row of a group; rows that end leave it, rows that outgrow its tile move on."""
         for slot, row in group.running():
-            if row.rows.cancelled:
+            if row.state.rows.cancelled:
                 group.seats[slot] = None
                 ended(self._end(row, "cancelled"))
         running = group.running()
         if not running:
             return
         began = time.perf_counter()
-        logits = group.tile.step({slot: row.ids[-1] for slot, row in running}, {slot: len(row.ids) - 1 for slot, row in running})
+        logits = group.tile.step({slot: row.last for slot, row in running}, {slot: row.length - 1 for slot, row in running})
         seconds = time.perf_counter() - began
         for slot, row in running:
-            row.seconds += seconds
+            row.state.seconds += seconds
             try:
                 finish = self._append(row, logits[slot])
             except Exception as failure:  # noqa: BLE001 - of its own law or predicate, so nobody else's
                 group.seats[slot] = None
-                ended(self._end(row, "error", error=_said(failure)))
+                ended(self._end(row, "error", error=said(failure)))
                 continue
             if finish is not None:
-                end = self._end(row, finish, group.tile.take(slot, len(row.path.ids) - 1, len(row.ids) - 1))
+                end = self._end(row, finish, group.tile.take(slot, len(row.path.ids) - 1, row.length - 1))
                 group.seats[slot] = None
                 ended(end)
-            elif len(row.ids) > group.tile.width:
-                self._seat(row, [group.tile.take(slot, 0, len(row.ids) - 1)], groups)
+            elif row.length > group.tile.width:
+                self._seat(row, [group.tile.take(slot, 0, row.length - 1)], groups)
                 group.seats[slot] = None
 
-    def _append(self, row: _Running, logits: NDArray[np.float32]) -> Finish | None:
+    @staticmethod
+    def _append(row: _Running, logits: NDArray[np.float32]) -> Finish | None:
         """Draw a row's next token; return how the row ended with it, or None."""
-        request, position = row.rows.request, row.row.position + row.num_new
-        token, logprob = draw(logits, request.sampling, uniform(row.row.stream, position, row.row.word))
-        row.ids.append(token)
-        row.logprobs.append(logprob)
-        if token in self._eos:
-            row.tail = row.text.flush()
-            return "eos"
-        if row.scanner.feed(row.text.push(token)):
-            return row.scanner.ended or "stop"
-        if row.num_new >= row.row.max_tokens or len(row.ids) >= self._model.context:
-            return "length"
-        return None
+        state = row.state
+        token, logprob = draw(logits, state.rows.request.sampling, uniform(state.row.stream, state.position, state.row.word))
+        return state.append(token, logprob)
 
-    def _end(self, row: _Running, finish: Finish, segment: Segment | None = None, *, error: str = "") -> Ended:
-        path = None
+    @staticmethod
+    def _end(row: _Running, finish: Finish, segment: Segment | None = None, *, error: str = "") -> Ended:
+        state, path = row.state, None
         if finish not in ("cancelled", "error"):
-            path = Path(
-                ids=tuple(row.ids),
-                num_prompt=row.path.num_prompt,
-                state=row.path.state if segment is None else (*row.path.state, segment),
-                start=row.text.start,
-                read=row.text.read,
-                carry=row.scanner.carry,
-            )
-        sample = Sample(
-            text=row.scanner.text + row.tail,
-            token_ids=tuple(row.ids[len(row.path.ids) :]),
-            logprobs=tuple(row.logprobs),
-            finish=finish,
-            handle=None,
-            num_tokens=row.num_new,
-            error=error,
-            seconds=row.seconds,
-        )
-        return Ended(row.rows, row.index, sample, path, row.reused)
-
-
-def _said(failure: Exception) -> str:
-    return failure.cause if isinstance(failure, EngineError) else f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"
+            whole = row.path.state if segment is None else (*row.path.state, segment)
+            path = Path((*row.path.ids, *state.ids), whole, state.path_text())
+        return Ended(state.rows, state.index, state.sample(finish, error=error), path, row.reused)
 
 
 def _compact(groups: list[_Group]) -> None:
@@ -249,7 +202,7 @@ def _compact(groups: list[_Group]) -> None:
             if same and other.seats.count(None) >= len(running):
                 for slot, row in running:
                     free = other.seats.index(None)
-                    other.tile.put(free, [group.tile.take(slot, 0, len(row.ids) - 1)])
+                    other.tile.put(free, [group.tile.take(slot, 0, row.length - 1)])
                     other.seats[free], group.seats[slot] = row, None
                 break
     groups[:] = [group for group in groups if any(group.seats)]

@@ -43,6 +43,10 @@ class Detokenizer:
         """Return what was held back, as it stands: the path has ended."""
         return self._give(self._new_text())
 
+    def tail(self) -> tuple[int, ...]:
+        """Return the tokens from the first one of context on: what a detokenizer of the continuation begins with."""
+        return tuple(self._ids[self.start - self._offset :])
+
     def _new_text(self) -> str:
         start, read = self.start - self._offset, self.read - self._offset
         return self._decode(self._ids[start:])[len(self._decode(self._ids[start:read])) :]

@@ -28,8 +28,8 @@ _CONTROL_TOKEN = 3  # GGUF's token type of ends of sequence and the like
 _DIGEST_VALUES = 4096  # values of each tensor that a checksum of weights reads
 
 # What transformers raises for models that are missing, broken or unknown to it.
-_NOT_LOADED = (OSError, ValueError, KeyError, RuntimeError)
-_HUB_HINT = "give the local folder of a saved model, or use smollm2"
+NOT_LOADED = (OSError, ValueError, KeyError, RuntimeError)
+HUB_HINT = "give the local folder of a saved model, or use smollm2"
 
 # GGUF's names of a Llama layer's weights -> transformers' names
 _LAYER_WEIGHTS = {
@@ -76,9 +76,9 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> Loaded:
     path = locate(record)
     if path is not None and path.suffix == ".gguf":
         file = read_gguf(path)
-        with _quiet():
+        with quiet():
             model = llama_from_gguf(file, dtype)
-        loaded = Loaded(model, tokenizer_from_gguf(file), record.sha256 or _file_digest(path))
+        loaded = Loaded(model, tokenizer_from_gguf(file), record.sha256 or file_digest(path))
     elif record.source in ("folder", "hub"):
         loaded = _from_pretrained(record, dtype)
     else:
@@ -91,25 +91,25 @@ def _from_pretrained(record: ModelRecord, dtype: torch.dtype) -> Loaded:
     """Load a folder or a Hub name: what lies in the local cache first, then from the Hub."""
     try:
         return _read(record, dtype, local=True)
-    except _NOT_LOADED as failure:
+    except NOT_LOADED as failure:
         if record.source == "folder" or constants.HF_HUB_OFFLINE:
-            raise _unavailable(record, failure) from failure
-    if not _hub_answers():
-        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=_HUB_HINT)
+            raise unavailable(record, failure) from failure
+    if not hub_answers():
+        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
     try:
         return _read(record, dtype, local=False)
-    except _NOT_LOADED as failure:
-        raise _unavailable(record, failure) from failure
+    except NOT_LOADED as failure:
+        raise unavailable(record, failure) from failure
 
 
 def _read(record: ModelRecord, dtype: torch.dtype, *, local: bool) -> Loaded:
-    with _quiet():
+    with quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(record.location, local_files_only=local)
         model = transformers.AutoModelForCausalLM.from_pretrained(record.location, dtype=dtype, local_files_only=local)
     return Loaded(model, tokenizer, weights_digest(model))
 
 
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
     """Whether the Hub can be reached at all: asked once with a short wait, where transformers would retry for a minute."""
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
@@ -120,13 +120,13 @@ def _hub_answers() -> bool:
     return True
 
 
-def _unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
+def unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
     reason = " ".join(str(failure).partition("\n")[0].split())
-    return ConfigError(f"model {record.name!r} could not be loaded: {reason}", hint=_HUB_HINT if record.source == "hub" else "")
+    return ConfigError(f"model {record.name!r} could not be loaded: {reason}", hint=HUB_HINT if record.source == "hub" else "")
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """Silence transformers' progress bars and advice, and put both back as they were."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
@@ -160,6 +160,16 @@ def llama_from_gguf(file: GGUF, dtype: torch.dtype) -> Any:
     Raises:
         ConfigError: the file holds another architecture.
     """
+    config, weights = llama_weights(file)
+    return transformers.LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
+
+
+def llama_weights(file: GGUF) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return the configuration in a GGUF file, and its weights by transformers' names.
+
+    Raises:
+        ConfigError: the file holds another architecture.
+    """
     facts = file.metadata
     if facts["general.architecture"] != "llama":
         raise ConfigError(f"the GGUF file holds the architecture {facts['general.architecture']!r}, but only llama is read")
@@ -183,7 +193,7 @@ def llama_from_gguf(file: GGUF, dtype: torch.dtype) -> Any:
     for name, tensor in weights.items():
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             weights[name] = _unpermuted(tensor, heads if "q_proj" in name else kv_heads)
-    return transformers.LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
+    return config, weights
 
 
 def _weight_name(name: str) -> str:
@@ -233,15 +243,20 @@ def tokenizer_from_gguf(file: GGUF) -> Any:
 
 def weights_digest(model: Any) -> str:
     """Return a checksum of a model: of its configuration, and of up to 4,096 evenly spaced values of every tensor."""
-    config = {k: v for k, v in model.config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    return tensors_digest(model.config, model.state_dict())
+
+
+def tensors_digest(configuration: Any, tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return a checksum of a configuration of the transformers library and of tensors, as `weights_digest` does."""
+    config = {k: v for k, v in configuration.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         flat = tensor.detach().reshape(-1)
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(flat[:: max(1, len(flat) // _DIGEST_VALUES)].float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

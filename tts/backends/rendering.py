@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from tts.backends.detokenizer import Detokenizer
 from tts.errors import ConfigError
 from tts.types import Prompt
 
@@ -22,6 +23,7 @@ class Renderer:
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self._tokenizer = tokenizer
         self._eos = eos
+        self._bytes = _byte_table(tokenizer, eos)
 
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the tokens of a prompt.
@@ -63,12 +65,50 @@ class Renderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens; ends of sequence give none, other special tokens their names."""
+        if self._bytes is not None:
+            return b"".join([self._bytes[token] for token in ids]).decode("utf-8", "replace")
         kept = [token for token in ids if token not in self._eos]
         return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
-def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Return every id that ends a sequence, by the generation settings, the configuration and the tokenizer."""
-    generation = getattr(model, "generation_config", None)
-    told = (getattr(generation, "eos_token_id", None), getattr(model.config, "eos_token_id", None), tokenizer.eos_token_id)
+    def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:
+        """Return the text that each of some tokens completes behind others; they join to the text of all of them."""
+        detokenizer = Detokenizer(self.decode, before, 0, len(before))
+        pieces = [detokenizer.push(token) for token in ids]
+        if pieces:
+            pieces[-1] += detokenizer.flush()
+        return pieces
+
+
+def _byte_table(tokenizer: Any, eos: frozenset[int]) -> list[bytes] | None:
+    """Return the bytes of every token of a byte-level tokenizer, whose text is that of its tokens' bytes; None for others."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or type(backend.decoder).__name__ != "ByteLevel":
+        return None
+    special = set(backend.get_added_tokens_decoder())
+    table: list[bytes] = []
+    for token in range(backend.get_vocab_size(with_added_tokens=True)):
+        text = backend.id_to_token(token)
+        if text is None or token in eos:
+            table.append(b"")
+        elif token in special:
+            table.append(text.encode())
+        else:
+            table.append(bytes(_BYTES[character] for character in text))
+    return table
+
+
+def _unicode_bytes() -> dict[str, int]:
+    """Return the byte that each character stands for in byte-level vocabularies (GPT-2, Radford et al. 2019)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _unicode_bytes()
+
+
+def eos_ids(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
+    """Return every id that ends a sequence, by the generation settings (or None), the configuration and the tokenizer."""
+    told = (getattr(generation, "eos_token_id", None), getattr(config, "eos_token_id", None), tokenizer.eos_token_id)
     return frozenset(int(token) for ids in told if ids is not None for token in (ids if isinstance(ids, list | tuple) else [ids]))

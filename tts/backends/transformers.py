@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, SampleRequest
-from tts.backends.batching import BatchQueue, closed_error
+from tts.backends.batching import BatchQueue, LoopQueue, closed_error
+from tts.backends.lengths import check_prompt, check_text
+from tts.backends.row_state import PathText
 from tts.backends.sampling import log_law
 from tts.budget import Rates
-from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, missing_extra
+from tts.errors import CapabilityError, ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url
 from tts.types import Prompt
 
@@ -27,7 +29,6 @@ try:
 
     from tts.backends.causal_model import CausalModel
     from tts.backends.decoding import Decoder, Ended, Path, Request
-    from tts.backends.detokenizer import context_start
     from tts.backends.loading import load, weights_digest
     from tts.backends.rendering import Renderer, eos_ids
 except ModuleNotFoundError as failure:
@@ -120,12 +121,10 @@ class TransformersBackend:
         given = rates or Rates()
         self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * self._model.parameters)
         self.counters = Counters()
-        eos = eos_ids(model, tokenizer)
+        eos = eos_ids(getattr(model, "generation_config", None), model.config, tokenizer)
         self._renderer = Renderer(tokenizer, eos)
         self._decoder = Decoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
-        self._queue: BatchQueue | None = None
-        self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue = LoopQueue(self._execute, self._fail)
         self._computing = threading.Lock()
         self._paths: weakref.WeakKeyDictionary[Handle, Path] = weakref.WeakKeyDictionary()
 
@@ -174,17 +173,13 @@ class TransformersBackend:
         """
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
-            if len(ids) >= self._model.context:
-                raise PromptTooLong(
-                    f"the prompt renders to {len(ids)} tokens, but the model's context of {self._model.context} must hold it and an answer",
-                    hint="shorten the prompt, or choose a model with a longer context",
-                )
+            check_prompt(len(ids), self._model.context)
         calls = [self._call(lambda ids=ids: self._opened(ids), self._keep, computed=len(ids), reused=0) for ids in rendered]
         return await self._gather(calls)
 
     def _opened(self, ids: tuple[int, ...]) -> Path:
         state = (self._model.read((), ids[:-1])[0],) if len(ids) > 1 else ()
-        return Path(ids, len(ids), state, context_start(len(ids)), len(ids))
+        return Path(ids, state, PathText.behind(ids))
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request.
@@ -216,7 +211,7 @@ class TransformersBackend:
             return path
         segment, _ = self._model.read(path.state, (path.ids[-1], *ids[:-1]))
         longer = (*path.ids, *ids)
-        return Path(longer, path.num_prompt, (*path.state, segment), context_start(len(longer)), len(longer), path.carry)
+        return Path(longer, (*path.state, segment), PathText.behind(longer, path.text.carry))
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the log-probability of each token of a text behind its handle, untempered; the state is dropped.
@@ -278,9 +273,7 @@ class TransformersBackend:
 
     async def close(self) -> None:
         """Give up every handle and stop the worker; what is under way fails with an EngineError, and so does what is asked later."""
-        self._closed = True
-        if self._queue is not None:
-            self._queue.close()
+        self._queue.close()
         self._paths.clear()
 
     def _keep(self, path: Path) -> Handle:
@@ -289,7 +282,7 @@ class TransformersBackend:
         return handle
 
     def _path(self, handle: Any) -> Path:
-        if self._closed:
+        if self._queue.closed:
             raise closed_error()
         path = self._paths.get(handle)
         if path is None:
@@ -299,11 +292,7 @@ class TransformersBackend:
     def _with_text(self, handles: Sequence[Any], texts: Sequence[str]) -> list[tuple[Path, tuple[int, ...]]]:
         pairs = [(self._path(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
         for path, ids in pairs:
-            if len(path.ids) + len(ids) > self._model.context:
-                raise PromptTooLong(
-                    f"a path of {len(path.ids)} tokens and a text of {len(ids)} pass the model's context of {self._model.context}",
-                    hint="shorten the text, or choose a model with a longer context",
-                )
+            check_text(len(path.ids), len(ids), self._model.context)
         return pairs
 
     def _call(self, compute: Callable[[], Any], wrap: Callable[[Any], Any], *, computed: int, reused: int) -> _Call:
@@ -315,24 +304,12 @@ class TransformersBackend:
         return await asyncio.gather(*(call.future for call in calls))
 
     def _submit(self, job: _Job) -> None:
-        """Queue a job in the running event loop; a queue belongs to one loop, and an ended loop's batch is never waited for."""
-        if self._closed:
-            raise closed_error()
-        loop = asyncio.get_running_loop()
-        if self._queue is None or loop is not self._loop:
-            if self._queue is not None:
-                self._queue.close()
-            self._queue, self._loop = self._new_queue(), loop
         self._queue.submit(job)
 
-    def _new_queue(self) -> BatchQueue:
-        def execute(jobs: list[_Job], deliver: Callable[..., None]) -> None:
-            with self._computing, torch.inference_mode():
-                more = lambda: self._read(queue.take(_done), deliver)  # noqa: E731 - bound to this batch
-                self._decoder.run(self._read(jobs, deliver), more, lambda end: deliver(self._resolve, end))
-
-        queue = BatchQueue(execute, self._fail, threaded=True)
-        return queue
+    def _execute(self, queue: BatchQueue, jobs: list[_Job], deliver: Callable[..., None]) -> None:
+        with self._computing, torch.inference_mode():
+            more = lambda: self._read(queue.take(_done), deliver)  # noqa: E731 - bound to this batch
+            self._decoder.run(self._read(jobs, deliver), more, lambda end: deliver(self._resolve, end))
 
     def _read(self, jobs: list[_Job], deliver: Callable[..., None]) -> list[Request]:
         """Compute what only reads, and return the rows to be written. `jobs` is emptied, for nobody but the decoder holds paths."""

@@ -1,0 +1,109 @@
+"""What the engine needs to know of a model, read from its configuration; what it does not support is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from tts.errors import ConfigError
+
+SUPPORTED = ("llama", "qwen2", "qwen3", "mistral")
+_ROPES = ("default", "linear", "llama3", "yarn")  # those whose frequencies do not depend on how long a path is
+_HINT = "use the backend transformers for this model"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A decoder's shapes and constants.
+
+    Args:
+        kind: "llama", "qwen2", "qwen3" or "mistral". vocab, hidden, intermediate, layers: sizes.
+        heads: query heads. kv_heads: key-value heads, a divisor. head_size: of each; a multiple of 16.
+        eps: of the norms. tied: whether the output layer is the embedding. head_norms: whether queries and keys are normed (Qwen3).
+        context: most tokens of a path. frequencies: [head_size / 2] of the rotary positions. amplitude: of their cosines and sines.
+        eos: ids that end a sequence, by the configuration.
+    """
+
+    kind: str
+    vocab: int
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    eps: float
+    tied: bool
+    head_norms: bool
+    context: int
+    frequencies: NDArray[np.float32]
+    amplitude: float
+
+    @property
+    def group(self) -> int:
+        """Query heads for each key-value head."""
+        return self.heads // self.kv_heads
+
+
+def read_config(config: Any) -> ModelConfig:
+    """Return what a configuration of the transformers library says.
+
+    Raises:
+        ConfigError: the architecture, its activation, its rotary positions or its attention are of a kind that is not supported.
+    """
+    kind = config.model_type
+    if kind not in SUPPORTED:
+        raise ConfigError(f"the architecture is {kind!r}, but the engine runs {', '.join(SUPPORTED)}", hint=_HINT)
+    if config.hidden_act != "silu":
+        raise ConfigError(f"the activation is {config.hidden_act!r}, but the engine has silu only", hint=_HINT)
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if head_size % 16:
+        raise ConfigError(f"the head size is {head_size}, but must be a multiple of 16", hint=_HINT)
+    if config.num_attention_heads % config.num_key_value_heads:
+        raise ConfigError(
+            f"{config.num_attention_heads} query heads do not divide among {config.num_key_value_heads} key-value heads", hint=_HINT
+        )
+    frequencies, amplitude = _rotary(config, head_size)
+    return ModelConfig(
+        kind=kind,
+        vocab=config.vocab_size,
+        hidden=config.hidden_size,
+        intermediate=config.intermediate_size,
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_size=head_size,
+        eps=config.rms_norm_eps,
+        tied=config.tie_word_embeddings,
+        head_norms=kind == "qwen3",
+        context=_context(config),
+        frequencies=frequencies,
+        amplitude=amplitude,
+    )
+
+
+def _rotary(config: Any, head_size: int) -> tuple[NDArray[np.float32], float]:
+    rope = config.rope_parameters
+    kind = rope.get("rope_type", "default")
+    if kind not in _ROPES or rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ConfigError(f"the rotary positions are {kind!r}, but the engine has {', '.join(_ROPES)} over whole heads", hint=_HINT)
+    if kind == "default":
+        exponents = np.arange(0, head_size, 2, dtype=np.int64).astype(np.float32) / np.float32(head_size)
+        return (np.float32(1) / np.float32(rope["rope_theta"]) ** exponents).astype(np.float32), 1.0
+    frequencies, amplitude = ROPE_INIT_FUNCTIONS[kind](config, None)
+    return frequencies.float().numpy(), float(amplitude)
+
+
+def _context(config: Any) -> int:
+    """Return the most tokens of a path: what positions allow, and within a window if the layers attend to one only."""
+    kinds: set[str] = set(getattr(config, "layer_types", None) or ())
+    if strange := kinds - {"full_attention", "sliding_attention"}:
+        raise ConfigError(f"the model has layers of the kind {', '.join(sorted(strange))}, but the engine has full attention", hint=_HINT)
+    window: int | None = getattr(config, "sliding_window", None)
+    windowed = window is not None and ("sliding_attention" in kinds or not kinds)
+    longest: int = config.max_position_embeddings
+    return min(longest, window) if windowed and window else longest

@@ -1,0 +1,230 @@
+"""The decoder: Llama, Qwen2, Qwen3, SmolLM2 and Mistral with full attention, on ragged tokens of a step, over a block pool.
+
+Shapes: T tokens of a step, W of them that are asked about, L of those whose logits are wanted, K hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tts.backends.engine.config import ModelConfig
+from tts.backends.engine.linear import Linear, make_linear
+from tts.backends.engine.operations import Executor, HostOperations, Operations
+from tts.backends.engine.planning import Planned
+from tts.backends.engine.pool import BlockPool, KVShape
+from tts.backends.kernels.host import Team
+from tts.errors import ConfigError
+
+Weights = Mapping[str, Tensor]
+
+
+class _Layer(NamedTuple):
+    attention_norm: Tensor
+    qkv: Linear
+    head_norms: Tensor
+    out: Linear
+    feed_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Output(NamedTuple):
+    """What a step computed for the tokens that were asked about. logits: [L, V]; hidden: [W, K], what the output layer reads."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+@dataclass(slots=True)
+class Spans:
+    """Seconds spent so far, by part of a step."""
+
+    linear: float = 0.0
+    attention: float = 0.0
+    other: float = 0.0
+
+
+class Decoder:
+    """A model's weights and its forward pass.
+
+    Args:
+        config: its shapes. weights: by their names in the transformers library; a missing or misshapen one is refused.
+        precision: "float32", "int8" (linear layers but the output layer, on a CPU) or "bfloat16" (elsewhere).
+        executor: of attention. threads: that share a step on a CPU, at least 1. device: where it runs.
+
+    Raises:
+        ConfigError: a weight is missing, has another shape or is not finite, or the precision does not go with the device.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, *, precision: str, executor: Executor, threads: int, device: torch.device
+    ) -> None:
+        self.config = config
+        self.precision = precision
+        self.executor: Executor = executor
+        self.device = device
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.team = Team(threads)
+        self.spans: Spans | None = None
+        self._operations: Operations = _operations(config, executor, self.team, device, self.dtype)
+        make = _Maker(config, weights, precision, strict=executor in ("strict", "reference"), threads=threads, device=device)
+        self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
+        self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
+        self._norm = make.tensor("model.norm.weight", config.hidden)
+        self._head = make.head(self._embedding)
+        self.parameters = make.parameters
+        self.weight_bytes = sum(linear.weight_bytes for linear in self.linears())
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """What a token's keys and values take."""
+        return KVShape(self.config.layers, self.config.kv_heads, self.config.head_size, self.dtype.itemsize)
+
+    def linears(self) -> list[Linear]:
+        """Return every matrix product of a step, the output layer last."""
+        return [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)] + [self._head]
+
+    @property
+    def products(self) -> tuple[int, int]:
+        """Weights that every token passes, and those of the output layer."""
+        sizes = [linear.in_features * linear.out_features for linear in self.linears()]
+        return sum(sizes[:-1]), sizes[-1]
+
+    def pool(self, num_blocks: int) -> BlockPool:
+        """Return an empty pool for this model."""
+        return BlockPool(self.kv_shape, num_blocks, device=self.device, dtype=self.dtype)
+
+    def forward(
+        self, ids: NDArray[np.int64], planned: Planned, wanted: NDArray[np.int64], with_logits: NDArray[np.int64], pool: BlockPool
+    ) -> Output:
+        """Feed a step's tokens: write their keys and values, and return what was asked about.
+
+        Args:
+            ids: [T] tokens in the plan's order. planned: this step. wanted: [W] which of them to return hidden states of.
+            with_logits: [L] which of those to return logits of. pool: of this model.
+        """
+        timed = _Timer(self.spans)
+        operations = self._operations
+        operations.begin(planned)
+        hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
+        change: Tensor | None = None
+        timed("other")
+        for number, layer in enumerate(self._layers):
+            normed = operations.norm(hidden, change, layer.attention_norm)
+            timed("other")
+            qkv = layer.qkv(normed)
+            timed("linear")
+            read = operations.attend(qkv, layer.head_norms, pool.keys[number], pool.values[number])
+            timed("attention")
+            change = layer.out(read)
+            timed("linear")
+            normed = operations.norm(hidden, change, layer.feed_norm)
+            timed("other")
+            both = layer.gate_up(normed)
+            timed("linear")
+            gated = operations.gate(both)
+            timed("other")
+            change = layer.down(gated)
+            timed("linear")
+        rows = torch.from_numpy(wanted).to(self.device)
+        last = operations.norm(hidden[rows], None if change is None else change[rows], self._norm)
+        logits = self._head(last[torch.from_numpy(with_logits).to(self.device)])
+        timed("linear")
+        return Output(logits, last)
+
+    def close(self) -> None:
+        """End its threads."""
+        self.team.close()
+
+
+class _Timer:
+    """Adds the time since the last call to a span; does nothing without spans."""
+
+    def __init__(self, spans: Spans | None) -> None:
+        self._spans = spans
+        self._last = time.perf_counter() if spans else 0.0
+
+    def __call__(self, part: str) -> None:
+        if self._spans is not None:
+            now = time.perf_counter()
+            setattr(self._spans, part, getattr(self._spans, part) + now - self._last)
+            self._last = now
+
+
+@dataclass
+class _Maker:
+    """Makes layers of weights, and counts the parameters that a token passes."""
+
+    config: ModelConfig
+    weights: Weights
+    precision: str
+    strict: bool = field(kw_only=True)
+    threads: int = field(kw_only=True)
+    device: torch.device = field(kw_only=True)
+    parameters: int = 0
+
+    def tensor(self, name: str, *shape: int, optional: bool = False) -> Tensor:
+        """Return a weight of a known shape; an optional one that is missing has no rows.
+
+        Raises:
+            ConfigError: it is missing, or has another shape.
+        """
+        found = self.weights.get(name)
+        if found is None and optional:
+            return torch.empty(0, *shape[1:], device=self.device)
+        if found is None:
+            raise ConfigError(f"the model's files lack the weight {name}", hint="get the files again, or name the model they belong to")
+        if tuple(found.shape) != shape:
+            raise ConfigError(f"the weight {name} has the shape {tuple(found.shape)}, but the configuration says {shape}")
+        self.parameters += found.numel()
+        return found.to(self.device, torch.bfloat16 if self.precision == "bfloat16" else torch.float32)
+
+    def linear(self, names: list[str], rows: list[int], columns: int, *, precision: str | None = None) -> Linear:
+        """Return matrices that read the same input as one product."""
+        weight = torch.cat([self.tensor(f"{name}.weight", count, columns) for name, count in zip(names, rows, strict=True)])
+        biases = [self.tensor(f"{name}.bias", count, optional=True) for name, count in zip(names, rows, strict=True)]
+        bias = torch.cat([b if len(b) else b.new_zeros(count) for b, count in zip(biases, rows, strict=True)])
+        given = any(len(b) for b in biases)
+        return make_linear(
+            weight, bias if given else None, precision=precision or self.precision, strict=self.strict, threads=self.threads
+        )
+
+    def layer(self, prefix: str) -> _Layer:
+        """Return a layer."""
+        c, attn, mlp = self.config, f"{prefix}self_attn.", f"{prefix}mlp."
+        queries, keys = c.heads * c.head_size, c.kv_heads * c.head_size
+        norms = [self.tensor(f"{attn}{part}_norm.weight", c.head_size) for part in ("q", "k")] if c.head_norms else []
+        return _Layer(
+            attention_norm=self.tensor(f"{prefix}input_layernorm.weight", c.hidden),
+            qkv=self.linear([f"{attn}{part}_proj" for part in "qkv"], [queries, keys, keys], c.hidden),
+            head_norms=torch.stack(norms) if norms else torch.empty(0, c.head_size, device=self.device),
+            out=self.linear([f"{attn}o_proj"], [c.hidden], queries),
+            feed_norm=self.tensor(f"{prefix}post_attention_layernorm.weight", c.hidden),
+            gate_up=self.linear([f"{mlp}gate_proj", f"{mlp}up_proj"], [c.intermediate] * 2, c.hidden),
+            down=self.linear([f"{mlp}down_proj"], [c.hidden], c.intermediate),
+        )
+
+    def head(self, embedding: Tensor) -> Linear:
+        """Return the output layer, float32 where the others are int8."""
+        precision = "float32" if self.precision == "int8" else self.precision
+        if not self.config.tied:
+            return self.linear(["lm_head"], [self.config.vocab], self.config.hidden, precision=precision)
+        return make_linear(embedding, None, precision=precision, strict=self.strict, threads=self.threads)
+
+
+def _operations(config: ModelConfig, executor: Executor, team: Team, device: torch.device, dtype: torch.dtype) -> Operations:
+    if device.type == "cpu" and executor != "triton":
+        return HostOperations(config, executor, team)
+    from tts.backends.engine.device_operations import DeviceOperations
+
+    return DeviceOperations(config, executor, device, dtype)
+
+

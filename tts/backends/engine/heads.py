@@ -1,0 +1,98 @@
+"""Reward models on the engine's own machinery: heads on the policy's hidden states, and how a separate model is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class ValueHead:
+    """A linear reading of the last hidden state, as the output layer reads it: nearly free, since the state is there anyway.
+
+    Args:
+        weight: [K]. bias: added. sigmoid: whether the reading is squashed to (0, 1).
+        step: texts that end a step; a step is read at the token that completes it, the last one where the path ends.
+    """
+
+    weight: Floats
+    bias: float = 0.0
+    sigmoid: bool = True
+    step: tuple[str, ...] = ("\n",)
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return a reading for each of [n, K] hidden states; a state's bits do not depend on the others."""
+        found = (states * self.weight).sum(axis=-1, dtype=np.float64) + self.bias
+        return (_squashed(found) if self.sigmoid else found).astype(np.float32)
+
+
+class Readout(Protocol):
+    """How a process model's last token of a step becomes a score. `logits`: whether it reads logits; else hidden states."""
+
+    @property
+    def logits(self) -> bool:
+        """Whether `__call__` is given logits [n, V]; else hidden states [n, K]."""
+        ...
+
+    def __call__(self, found: Floats, /) -> Floats:
+        """Return a score for each of n tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class LabelReadout:
+    """The probability of the good label's token among the labels' tokens. good, bad: token ids."""
+
+    good: int
+    bad: tuple[int, ...]
+    logits: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.bad:
+            raise ConfigError("bad is (), but must name at least one token to compare with the good one")
+
+    def __call__(self, found: Floats, /) -> Floats:
+        """Return the probabilities behind each of [n, V] logits."""
+        labels = found[:, [self.good, *self.bad]].astype(np.float64)
+        weights = np.exp(labels - labels.max(axis=-1, keepdims=True))
+        return (weights[:, 0] / weights.sum(axis=-1)).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadReadout:
+    """A value head of the process model itself."""
+
+    head: ValueHead
+    logits: bool = field(default=False, init=False)
+
+    def __call__(self, found: Floats, /) -> Floats:
+        """Return the head's reading of each of [n, K] hidden states."""
+        return self.head(found)
+
+
+@dataclass(frozen=True, eq=False)
+class StepTemplate:
+    """How a path is shown to a process model.
+
+    Args:
+        step: texts that end a step in the policy's text. separator: text put behind each step, "" where the step's own end is read.
+        encode: turns a text into the model's tokens, with nothing added. readout: of the last token of each step.
+    """
+
+    encode: Callable[[str], Sequence[int]]
+    readout: Readout
+    step: tuple[str, ...] = ("\n",)
+    separator: str = ""
+
+
+def _squashed(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, small) / (1.0 + small)

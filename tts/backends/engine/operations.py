@@ -1,0 +1,97 @@
+"""The parts of a decoder layer that are no matrix products, for a CPU and for any other device torch knows.
+
+Shapes: T tokens of a step, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, N blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tts.backends.engine.config import ModelConfig
+from tts.backends.engine.planning import Planned
+from tts.backends.kernels import attention, attention_strict, layers
+from tts.backends.kernels.draw import Draws, draw_rows
+from tts.backends.kernels.host import Team
+
+Executor = Literal["strict", "two_level", "triton", "reference"]
+_NONE = np.empty((0, 0), np.float32)
+
+
+class Operations(Protocol):
+    """What a decoder layer does beside matrix products. `begin` opens a step; the others belong to the step opened last."""
+
+    def begin(self, planned: Planned) -> None:
+        """Prepare a step."""
+        ...
+
+    def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
+        """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
+        ...
+
+    def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rotate, write keys and values to the layer's pool, and return what every token reads: [T, H G d]."""
+        ...
+
+    def gate(self, both: Tensor) -> Tensor:
+        """Return silu(gate) * up from [T, 2 F]."""
+        ...
+
+
+def rotary_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines, each [context, d / 2] float32, rounded as the transformers library rounds them."""
+    angles = torch.arange(config.context).float()[:, None] * torch.from_numpy(config.frequencies)[None, :]
+    return angles.cos() * config.amplitude, angles.sin() * config.amplitude
+
+
+class HostOperations:
+    """On a CPU: compiled kernels, each row bit for bit as it would be alone (with the executor "strict").
+
+    Args:
+        config: of the model. executor: "strict", "two_level" or "reference". team: the threads that share a call.
+    """
+
+    def __init__(self, config: ModelConfig, executor: Executor, team: Team) -> None:
+        self._config = config
+        self._executor = executor
+        self._team = team
+        self._tables = [table.numpy() for table in rotary_tables(config)]
+
+    def begin(self, planned: Planned) -> None:
+        """Prepare a step."""
+        self._planned = planned
+
+    def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
+        """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
+        out = torch.empty_like(hidden)
+        args = (hidden.numpy(), _NONE if change is None else change.numpy(), weight.numpy(), self._config.eps, out.numpy())
+        self._rows(layers.add_norm, args, *hidden.shape)
+        return out
+
+    def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rotate, write keys and values to the layer's pool, and return what every token reads: [T, H G d]."""
+        config, (cosines, sines) = self._config, self._tables
+        plan, places = self._planned.plan, self._planned.places
+        rows, (heads, group, size) = len(qkv), (config.kv_heads, config.group, config.head_size)
+        queries = np.empty((heads, rows, group, size), np.float32)
+        args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, keys.numpy(), values.numpy(), queries)
+        self._rows(layers.rotate_write, args, rows, qkv.shape[1])
+        out = torch.empty(rows, heads, group, size)
+        if self._executor == "strict":
+            attention_strict.attend(plan, queries, keys.numpy(), values.numpy(), out.numpy(), self._team)
+        else:
+            attention.attend_reference(plan, torch.from_numpy(queries), keys.transpose(-1, -2), values, out)
+        return out.view(rows, -1)
+
+    def gate(self, both: Tensor) -> Tensor:
+        """Return silu(gate) * up from [T, 2 F]."""
+        out = torch.empty(len(both), both.shape[1] // 2)
+        self._rows(layers.gate, (both.numpy(), out.numpy()), *both.shape)
+        return out
+
+    def _rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:
+        self._team.run(kernel, [(*args, begin, end) for begin, end in self._team.cuts(rows, rows * columns, worth=1 << 17)])

@@ -1,0 +1,76 @@
+"""What stands behind a handle: a node, where its text stands, and the views that process models have of its prompt."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+
+from tts.backends.engine.tree import KVTree, Node
+from tts.backends.engine.views import View
+from tts.backends.row_state import PathText
+from tts.tasks.base import split_at
+
+Gone = deque[Callable[[], None]]
+
+
+class Views:
+    """The views of one opened prompt; given up when no state needs them any more."""
+
+    def __init__(self, gone: Gone, views: Mapping[str, View]) -> None:
+        self._gone = gone
+        self._views = views
+
+    def __getitem__(self, name: str) -> View:
+        return self._views[name]
+
+    def __del__(self) -> None:
+        for view in self._views.values():
+            self._gone.append(view.release)
+
+
+class State:
+    """The state of a path. It owns one handle of its node, and gives it up when nobody holds the state any more.
+
+    Args:
+        gone: where it says so. tree: of the node. node: the path's last. at: where its text stands.
+        written: its text behind the prompt. num_prompt: tokens of its prompt. views: of its prompt.
+    """
+
+    __slots__ = ("_gone", "_tree", "at", "node", "num_prompt", "views", "written")
+
+    def __init__(
+        self, gone: Gone, tree: KVTree, node: Node, *, at: PathText, written: str, num_prompt: int, views: Views
+    ) -> None:
+        self._gone = gone
+        self._tree = tree
+        self.node = node
+        self.at = at
+        self.written = written
+        self.num_prompt = num_prompt
+        self.views = views
+
+    def __del__(self) -> None:
+        self._gone.append(partial(self._tree.release, self.node))
+
+    def after(self, node: Node, at: PathText, text: str) -> State:
+        """Return the state of a continuation that ends in `node` and wrote `text`."""
+        written = self.written + text
+        return State(self._gone, self._tree, node, at=at, written=written, num_prompt=self.num_prompt, views=self.views)
+
+
+def step_tokens(state: State, step: Sequence[str]) -> Iterator[tuple[Node, int]]:
+    """Return, for each piece of a path's text (as `Task.split` makes them), the node and the index of the token that completes it.
+
+    Forced text behind a token that carries text of a next step is written before what is carried; there a step may be read one
+    token late.
+    """
+    nodes = [node for node in state.node.path() if node.start >= state.num_prompt]
+    tokens = [(node, index, len(piece)) for node in nodes for index, piece in enumerate(node.pieces)]
+    ends = list(accumulate(length for _, _, length in tokens))
+    at = 0
+    for end in accumulate(len(text) for text in split_at(state.written, tuple(step))):
+        while ends[at] < end:
+            at += 1
+        yield tokens[at][0], tokens[at][1]

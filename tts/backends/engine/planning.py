@@ -1,0 +1,186 @@
+"""The planner: from the rows of a step to which keys each of their tokens reads, in one walk over the nodes above them.
+
+It is made anew each step: a walk in machine code over the paths of a thousand rows takes less than looking up what changed.
+
+Shapes: R rows, V places in the tree's table, T queries, I items, B blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.kernels.host import compiled
+from tts.backends.kernels.plan import BLOCK, Plan
+
+Whole = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """What a step feeds: to which node, from which of its tokens on, how many. Each [R]; a node has at most one row."""
+
+    nodes: Whole
+    first: Whole
+    count: Whole
+
+
+class Table(NamedTuple):
+    """The tree as the planner reads it, by a node's place; each [V].
+
+    Args:
+        parent: place, -1 for a root. start: absolute position of the node's first token.
+        length: tokens that have keys and values, those of this step included. head: first block of its chain, -1: none.
+    """
+
+    parent: Whole
+    start: Whole
+    length: Whole
+    head: Whole
+
+
+class Planned(NamedTuple):
+    """A plan, the rows in its order, where its tokens' keys and values go, and what it reads.
+
+    Args:
+        plan: for the executors. order: [R] rows, as their queries stand in the plan.
+        places: [T, 2] block and offset of each query's own token.
+        keys_read: keys that items read. keys_unshared: what they would be if every query read its path alone.
+    """
+
+    plan: Plan
+    order: Whole
+    places: Whole
+    keys_read: int
+    keys_unshared: int
+
+
+def make_plan(rows: Rows, table: Table, following: Whole, *, share: bool = True) -> Planned:
+    """Plan one step.
+
+    Args:
+        rows: of this step. table: the tree. following: the next block of each block.
+        share: whether rows below one node read it together; without, each row reads its path by itself (to measure by).
+    """
+    return Planned(*_finish(*_plan(*rows, *table, following, share)))
+
+
+def _finish(positions: Any, items: Any, blocks: Any, order: Any, places: Any, read: int, unshared: int) -> Any:
+    return Plan(positions, items, blocks), order, places, read, unshared
+
+
+@compiled
+def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool) -> Any:  # noqa: FBT001, PLR0913
+    total = count.sum()
+    positions, places = np.empty(total, np.int64), np.empty((total, 2), np.int64)
+    order = np.empty(nodes.shape[0], np.int64)
+    if share:
+        items, blocks = _together(nodes, count, parent, start, length, head, following, order)
+    else:
+        items, blocks = _apart(nodes, count, parent, start, length, head, following, order)
+    query = 0
+    for i in range(order.shape[0]):
+        row = order[i]
+        node = nodes[row]
+        block = head[node]
+        for _ in range(first[row] // BLOCK):
+            block = following[block]
+        for token in range(first[row], first[row] + count[row]):
+            if token % BLOCK == 0 and token > first[row]:
+                block = following[block]
+            positions[query] = start[node] + token
+            places[query, 0], places[query, 1] = block, token % BLOCK
+            query += 1
+    read = 0
+    for i in range(items.shape[0]):
+        read += BLOCK * (items[i, 1] - items[i, 0] - 1) + blocks[items[i, 1] - 1, 2]
+    return positions, items, blocks, order, places, read, (positions + 1).sum()
+
+
+@compiled
+def _together(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:  # noqa: PLR0913
+    """Walk the nodes above the rows depth first: a node's readers are the interval of queries between entering and leaving it."""
+    size = parent.shape[0]
+    child, sibling = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
+    row_of, seen = np.full(size, -1, np.int64), np.zeros(size, np.bool_)
+    top, nodes_seen, blocks_seen = -1, 0, 0
+    for row in range(nodes.shape[0]):
+        node = nodes[row]
+        row_of[node] = row
+        while not seen[node]:
+            seen[node] = True
+            nodes_seen += 1
+            blocks_seen += (length[node] + BLOCK - 1) // BLOCK
+            above = parent[node]
+            if above < 0:
+                sibling[node], top = top, node
+                break
+            sibling[node], child[above] = child[above], node
+            node = above
+    items, blocks = np.empty((nodes_seen, 4), np.int64), np.empty((blocks_seen, 3), np.int64)
+    item_of = np.full(size, -1, np.int64)
+    num_items, num_blocks, queries, rows = 0, 0, 0, 0
+    node = top
+    while node >= 0:
+        if length[node] > 0:
+            item_of[node] = num_items
+            after = _write_blocks(node, start, length, head, following, blocks, num_blocks)
+            items[num_items, 0], items[num_items, 1], items[num_items, 2] = num_blocks, after, queries
+            num_blocks = after
+            num_items += 1
+        if row_of[node] >= 0:
+            order[rows] = row_of[node]
+            queries += count[row_of[node]]
+            rows += 1
+        following_node = child[node]
+        while following_node < 0 and node >= 0:  # leave this node, and those that end with it
+            if item_of[node] >= 0:
+                items[item_of[node], 3] = queries
+            following_node = sibling[node]
+            if following_node < 0:
+                node = parent[node]
+        node = following_node
+    return items[:num_items], blocks
+
+
+@compiled
+def _apart(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:  # noqa: PLR0913
+    """Give every row its own items, from the root to its node."""
+    num_items, num_blocks = 0, 0
+    for row in range(nodes.shape[0]):
+        node = nodes[row]
+        while node >= 0:
+            num_items += length[node] > 0
+            num_blocks += (length[node] + BLOCK - 1) // BLOCK
+            node = parent[node]
+    items, blocks = np.empty((num_items, 4), np.int64), np.empty((num_blocks, 3), np.int64)
+    num_items, num_blocks, queries = 0, 0, 0
+    for row in range(nodes.shape[0]):
+        order[row] = row
+        depth, node = 0, nodes[row]
+        while node >= 0:
+            depth += length[node] > 0
+            node = parent[node]
+        node, item = nodes[row], num_items + depth
+        while node >= 0:
+            if length[node] > 0:
+                item -= 1
+                after = _write_blocks(node, start, length, head, following, blocks, num_blocks)
+                items[item, 0], items[item, 1], items[item, 2], items[item, 3] = num_blocks, after, queries, queries + count[row]
+                num_blocks = after
+            node = parent[node]
+        num_items += depth
+        queries += count[row]
+    return items, blocks
+
+
+@compiled
+def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, at: int) -> int:  # noqa: PLR0913
+    """Write the blocks of a node's tokens; return the place behind them."""
+    block = head[node]
+    for first in range(0, length[node], BLOCK):
+        blocks[at, 0], blocks[at, 1], blocks[at, 2] = block, start[node] + first, min(BLOCK, length[node] - first)
+        block = following[block]
+        at += 1
+    return at

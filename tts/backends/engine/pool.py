@@ -1,0 +1,86 @@
+"""The memory of keys and values: blocks of 16 tokens, handed out and taken back, never moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tts.backends.kernels.plan import BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """What one token's keys and values take: layers, key-value heads, head size, and bytes of a number."""
+
+    layers: int
+    heads: int
+    size: int
+    itemsize: int
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of one token in all layers."""
+        return 2 * self.layers * self.heads * self.size * self.itemsize
+
+
+class BlockPool:
+    """Blocks for keys and values, with a free list.
+
+    A node's blocks are a chain: `following[block]` is the next, -1 behind the last. On a CPU, memory is taken from the system
+    when a block is first written, so a large pool costs nothing until it is used.
+
+    Shapes: L layers, H key-value heads, N blocks, d head size.
+
+    Args:
+        shape: of a token. num_blocks: N, at least 1. device and dtype: of the tensors.
+
+    Attributes:
+        keys: [L, H, N, d, BLOCK] on a CPU, [L, H, N, BLOCK, d] elsewhere. values: [L, H, N, BLOCK, d].
+        following: [N]. num_free: blocks that nobody holds. peak_used: most blocks ever held at once.
+    """
+
+    def __init__(self, shape: KVShape, num_blocks: int, *, device: torch.device, dtype: torch.dtype) -> None:
+        self.num_blocks = num_blocks
+        self.following: NDArray[np.int64] = np.full(num_blocks, -1, np.int64)
+        self.peak_used = 0
+        self._free: list[int] = list(range(num_blocks - 1, -1, -1))
+        whole = (shape.layers, shape.heads, num_blocks)
+        transposed = device.type == "cpu"
+        self.keys = _zeros((*whole, shape.size, BLOCK) if transposed else (*whole, BLOCK, shape.size), device, dtype)
+        self.values = _zeros((*whole, BLOCK, shape.size), device, dtype)
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody holds."""
+        return len(self._free)
+
+    @property
+    def num_used(self) -> int:
+        """Blocks that somebody holds."""
+        return self.num_blocks - len(self._free)
+
+    def take(self) -> int:
+        """Return a block, the one given back last; there must be one."""
+        block = self._free.pop()
+        self.following[block] = -1
+        self.peak_used = max(self.peak_used, self.num_used)
+        return block
+
+    def give(self, head: int) -> int:
+        """Take a chain of blocks back; return how many they were."""
+        count = 0
+        while head >= 0:
+            self._free.append(head)
+            head = int(self.following[head])
+            count += 1
+        return count
+
+
+def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Any:
+    if device.type == "cpu" and dtype == torch.float32:
+        return torch.from_numpy(np.zeros(shape, np.float32))  # the system gives pages when they are written
+    return torch.zeros(shape, dtype=dtype, device=device)

@@ -1,0 +1,118 @@
+"""From a record to what the engine runs: configuration, weights by name, tokenizer. Nothing of the model's code is run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub import constants, snapshot_download
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from tts.backends.loading import (
+    HUB_HINT,
+    NOT_LOADED,
+    file_digest,
+    hub_answers,
+    llama_weights,
+    quiet,
+    read_gguf,
+    tensors_digest,
+    tokenizer_from_gguf,
+    unavailable,
+)
+from tts.errors import ConfigError
+from tts.models.registry import ModelRecord, locate
+
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a model's files hold.
+
+    Args:
+        config: of the transformers library. weights: by transformers' names. tokenizer: of the transformers library.
+        generation: the generation settings, or None. digest: a checksum that stands for the exact weights before any cast.
+    """
+
+    config: Any
+    weights: dict[str, torch.Tensor]
+    tokenizer: Any
+    generation: Any
+    digest: str
+
+
+def read_checkpoint(record: ModelRecord) -> Checkpoint:
+    """Read what a record names: a package's GGUF file, dequantised, or safetensors in a folder or on the Hub.
+
+    Raises:
+        ConfigError: the record has no weights, or they cannot be had or read.
+    """
+    path = locate(record)
+    if path is not None and path.suffix == ".gguf":
+        file = read_gguf(path)
+        config, weights = llama_weights(file)
+        return Checkpoint(config, weights, tokenizer_from_gguf(file), None, record.sha256 or file_digest(path))
+    if path is not None:
+        return read_folder(record, path)
+    if record.source != "hub":
+        raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
+    return read_folder(record, _from_hub(record))
+
+
+def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
+    """Read a folder of the transformers library: config.json, the tokenizer's files, and safetensors.
+
+    Raises:
+        ConfigError: a file is missing, broken, or of another format.
+    """
+    try:
+        with quiet():
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            generation = _generation(folder)
+        weights = _weights(folder)
+    except (*NOT_LOADED, SafetensorError) as failure:
+        raise unavailable(record, failure) from failure
+    return Checkpoint(config, weights, tokenizer, generation, tensors_digest(config, weights))
+
+
+def _generation(folder: Path) -> Any:
+    if not (folder / "generation_config.json").is_file():
+        return None
+    return transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    else:
+        names = [path.name for path in sorted(folder.glob("*.safetensors"))]
+    if not names:
+        raise OSError(f"{folder} holds no weights in the format safetensors (save_pretrained writes it)")
+    weights: dict[str, torch.Tensor] = {}
+    for name in names:
+        weights.update(load_file(folder / name))
+    return weights
+
+
+def _from_hub(record: ModelRecord) -> Path:
+    """Return the local copy of a model on the Hub: what lies in the cache, else what is fetched."""
+    try:
+        return Path(snapshot_download(record.location, local_files_only=True, allow_patterns=_FILES))
+    except NOT_LOADED as failure:
+        if constants.HF_HUB_OFFLINE:
+            raise unavailable(record, failure) from failure
+    if not hub_answers():
+        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
+    try:
+        with quiet():
+            return Path(snapshot_download(record.location, allow_patterns=_FILES))
+    except NOT_LOADED as failure:
+        raise unavailable(record, failure) from failure

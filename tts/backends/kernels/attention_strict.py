@@ -1,0 +1,158 @@
+"""The CPU's attention over a tree: bit for bit the same for a query, whoever else reads the same keys.
+
+Idea: every query folds its keys from the root to its own token, node by node, in tiles of 64 keys that begin where the node
+    begins, by the online softmax. Queries that share a node are worked on together, so that one load of keys serves them all,
+    but no arithmetic mixes them. Keys that a query may not see weigh exactly 0 and change nothing. So decoding a node token by
+    token, reading it at once, in chunks, or again after eviction folds the same numbers in the same order.
+
+Source: the online softmax of Milakov and Gimelshein (2018, arXiv 1805.02867). Differs: sums of weights are kept in 16 lanes and
+    added up at the end.
+
+Shapes: T queries, H key-value heads, G query heads for each of them, d head size, N blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.kernels.host import Team, compiled, exponential, f32
+from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.products import narrow, wide
+
+Floats = NDArray[np.float32]
+
+_TILE = 4 * BLOCK  # keys between two rescalings
+_BATCH = 32  # query heads whose scores of one tile are kept at once
+_HIDDEN = f32(-1e30)  # below every score
+
+
+def attend(plan: Plan, queries: Floats, keys: Floats, values: Floats, out: Floats, team: Team) -> None:
+    """Write what every query reads.
+
+    Args:
+        plan: of this step. queries: [H, T, G, d], rotated and scaled by d**-0.5.
+        keys: [H, N, d, BLOCK], transposed within a block. values: [H, N, BLOCK, d].
+        out: [T, H, G, d], overwritten.
+        team: the threads that share the work.
+
+    Raises:
+        ValueError: d is no multiple of 16.
+    """
+    heads, rows, group, size = queries.shape
+    if size % BLOCK:
+        raise ValueError(f"the head size is {size}, but must be a multiple of {BLOCK}")
+    reads = np.cumsum(plan.positions + 1)
+    work = int(reads[-1]) * heads * group * size
+    if rows < 2 * team.threads:
+        parts = [(first, last, 0, rows) for first, last in team.cuts(heads, work)]
+    else:
+        marks = np.searchsorted(reads, [reads[-1] * last // rows for _, last in team.cuts(rows, work)][:-1])
+        edges = [0, *(int(mark) for mark in marks), rows]
+        parts = [(0, heads, first, last) for first, last in zip(edges, edges[1:], strict=False) if last > first]
+    team.run(_part, [(*part, *plan, queries, keys, values, out) for part in parts])
+
+
+@compiled
+def _part(
+    head_begin: int, head_end: int, begin: int, end: int, positions: Any, items: Any, blocks: Any, queries: Any, keys: Any, values: Any, out: Any
+) -> None:  # noqa: PLR0913
+    """Attend for the queries from `begin` to before `end` and some heads."""
+    group, size = queries.shape[2], queries.shape[3]
+    rows = (end - begin) * group
+    folded, best, weight = np.empty((rows, size), np.float32), np.empty(rows, np.float32), np.empty((rows, BLOCK), np.float32)
+    scores = np.empty((_BATCH, _TILE), np.float32)
+    for head in range(head_begin, head_end):
+        folded[:], best[:], weight[:] = f32(0), _HIDDEN, f32(0)
+        for item in range(items.shape[0]):
+            first = max(items[item, 2], begin)
+            last = min(items[item, 3], end)
+            if first < last:
+                own = queries[head, first:last].reshape(-1, size)
+                _fold(
+                    own,
+                    positions[first:last],
+                    group,
+                    blocks[items[item, 0] : items[item, 1]],
+                    keys[head],
+                    values[head],
+                    scores,
+                    folded[(first - begin) * group :],
+                    best[(first - begin) * group :],
+                    weight[(first - begin) * group :],
+                )
+        for row in range(rows):
+            total = f32(0)
+            for lane in range(BLOCK):
+                total += weight[row, lane]
+            to = out[begin + row // group, head, row % group]
+            for column in range(size):
+                to[column] = folded[row, column] / total
+
+
+@compiled
+def _fold(
+    queries: Any, positions: Any, group: int, blocks: Any, keys: Any, values: Any, scores: Any, folded: Any, best: Any, weight: Any
+) -> None:  # noqa: PLR0913
+    """Fold one node's keys into the running sums of the queries that read it."""
+    size = queries.shape[1]
+    held = BLOCK * (blocks.shape[0] - 1) + blocks[-1, 2]
+    for block in range(0, blocks.shape[0], _TILE // BLOCK):
+        width = min(_TILE // BLOCK, blocks.shape[0] - block)
+        start = blocks[block, 1]
+        for row in range(0, queries.shape[0], _BATCH):
+            rows = min(_BATCH, queries.shape[0] - row)
+            seen = min(positions[(row + rows - 1) // group] - start + 1, held - BLOCK * block)  # by the last of these rows
+            used = min(width, (seen + BLOCK - 1) // BLOCK)
+            if used <= 0:
+                continue
+            for b in range(used):
+                place = keys.ctypes.data + 4 * size * BLOCK * blocks[block + b, 0]
+                at = np.uintp(scores.ctypes.data + 4 * BLOCK * b)
+                narrow(at, _TILE, np.uintp(queries.ctypes.data + 4 * size * row), size, rows, np.uintp(place), BLOCK, size, True)
+            for r in range(rows):
+                visible = min(positions[(row + r) // group] - start + 1, held - BLOCK * block)
+                _weigh(scores[r, : BLOCK * used], visible, best[row + r :], weight[row + r], folded[row + r])
+            for b in range(used):
+                depth = min(BLOCK, seen - BLOCK * b)
+                for column in range(0, size, 64):
+                    to = np.uintp(folded.ctypes.data + 4 * (size * row + column))
+                    of = np.uintp(scores.ctypes.data + 4 * BLOCK * b)
+                    place = values.ctypes.data + 4 * (size * BLOCK * blocks[block + b, 0] + column)
+                    if size - column >= 64:
+                        wide(to, size, of, _TILE, rows, np.uintp(place), size, depth, False)
+                    else:
+                        for rest in range(0, size - column, BLOCK):
+                            narrow(np.uintp(to + 4 * rest), size, of, _TILE, rows, np.uintp(place + 4 * rest), size, depth, False)
+
+
+@compiled
+def _weigh(scores: Any, visible: int, best: Any, weight: Any, folded: Any) -> None:
+    """Turn one query's scores of a tile into weights, and rescale its sums to the new best score."""
+    for key in range(max(visible, 0), scores.shape[0]):
+        scores[key] = _HIDDEN
+    top = max(best[0], _largest(scores))
+    factor = exponential(best[0] - top)
+    best[0] = top
+    for key in range(scores.shape[0]):
+        scores[key] = exponential(scores[key] - top)
+    for key in range(max(visible, 0), scores.shape[0]):
+        scores[key] = f32(0)
+    for lane in range(BLOCK):
+        weight[lane] *= factor
+    for block in range(scores.shape[0] // BLOCK):
+        for lane in range(BLOCK):
+            weight[lane] += scores[BLOCK * block + lane]
+    if factor != f32(1):
+        for column in range(folded.shape[0]):
+            folded[column] *= factor
+
+
+@compiled(fastmath={"nnan", "nsz"})
+def _largest(scores: Any) -> float:
+    top = _HIDDEN
+    for key in range(scores.shape[0]):
+        top = max(top, scores[key])
+    return top

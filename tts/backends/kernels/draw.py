@@ -1,0 +1,201 @@
+"""The CPU's draw of tokens: one uniform number a row through the inverse CDF in token-id order, at memory speed.
+
+The plain reference is `tts.backends.sampling.draw`, whose law this obeys: probabilities here are float32, summed in float64, so a
+uniform number within about 1e-7 of an edge of the CDF may fall on its other side.
+
+Shapes: L rows of logits, V vocabulary, R draws.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Sampling
+from tts.backends.kernels.host import Team, compiled, exponential, f32
+
+_STRIDE = 1024  # probabilities that are summed before a sum is looked at
+_LANES = 16
+
+
+class Draws(NamedTuple):
+    """What was drawn. tokens: [R]; -1 where the logits are no law (NaN, +inf, or nothing but -inf). logprobs: [R], natural, untempered."""
+
+    tokens: NDArray[np.int64]
+    logprobs: NDArray[np.float64]
+
+
+def draw_rows(
+    logits: NDArray[np.float32], rows: NDArray[np.int64], samplings: list[Sampling], uniforms: NDArray[np.float64], team: Team
+) -> Draws:
+    """Draw a token for each of some rows.
+
+    Args:
+        logits: [L, V]. rows: [R] which row of logits each draws from.
+        samplings: R of them. uniforms: [R] in [0, 1).
+        team: the threads that share the rows.
+    """
+    count = len(rows)
+    settings = np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], np.float64).reshape(count, 4)
+    found = Draws(np.empty(count, np.int64), np.empty(count, np.float64))
+    parts = team.cuts(count, count * logits.shape[1], worth=1 << 17)
+    team.run(_draws, [(logits, rows, settings, uniforms, *found, begin, end) for begin, end in parts])
+    return found
+
+
+@compiled
+def _draws(logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int) -> None:  # noqa: PLR0913
+    size = logits.shape[1]
+    law = np.empty(size, np.float32)
+    sums = np.empty(-(-size // _STRIDE), np.float64)
+    for r in range(begin, end):
+        row = logits[rows[r]]
+        best = _best(row)
+        if best < 0:
+            tokens[r], logprobs[r] = -1, np.nan
+            continue
+        temperature, top_p, top_k, min_p = settings[r]
+        top = row[best]
+        total = _weights(row, top, f32(1), law, sums)
+        token = best
+        if temperature > 0:
+            if temperature != 1:
+                _weights(row, top, f32(1 / temperature), law, sums)
+            if 0 < top_k < size or top_p < 1:
+                _keep_most_likely(law, sums, int(min(top_k, size)), top_p)
+            if min_p > 0:
+                _keep_above(law, sums, f32(min_p))
+            token = _inverse(law, sums, uniforms[r])
+        tokens[r] = token
+        logprobs[r] = (np.float64(row[token]) - np.float64(top)) - math.log(total)
+
+
+@compiled
+def _best(row: Any) -> int:
+    """Return the index of the largest logit, the first among equals; -1 where the logits are no law."""
+    best, top = -1, f32(-np.inf)
+    bad = 0
+    for j in range(row.shape[0]):
+        x = row[j]
+        if not x < f32(np.inf):  # NaN as well
+            bad += 1
+        if x > top:
+            best, top = j, x
+    return best if bad == 0 else -1
+
+
+@compiled
+def _weights(row: Any, top: float, scale: float, law: Any, sums: Any) -> float:
+    """Write e**((logit - top) * scale) to `law`, its sums by stretches to `sums`, and return the whole sum."""
+    for j in range(row.shape[0]):
+        law[j] = exponential((row[j] - top) * scale)
+    for j in range(row.shape[0]):  # -inf is no small probability but none
+        if row[j] == f32(-np.inf):
+            law[j] = f32(0)
+    return _sum(law, sums)
+
+
+@compiled
+def _sum(law: Any, sums: Any) -> float:
+    lanes = np.empty(_LANES, np.float64)
+    whole = 0.0
+    for stretch in range(sums.shape[0]):
+        first, last = stretch * _STRIDE, min((stretch + 1) * _STRIDE, law.shape[0])
+        lanes[:] = 0.0
+        even = first + (last - first) // _LANES * _LANES
+        for j in range(first, even, _LANES):
+            for lane in range(_LANES):
+                lanes[lane] += law[j + lane]
+        total = 0.0
+        for lane in range(_LANES):
+            total += lanes[lane]
+        for j in range(even, last):
+            total += law[j]
+        sums[stretch] = total
+        whole += total
+    return whole
+
+
+@compiled
+def _keep_above(law: Any, sums: Any, least: float) -> None:
+    """Drop what is less likely than `least` times the most likely token (min-p)."""
+    top = f32(0)
+    for j in range(law.shape[0]):
+        top = max(top, law[j])
+    for j in range(law.shape[0]):
+        if law[j] < least * top:
+            law[j] = f32(0)
+    _sum(law, sums)
+
+
+@compiled
+def _keep_most_likely(law: Any, sums: Any, top_k: int, top_p: float) -> None:
+    """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids win ties."""
+    total = 0.0
+    for stretch in range(sums.shape[0]):
+        total += sums[stretch]
+    least = f32(1e-3)
+    while True:  # as few candidates as hold what is asked for: sorting them all would take longer than all the rest
+        count, mass = 0, 0.0
+        for j in range(law.shape[0]):
+            if law[j] >= least:
+                count += 1
+                mass += law[j]
+        enough = count >= top_k if top_k > 0 else mass >= top_p * total * (1 + 1e-6)
+        if enough or least == 0:
+            break
+        least = least * f32(1e-3) if least > f32(1e-30) else f32(0)
+    ids, likely = np.empty(count, np.int64), np.empty(count, np.float32)
+    count = 0
+    for j in range(law.shape[0]):
+        if law[j] >= least:
+            ids[count], likely[count] = j, -law[j]
+            count += 1
+    ranked = np.argsort(likely, kind="mergesort")
+    if 0 < top_k < count:
+        ranked = ranked[:top_k]
+        total = 0.0
+        for i in range(top_k):
+            total += -likely[ranked[i]]
+    kept = _until(likely, ranked, top_p * total) if top_p < 1 else ranked.shape[0]
+    law[:] = f32(0)
+    for i in range(kept):
+        law[ids[ranked[i]]] = -likely[ranked[i]]
+    _sum(law, sums)
+
+
+@compiled
+def _until(likely: Any, ranked: Any, mass: float) -> int:
+    """Return how many of the ranked tokens it takes to hold a mass."""
+    held = 0.0
+    for i in range(ranked.shape[0]):
+        held += -likely[ranked[i]]
+        if held >= mass:
+            return i + 1
+    return ranked.shape[0]
+
+
+@compiled
+def _inverse(law: Any, sums: Any, u: float) -> int:
+    """Return the first token whose cumulated weight is above u times the whole; never one of weight 0."""
+    whole = 0.0
+    for stretch in range(sums.shape[0]):
+        whole += sums[stretch]
+    wanted, passed, before, found = u * whole, 0.0, 0.0, 0
+    for stretch in range(sums.shape[0]):
+        if sums[stretch] > 0:
+            found, before = stretch, passed
+            passed += sums[stretch]
+            if passed > wanted:
+                break
+    token = -1
+    for j in range(found * _STRIDE, min((found + 1) * _STRIDE, law.shape[0])):
+        if law[j] > 0:
+            token = j
+            before += law[j]
+            if before > wanted:
+                break
+    return token

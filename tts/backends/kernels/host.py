@@ -1,0 +1,82 @@
+"""What the CPU kernels share: how they are compiled, how their work is divided over threads, and an exact exponential.
+
+Every function here gives a row the same bits whatever other rows it is called with: a row's arithmetic is written out in one
+order, and nothing but the row decides it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+
+f32 = np.float32
+
+
+def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a function to machine code that runs without the interpreter's lock; kept on disk where a folder can be written."""
+    if function is None:
+        return lambda fn: compiled(fn, **options)
+    settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
+    try:
+        return numba.njit(cache=True, **settings)(function)
+    except RuntimeError:  # no folder for it can be written
+        return numba.njit(**settings)(function)
+
+
+@compiled(inline="always")
+def exponential(x: float) -> float:
+    """Return e**x in float32 for x <= 0, within 1e-7 relative; below -87 it stays at e**-87. Vectorises, unlike math.exp.
+
+    Source: the range reduction and polynomial of the Cephes library's expf (S. Moshier).
+    """
+    x = max(x, f32(-87.0))
+    whole = math.floor(x * f32(1.4426950408889634) + f32(0.5))
+    rest = x - whole * f32(0.693359375)
+    rest = rest + whole * f32(2.12194440e-4)
+    p = f32(1.9875691500e-4)
+    p = p * rest + f32(1.3981999507e-3)
+    p = p * rest + f32(8.3334519073e-3)
+    p = p * rest + f32(4.1665795894e-2)
+    p = p * rest + f32(1.6666665459e-1)
+    p = p * rest + f32(5.0000001201e-1)
+    bits = (np.int32(whole) + np.int32(127)) << np.int32(23)
+    return (p * (rest * rest) + rest + f32(1.0)) * np.int32(bits).view(np.float32)
+
+
+class Team:
+    """A few threads that share the rows of one kernel call.
+
+    Args:
+        threads: how many, the calling one included; at least 1.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="tts-kernel") if threads > 1 else None
+
+    def run(self, kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
+        """Call a kernel once a part, the last in this thread; return when all have ended."""
+        if self._pool is None or len(parts) == 1:
+            for part in parts:
+                kernel(*part)
+            return
+        others = [self._pool.submit(kernel, *part) for part in parts[:-1]]
+        kernel(*parts[-1])
+        for other in others:
+            other.result()
+
+    def cuts(self, rows: int, work: int, *, worth: int = 1 << 22) -> list[tuple[int, int]]:
+        """Return intervals of rows of equal size, one a thread; a single one where `work` operations are not worth a second thread."""
+        parts = min(self.threads, rows) if work >= worth else 1
+        edges = [rows * part // parts for part in range(parts + 1)]
+        return list(zip(edges, edges[1:], strict=False))
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)

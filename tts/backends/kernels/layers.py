@@ -1,0 +1,119 @@
+"""The CPU's row-wise parts of a decoder layer: norms, rotary positions with the write to the pool, gates.
+
+Each gives a row the same bits in every batch. Their plain references: `torch.nn.functional.rms_norm`, `kernels/rope.py`, and
+silu(gate) * up.
+
+Shapes: T tokens, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, N blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tts.backends.kernels.host import compiled, exponential, f32
+
+
+@compiled(fastmath={"reassoc", "contract", "nsz"})
+def _squares(row: Any) -> float:
+    total = f32(0)
+    for k in range(row.shape[0]):
+        total += row[k] * row[k]
+    return total
+
+
+@compiled
+def add_norm(hidden: Any, change: Any, weight: Any, eps: float, out: Any, begin: int, end: int) -> None:
+    """Add `change` to `hidden`, in place, and write its RMS norm times `weight` to `out`, for rows from `begin` to before `end`.
+
+    hidden, change and out: [T, K] float32; a `change` of no rows adds nothing. weight: [K].
+    """
+    size = hidden.shape[1]
+    for t in range(begin, end):
+        row, to = hidden[t], out[t]
+        if change.shape[0]:
+            more = change[t]
+            for k in range(size):
+                row[k] += more[k]
+        scale = f32(1) / f32(math.sqrt(_squares(row) / f32(size) + f32(eps)))
+        for k in range(size):
+            to[k] = row[k] * scale * weight[k]
+
+
+@compiled
+def gate(both: Any, out: Any, begin: int, end: int) -> None:
+    """Write silu(gate) * up for rows from `begin` to before `end`. both: [T, 2 F], gates first; out: [T, F]."""
+    size = out.shape[1]
+    for t in range(begin, end):
+        row, to = both[t], out[t]
+        for k in range(size):
+            x = row[k]
+            e = exponential(-abs(x))
+            sigmoid = (f32(1) if x >= f32(0) else e) / (f32(1) + e)
+            to[k] = x * sigmoid * row[size + k]
+
+
+@compiled
+def rotate_write(
+    qkv: Any,
+    positions: Any,
+    cosines: Any,
+    sines: Any,
+    places: Any,
+    norms: Any,
+    eps: float,
+    keys: Any,
+    values: Any,
+    queries: Any,
+    begin: int,
+    end: int,
+) -> None:  # noqa: PLR0913
+    """Rotate queries and keys, write keys and values to the pool, and lay the queries out for attention.
+
+    Args:
+        qkv: [T, (H G + 2 H) d]: queries, keys, values, head by head.
+        positions: [T]. cosines, sines: [context, d / 2].
+        places: [T, 2] block and offset of each token.
+        norms: [2, d] weights of the norms of queries and keys by head (Qwen3), or no rows.
+        eps: of these norms.
+        keys: [H, N, d, BLOCK] and values: [H, N, BLOCK, d] of the layer.
+        queries: [H, T, G, d], overwritten; scaled by d**-0.5.
+        begin, end: rows of this call.
+    """
+    heads, _, group, size = queries.shape
+    half = size // 2
+    scale = f32(1.0 / math.sqrt(size))
+    turned = np.empty(size, np.float32)
+    for t in range(begin, end):
+        cos, sin = cosines[positions[t]], sines[positions[t]]
+        block, offset = places[t, 0], places[t, 1]
+        for head in range(heads * group + heads):
+            x = qkv[t, head * size : (head + 1) * size]
+            factor = f32(1)
+            is_key = head >= heads * group
+            if norms.shape[0]:
+                factor = f32(1) / f32(math.sqrt(_squares(x) / f32(size) + f32(eps)))
+                weight = norms[1 if is_key else 0]
+                for j in range(size):
+                    turned[j] = x[j] * factor * weight[j]
+            else:
+                for j in range(size):
+                    turned[j] = x[j]
+            if is_key:
+                column = keys[head - heads * group, block]
+                for j in range(half):
+                    column[j, offset] = turned[j] * cos[j] - turned[half + j] * sin[j]
+                    column[half + j, offset] = turned[half + j] * cos[j] + turned[j] * sin[j]
+            else:
+                to = queries[head // group, t, head % group]
+                for j in range(half):
+                    to[j] = (turned[j] * cos[j] - turned[half + j] * sin[j]) * scale
+                    to[half + j] = (turned[half + j] * cos[j] + turned[j] * sin[j]) * scale
+        first = (heads * group + heads) * size
+        for head in range(heads):
+            to = values[head, block, offset]
+            x = qkv[t, first + head * size : first + (head + 1) * size]
+            for j in range(size):
+                to[j] = x[j]

@@ -1,0 +1,35 @@
+"""Which keys every query of a step reads: made once on the host, obeyed by every attention executor.
+
+A *query* is one token that a step feeds to the model. Queries stand in depth-first order of their nodes, so that those that
+share an ancestor are neighbours. A *block* is room for `BLOCK` consecutive tokens of one node. An *item* says that a run of
+blocks is read by an interval of queries.
+
+One rule of visibility serves prompts, decoding and scoring alike: key j of a block is read by a query exactly if
+j < the block's count and position of the block's first key + j <= position of the query.
+
+Items stand in depth-first pre-order: each query meets its keys from the root to its own token.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 16  # tokens of a block
+
+
+class Plan(NamedTuple):
+    """What one step's attention reads. All arrays are contiguous int64.
+
+    Args:
+        positions: [T] absolute position of each query's token.
+        items: [I, 4] first block, behind the last block (rows of `blocks`), first query, behind the last query. No item is
+            empty, and the blocks of an item belong to one node and begin at its start.
+        blocks: [B, 3] block's number in the pool, absolute position of its first key, keys that it holds (1 to BLOCK).
+    """
+
+    positions: NDArray[np.int64]
+    items: NDArray[np.int64]
+    blocks: NDArray[np.int64]
