@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from tests.backends.kernels.rotations import rotation_case
-from tests.backends.kernels.trees import EDGES, FORESTS, Case, branching, chain, forest, make_tree, ragged, star
+from tests.backends.kernels.trees import EDGES, FORESTS, Case, blind_case, branching, chain, forest, make_tree, ragged, star
 from tts import randomness
 from tts.backends import sampling
 from tts.backends.base import Sampling
@@ -112,6 +114,16 @@ def test_attention_of_queries_that_see_nothing_of_a_run() -> None:
     positions = case.plan.positions.copy()
     positions[:5] = 4  # in the root: nothing of their node is seen, though they share its runs
     assert_exact(case._replace(plan=case.plan._replace(positions=positions)), 32)
+
+
+def test_attention_of_a_query_that_sees_nothing_at_all_is_zero() -> None:
+    case = blind_case()
+    out = torch.full((2, 1, 2, 64), torch.nan)
+    launch = attend(case.plan, *map(torch.from_numpy, case[1:]), out)
+    assert launch.work.first_slots.tolist() == [0, 1, 2]
+    assert launch.weights[0].tolist() == [[pytest.approx(-1e30)] * 2]
+    assert (out[0] == 0).all()
+    assert np.abs(out.numpy() - attend_reference(*case)[0]).max() < 2e-6
 
 
 def test_attention_of_queries_that_no_item_names_is_zero() -> None:
@@ -242,6 +254,22 @@ def test_tokens_of_probability_zero_are_never_drawn() -> None:
     u = randomness.uniforms(streams.numpy().astype(np.uint64), np.zeros(8, np.int64))
     assert drawn.tokens.tolist() == [[3, 1023, 1024, 2499][int(4 * number)] for number in u]
     assert drawn.logprobs.tolist() == pytest.approx([np.log(0.25)] * 8)
+
+
+@triton.jit
+def _position_as_uniform(stream, position, word):  # in the place of the kernel's own
+    return position.to(tl.float64) * 1.1102230246251565e-16
+
+
+def test_numbers_on_an_edge_of_the_law_take_the_token_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw_triton, "_uniform", _position_as_uniform)
+    numbers = [0.0, 0.25 - 2.0**-53, 0.25, 0.5, 0.75 - 2.0**-53, 0.75, 1 - 2.0**-53]
+    logits = torch.full((len(numbers), 2500), -torch.inf)
+    logits[:, [3, 9, 1500, 2300]] = 0.0
+    positions = (torch.tensor(numbers, dtype=torch.float64) * 2.0**53).long()
+    drawn = draw_triton.draw(logits, torch.ones(len(numbers)), torch.zeros_like(positions), positions)
+    assert drawn.tokens.tolist() == [3, 3, 9, 1500, 1500, 2300, 2300]
+    assert drawn.tokens.tolist() == [sampling.draw(logits[0].numpy(), SAMPLINGS[0], u).token for u in numbers]
 
 
 def test_rows_that_are_no_law_are_flagged_and_leave_the_others_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.backends.kernels.trees import FORESTS, Case, branching, chain, forest, make_plan, make_tree, ragged, star  # noqa: E402
+from tests.backends.kernels.trees import FORESTS, Case, blind_case, branching, chain, forest, make_plan, make_tree, ragged, star  # noqa: E402
 from tts.backends.kernels import attention_two_level  # noqa: E402
 from tts.backends.kernels.attention import attend_reference  # noqa: E402
 from tts.backends.kernels.attention_two_level import attend, lower  # noqa: E402
@@ -79,15 +79,25 @@ def test_a_long_prefix_stays_out_of_the_masks(monkeypatch: pytest.MonkeyPatch) -
     assert np.abs(out - want).max() < 2e-6
 
 
-def test_a_query_that_sees_nothing_of_a_trunk_gives_it_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("device", ["cpu", "none"])
+def test_a_query_that_sees_nothing_of_a_trunk_gives_it_no_weight(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An item may name queries that stand before its keys; torch's kernel would report a log-sum-exp of 0 for them."""
     monkeypatch.setattr(attention_two_level, "_WORTH", 0)
+    monkeypatch.setattr(attention_two_level, "_CPU", device)
     case = make_tree([(-1, 20, 0), (0, 40, 40), (0, 9, 1)])
     positions = case.plan.positions.copy()
     positions[:5] = 4  # in the root: they see five keys of it, and none of their node
     case = case._replace(plan=case.plan._replace(positions=positions))
     assert any(trunk.blind is not None for trunk in lower(case.plan, group=2).trunks)
     out, want = attended(case)
+    assert np.abs(out - want).max() < 2e-6
+
+
+@pytest.mark.parametrize("worth", [0, 1 << 40])
+def test_a_query_that_sees_nothing_at_all_gets_zeros(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_two_level, "_WORTH", worth)
+    out, want = attended(blind_case())
+    assert (out[0] == 0).all()
     assert np.abs(out - want).max() < 2e-6
 
 

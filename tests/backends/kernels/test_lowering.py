@@ -28,16 +28,36 @@ def keys_read(work: Work, query: int) -> list[tuple[int, int]]:
     return [key for slot in sorted(parts) for key in parts[slot]]
 
 
-@pytest.mark.parametrize("name", FORESTS)
-@pytest.mark.parametrize(("group", "split", "element_bytes"), [(1, 16, 2), (3, 64, 4), (7, 256, 2), (40, 32, 2)])
-def test_each_query_reads_each_of_its_keys_once(name: str, group: int, split: int, element_bytes: int) -> None:
-    plan, _ = make_plan(FORESTS[name], seed=3)
-    work = lower(plan, group=group, split=split, element_bytes=element_bytes)
+def assert_each_key_is_read_once(plan: Plan, work: Work) -> None:
     for t in range(len(plan.positions)):
         read, want = keys_read(work, t), list(zip(*map(tuple, visible_keys(plan, t)), strict=True))
         assert len(read) == len(set(read))
         assert set(read) == set(want)
     assert sorted(work.slots.tolist()) == list(range(work.first_slots[-1])) == list(range(len(work.slots)))
+
+
+@pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.parametrize(("group", "split", "element_bytes"), [(1, 16, 2), (3, 64, 4), (7, 256, 2), (40, 32, 2)])
+def test_each_query_reads_each_of_its_keys_once(name: str, group: int, split: int, element_bytes: int) -> None:
+    plan, _ = make_plan(FORESTS[name], seed=3)
+    assert_each_key_is_read_once(plan, lower(plan, group=group, split=split, element_bytes=element_bytes))
+
+
+@pytest.mark.parametrize("before", range(17))
+def test_tiles_of_a_chunk_may_end_anywhere_in_a_block(before: int) -> None:
+    plan, _ = make_plan(chain([before + 100], queries=100))
+    assert_each_key_is_read_once(plan, lower(plan, group=4))
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_slots_stand_from_the_root_to_the_leaf(name: str) -> None:
+    plan, _ = make_plan(FORESTS[name])
+    work = lower(plan, group=1, split=16)
+    for t in range(len(plan.positions)):
+        tiles = work.items[(work.items[:, 2] <= t) & (t < work.items[:, 3])]
+        slots = work.slots[tiles[:, 4] + t - tiles[:, 2]]
+        begins = work.blocks[tiles[:, 0], 1]
+        assert (np.diff(begins[np.argsort(slots)]) > 0).all()
 
 
 @pytest.mark.parametrize("name", FORESTS)

@@ -134,6 +134,13 @@ def make_tree(nodes: Sequence[Node], *, heads: int = 2, group: int = 2, size: in
     return Case(plan, queries, keys, values)
 
 
+def blind_case() -> Case:
+    """Two queries that share 16 keys, of which the first one, at position 5, sees none: they begin at position 10."""
+    draw = np.random.Generator(np.random.Philox(key=8))
+    plan = Plan(np.array([5, 30]), np.array([[0, 1, 0, 2]]), np.array([[1, 10, BLOCK]]))
+    return Case(plan, *(draw.standard_normal(shape, np.float32) for shape in ((1, 2, 2, 64), (1, 2, BLOCK, 64), (1, 2, BLOCK, 64))))
+
+
 FORESTS: dict[str, list[Node]] = {
     "chain": chain([17, 1, 33]),
     "one token": chain([1]),

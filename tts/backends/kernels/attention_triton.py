@@ -48,7 +48,7 @@ def tree_partial(  # noqa: PLR0913, PLR0917 - a kernel's arguments are its memor
     row = tl.arange(0, rows)
     nth, query_head = row // group, row % group
     query = query_first + nth
-    is_row = (query < query_behind) & (nth < rows // group)  # rows behind the last whole group have no query
+    is_row = query < query_behind  # a tile has at most rows // group queries
     key, column = tl.arange(0, cols), tl.arange(0, padded)
     is_column = column < size
     position = tl.load(positions + query, mask=is_row, other=-1)
@@ -112,7 +112,7 @@ def merge(out, partials, weights, first_slots, group: tl.constexpr, rows: tl.con
             weight = tl.load(weights + base + row, mask=is_row, other=-1e30)
             part = tl.load(partials + (base + row).to(tl.int64)[:, None] * size + column[None, :], mask=is_cell, other=0.0)
             new_top = tl.maximum(top, weight)
-            share = tl.where(weight > -1e30, tl.exp2(weight - new_top), 0.0)
+            share = tl.exp2(weight - new_top)  # 1 while no key was seen, of parts that are 0
             scale = tl.exp2(top - new_top)
             total = total * scale + share
             acc = acc * scale[:, None] + part * share[:, None]

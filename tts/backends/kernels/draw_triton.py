@@ -65,7 +65,7 @@ def cut(logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, t
     kept = (rank < most) & (law >= min_p.double().unsqueeze(1))
     # a token stays if the mass before it is still short of p
     before = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], 1)
-    kept &= (top_p.unsqueeze(1) >= 1) | (before < top_p.double().unsqueeze(1) * mass[:, -1:]) | (rank == 0)
+    kept &= (top_p.unsqueeze(1) >= 1) | (before < top_p.double().unsqueeze(1) * mass[:, -1:])
     last = kept.sum(1, keepdim=True).sub_(1).clamp_(min=0)  # every filter keeps the first so many of the ranked tokens
     return Cut(ranked.gather(1, last)[:, 0], ids.gather(1, last)[:, 0])
 
