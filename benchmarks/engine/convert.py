@@ -21,7 +21,10 @@ from tts.backends.loading import GGUF, load, read_gguf
 from tts.errors import ConfigError
 from tts.models.registry import get, locate
 
-TYPES = {"f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32), "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0)}
+TYPES = {
+    "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
+    "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
+}
 
 
 def convert(name: str, folder: Path) -> dict[str, Path]:
@@ -63,7 +66,12 @@ def write(source: GGUF, path: Path, kind: str) -> None:
 
 
 def copy_metadata(writer: gguf.GGUFWriter, metadata: Mapping[str, Any]) -> None:
-    kinds = {str: gguf.GGUFValueType.STRING, bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
+    kinds = {
+        str: gguf.GGUFValueType.STRING,
+        bool: gguf.GGUFValueType.BOOL,
+        int: gguf.GGUFValueType.UINT32,
+        float: gguf.GGUFValueType.FLOAT32,
+    }
     for key, value in metadata.items():
         if key.startswith("GGUF.") or key in ("general.architecture", "general.file_type"):
             continue

@@ -75,7 +75,8 @@ class Walk:
 
     def ancestry(self, nodes: Iterable[int]) -> set[int]:
         found: set[int] = set()
-        for node in nodes:
+        for start in nodes:
+            node = start
             while node >= 0 and node not in found:
                 found.add(node)
                 node = self.parent[node]

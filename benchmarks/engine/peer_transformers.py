@@ -129,7 +129,9 @@ class Batch:
 
     def added(self, row: int, count: int) -> Keys:
         """Return a copy of the last `count` keys of a row."""
-        return [(layer.keys[row : row + 1, :, -count:].clone(), layer.values[row : row + 1, :, -count:].clone()) for layer in self.cache.layers]
+        return [
+            (layer.keys[row : row + 1, :, -count:].clone(), layer.values[row : row + 1, :, -count:].clone()) for layer in self.cache.layers
+        ]
 
 
 class Cached(Shared):

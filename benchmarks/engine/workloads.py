@@ -135,7 +135,10 @@ _QUICK_BEAM = {"prompt": 96, "beams": 4, "width": 4, "levels": 3, "tokens": 16}
 WORKLOADS = {
     "W0": Workload(beam, *[{"prompt": 37, "beams": 2, "width": 2, "levels": 2, "tokens": 5, "scored": True}] * 2, "the check of numbers"),
     "W1": Workload(
-        best_of_n, {"prompt": 300, "samples": 64, "tokens": 256}, {"prompt": 96, "samples": 16, "tokens": 48}, "best of n: one trunk, long tails"
+        best_of_n,
+        {"prompt": 300, "samples": 64, "tokens": 256},
+        {"prompt": 96, "samples": 16, "tokens": 48},
+        "best of n: one trunk, long tails",
     ),
     "W2": Workload(beam, _BEAM, _QUICK_BEAM, "beam search: forks and prunes"),
     "W3": Workload(
@@ -145,7 +148,10 @@ WORKLOADS = {
         "weighted width with a process model: ragged steps",
     ),
     "W4": Workload(
-        monte_carlo, {"prompt": 800, "expansions": 200, "tokens": 36}, {"prompt": 160, "expansions": 6, "tokens": 8}, "tree walk: single expansions"
+        monte_carlo,
+        {"prompt": 800, "expansions": 200, "tokens": 36},
+        {"prompt": 160, "expansions": 6, "tokens": 8},
+        "tree walk: single expansions",
     ),
     "W5": Workload(beam, _BEAM | {"scored": True}, _QUICK_BEAM | {"scored": True}, "W2 with a yes/no reading of each node"),
     "W6": Workload(beam, _BEAM | {"problems": 8}, _QUICK_BEAM | {"problems": 3, "levels": 2}, "several W2, overlapping"),
@@ -158,4 +164,3 @@ def template(name: str, *, quick: bool = False, seed: int = 0, **sizes: int) -> 
     tree = Tree(seed)
     workload.make(tree, **(workload.quick if quick else workload.full) | sizes)
     return {"name": name, "ops": tree.ops, "hash": ids_hash(tree.ids)}
-

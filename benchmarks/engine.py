@@ -1,0 +1,189 @@
+"""Our engine beside transformers, vLLM and llama.cpp on the same trees, token for token, on this machine.
+
+    python benchmarks/engine.py [--quick] [--json] [--peer vllm=PYTHON] [--peer llama_cpp=PYTHON]
+
+Every system replays the same trees (benchmarks/engine/workloads.py) with forced tokens, in a process of its own; they take turns,
+A/B/C, A/B/C, and whoever is not asked stands still. A peer whose interpreter is not given, or that does not start, is listed as
+absent with its reason. Seconds are medians with the least and greatest; "others" is what other processes took of the machine
+meanwhile; "of floor" is the least time that this machine's measured
+bandwidth and arithmetic allow a perfect float32 engine, over the time taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.convert import convert
+from engine.facts import facts, floor_s
+from engine.machine import Probe, Shapes, bandwidth, load, measure, processor, step_s
+from engine.report import disagreement, lines, summary
+from engine.systems import SPECS, AbsentError, System, interpreter
+from engine.workloads import WORKLOADS, template
+
+CHECK = "W0"  # a small tree with readings: warms each system up, and shows that all compute the same numbers
+TOLERANCE = 0.01  # of |ln p| at float32; keys in float16 move it by less
+MOST_OTHERS = 0.10  # of the machine's time during a run
+MOST_DRIFT = 0.10  # of the machine's bandwidth between start and end
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="small trees: two minutes for everything")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--workloads", help="comma-separated; W1,W2,W5 with --quick, all without")
+    parser.add_argument(
+        "--systems", default=",".join(SPECS), help="comma-separated: " + ", ".join(f"{n} ({s.says})" for n, s in SPECS.items())
+    )
+    parser.add_argument("--repeats", type=int, help="3 with --quick, 5 without")
+    parser.add_argument("--warmups", type=int, help=f"runs of each workload that do not count, beside {CHECK}; 0 with --quick, 1 without")
+    parser.add_argument("--patience", type=int, default=0, help="most tries more of a run while which others took a tenth of the machine")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="the interpreter that has vllm or llama_cpp")
+    parser.add_argument("--argument", action="append", default=[], metavar="SYSTEM=ARGUMENT", help="handed to a system's driver")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--files", type=Path, default=Path("build/engine-benchmark"), help="where the peers' copies of the model lie")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def tell(options: argparse.Namespace, text: str) -> None:
+    print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+
+def start(options: argparse.Namespace, templates: Mapping[str, Any], absent: dict[str, str]) -> dict[str, System]:
+    """Start the systems, all at once; those that do not get ready go to `absent`."""
+    files = convert(options.model, options.files)
+    peers = dict(entry.split("=", 1) for entry in options.peer)
+    systems: dict[str, System] = {}
+    for name in options.systems.split(","):
+        extra = [entry.split("=", 1)[1] for entry in options.argument if entry.startswith(f"{name}=")]
+        try:
+            systems[name] = System(SPECS[name], interpreter(SPECS[name], peers), files, list(templates.values()), extra)
+        except AbsentError as reason:
+            absent[name] = str(reason)
+    for name, system in list(systems.items()):
+        try:
+            system.wait_ready()
+        except AbsentError as reason:
+            absent[name] = str(reason)
+            systems.pop(name).close()
+    return systems
+
+
+def undisturbed(system: System, workload: str, patience: int) -> dict[str, Any]:
+    """Return a run while others took little of the machine, or after so many tries more the one they disturbed the least."""
+    runs = [system.run(workload)]
+    while runs[-1]["others"] > MOST_OTHERS and len(runs) <= patience:
+        runs.append(system.run(workload))
+    return min(runs, key=lambda run: run["others"])
+
+
+def replay(
+    workload: str, systems: dict[str, System], absent: dict[str, str], *, repeats: int, warmups: int, patience: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Return each system's runs; the systems take turns. One that breaks is closed, and absent from here on."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for repeat in range(warmups + repeats):
+        for name, system in list(systems.items()):
+            try:
+                found = undisturbed(system, workload, patience if repeat >= warmups else 0)
+            except AbsentError as reason:
+                absent[name] = f"{workload}: {reason}"
+                systems.pop(name).close()
+                runs.pop(name, None)
+                continue
+            if repeat >= warmups:
+                runs.setdefault(name, []).append(found)
+    return runs
+
+
+def compare(options: argparse.Namespace, systems: dict[str, System], templates: Mapping[str, Any], report: dict[str, Any]) -> None:
+    """Run everything, and put the numbers into the report."""
+    config = json.loads((options.files / "hf" / "config.json").read_text())
+    shapes, probe = Shapes.of(config), report["machine"]["probe"]
+    for name, made in templates.items():
+        checking = name == CHECK
+        repeats = 1 if checking else options.repeats or (3 if options.quick else 5)
+        warmups = 1 if checking else options.warmups if options.warmups is not None else 0 if options.quick else 1
+        runs = replay(name, systems, report["absent"], repeats=repeats, warmups=warmups, patience=0 if checking else options.patience)
+        known = facts(made).as_dict()
+
+        def least(rows: int, keys: int) -> float:
+            return step_s(probe, shapes, rows, keys)
+
+        floor = floor_s(made, least)
+        found = {
+            system: summary(mine, known, *((floor, least) if SPECS[system].precision == "float32" else (None, None)))
+            for system, mine in runs.items()
+        }
+        readings = {system: mine[-1]["readings"] for system, mine in runs.items() if mine[-1]["readings"]}
+        report["workloads"][name] = {
+            "facts": known,
+            "hash": made["hash"],
+            "floor_s": floor,
+            "systems": found,
+            "disagreement": disagreement(readings) if readings else {},
+        }
+        precisions = {system: spec.precision for system, spec in SPECS.items()}
+        tell(options, "\n".join(lines(name, WORKLOADS[name].says, report["workloads"][name], precisions)))
+
+
+def verdicts(report: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know before believing the numbers."""
+    machine, found = report["machine"], []
+    drift = abs(machine["bandwidth_after"] / machine["probe"].bandwidth - 1)
+    if drift > MOST_DRIFT:
+        found.append(f"REJECT: the machine's bandwidth moved by {drift:.0%} during the run")
+    for name, workload in report["workloads"].items():
+        other = [system for system, numbers in workload["systems"].items() if numbers["hash"] != workload["hash"]]
+        if other:
+            found.append(f"WRONG: {', '.join(other)} processed other token ids on {name}")
+        for system, difference in workload["disagreement"].items():
+            if SPECS[system].precision == "float32" and difference > TOLERANCE:
+                found.append(f"WRONG: {system} computes other numbers on {name}: |ln p| differs by {difference:.1e}")
+    return found
+
+
+def main() -> None:
+    options = arguments()
+    chosen = (
+        options.workloads.split(",") if options.workloads else ["W1", "W2", "W5"] if options.quick else [n for n in WORKLOADS if n != CHECK]
+    )
+    templates = {name: template(name, quick=options.quick, seed=options.seed) for name in dict.fromkeys([CHECK, *chosen])}
+    absent: dict[str, str] = {}
+    systems = start(options, templates, absent)
+    try:
+        shapes = Shapes.of(json.loads((options.files / "hf" / "config.json").read_text()))
+        probe = measure(shapes)
+        machine: dict[str, Any] = {"processor": processor(), "probe": probe, "load_before": load()}
+        versions = {name: system.versions for name, system in systems.items()}
+        report: dict[str, Any] = {"versions": versions, "absent": absent, "machine": machine, "workloads": {}}
+        tell(options, describe(probe, machine))
+        compare(options, systems, templates, report)
+        machine |= {"bandwidth_after": bandwidth(), "load_after": load()}
+    finally:
+        for system in systems.values():
+            system.close()
+    report["verdicts"] = verdicts(report)
+    tell(options, "\n" + "\n".join([*(f"absent: {name}: {reason}" for name, reason in absent.items()), *report["verdicts"]]))
+    tell(options, f"load average {machine['load_before']:.1f} before, {machine['load_after']:.1f} after")
+    tell(options, f"bandwidth {probe.bandwidth / 1e9:.1f} GB/s before, {machine['bandwidth_after'] / 1e9:.1f} after")
+    tell(options, "; ".join(f"{name}: " + ", ".join(f"{k} {v}" for k, v in found.items()) for name, found in versions.items()))
+    if options.json:
+        machine["probe"] = {"bandwidth": probe.bandwidth, "flops_by_rows": dict(probe.flops_by_rows)}
+        print(json.dumps(report))
+    fatal = ("WRONG",) if options.quick else ("WRONG", "REJECT")
+    sys.exit(any(text.startswith(fatal) for text in report["verdicts"]))
+
+
+def describe(probe: Probe, machine: Mapping[str, Any]) -> str:
+    rates = ", ".join(f"{rows}: {flops / 1e9:.0f}" for rows, flops in sorted(probe.flops_by_rows.items()))
+    return f"{machine['processor']}; reads {probe.bandwidth / 1e9:.1f} GB/s; float32 GFLOP/s of the linear layers by rows {rates}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Replays trees on our engine: its own step loop, draws included, but each row writes the tokens that the tree has there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tts.backends.base import Finish, Row, RowSet, SampleRequest, Sampling, Stop
+from tts.backends.engine.build import EngineOptions, make_runner
+from tts.backends.engine.core import Runner, StepReport
+from tts.backends.engine.decoder import Spans
+from tts.backends.engine.heads import LabelReadout, StepTemplate
+from tts.backends.engine.tree import KVTree, Node
+from tts.backends.engine.views import View
+from tts.backends.engine.weights import Checkpoint, read_checkpoint
+from tts.backends.engine.work import Line, Reading, RowEnd, Writing
+from tts.backends.kernels.plan import BLOCK
+from tts.backends.row_state import PathText
+from tts.backends.sampling import log_law
+from tts.models import registry
+
+SAMPLING = Sampling(temperature=0.8)
+
+
+class Forced(Runner):
+    """A runner whose rows write given tokens; everything else, the draw included, is done as ever."""
+
+    tokens: dict[int, list[list[int]]]
+
+    def _append(self, line: Line, token: int, logprob: float) -> Finish | None:
+        del token
+        ids = self.tokens[id(line.writing)][line.state.index]
+        return super()._append(line, ids[len(line.state.ids)], logprob)
+
+
+@dataclasses.dataclass(eq=False)
+class Replayed:
+    """A node of the tree: its tokens, its node in the engine, and the names of the steps that lead to it."""
+
+    ids: list[int]
+    node: Node
+    path: list[int]
+    steps: tuple[str, ...]
+
+
+class Replayer:
+    """Replays on one model; a process model, where a tree asks for one, has the same weights and memory of its own.
+
+    Args:
+        model: a name, or a checkpoint. precision, threads: see `EngineOptions`. strict: the strict executor, else two_level.
+        sharing: whether rows read common ancestors together. reuse: whether a child goes on from its parent's keys and values.
+        kv_budget_bytes: for keys and values.
+    """
+
+    def __init__(
+        self,
+        model: str | Checkpoint = "smollm2",
+        *,
+        precision: str = "float32",
+        strict: bool = True,
+        sharing: bool = True,
+        reuse: bool = True,
+        threads: int | None = None,
+        kv_budget_bytes: int | None = None,
+        max_rows: int = 64,
+    ) -> None:
+        if threads:
+            torch.set_num_threads(threads)
+        self.options = EngineOptions(
+            device="cpu",
+            precision=precision,
+            executor="strict" if strict else "two_level",
+            threads=threads,
+            kv_budget=kv_budget_bytes,
+            share=sharing,
+            max_rows=max_rows,
+        )
+        self.reuse = reuse
+        checkpoint = read_checkpoint(registry.get(model)) if isinstance(model, str) else model
+        made, self.renderer = make_runner(checkpoint, self.options)
+        self.decoder, self.blocks = made.decoder, made.tree.pool.num_blocks
+        self.limits = made._limits
+        self.decoder.spans = Spans()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.reports: list[StepReport] = []
+        self.runner, self.process = self._fresh(), self._fresh()
+        self.runner.report = self.reports.append
+        self.decoder.spans = Spans()
+        self.views: dict[int, View] = {}
+        self.texts: dict[str, list[int]] = {}
+
+    def _fresh(self) -> Forced:
+        tree = KVTree(self.decoder.pool(self.blocks))
+        decode = self.renderer.decode
+        runner = Forced(self.decoder, tree, self.limits, decode=decode, eos=frozenset(), share=self.options.share)
+        runner.tokens = {}
+        return runner
+
+    def open(self, ids: list[int]) -> Replayed:
+        """Read a prompt, but its last token."""
+        node = self.runner.tree.add(None, ids)
+        self.runner.read(Reading(self.runner.tree.retain(node), len(ids) - 1, len(ids) - 1, _nothing))
+        self._run(self.runner)
+        return Replayed(ids, node, ids, ())
+
+    def expand(self, children: Sequence[tuple[Replayed, list[int]]]) -> list[Replayed]:
+        """Decode children together, token by token."""
+        made: dict[int, Replayed] = {}
+        groups: dict[int, list[int]] = {}
+        for index, (parent, _) in enumerate(children):
+            groups.setdefault(id(parent) if self.reuse else index, []).append(index)
+        for indices in groups.values():
+            parent = children[indices[0]][0]
+            tree = self.runner.tree
+            node = tree.retain(parent.node) if self.reuse else tree.add(None, parent.path)
+            ids = [children[index][1] for index in indices]
+            rows = RowSet(
+                SampleRequest(None, tuple(Row(index, 0, len(i)) for index, i in zip(indices, ids, strict=True)), SAMPLING, Stop())
+            )
+
+            def ended(end: RowEnd, indices: list[int] = indices, parent: Replayed = parent) -> None:
+                if end.node is None:
+                    raise RuntimeError(f"a row ended {end.finish}: {end.error}")
+                tokens = children[indices[end.index]][1]
+                name = f"{len(self.texts)}"
+                self.texts[name] = tokens
+                made[indices[end.index]] = Replayed(list(end.node.tokens), end.node, parent.path + tokens, (*parent.steps, name))
+
+            writing = Writing(rows, node, PathText.behind(parent.path), ended)
+            self.runner.tokens[id(writing)] = ids
+            self.runner.write(writing)
+        self._run(self.runner)
+        self.runner.tokens = {}
+        return [made[index] for index in range(len(children))]
+
+    def score(self, nodes: Sequence[Replayed], ids: list[int]) -> Any:
+        """Return the probabilities that ids come next behind each node."""
+        found: dict[int, Any] = {}
+        for index, each in enumerate(nodes):
+            size = len(each.node.tokens)
+
+            def done(reading: Reading, index: int = index) -> None:
+                found[index] = np.exp(log_law(reading.result()[0])[ids])
+
+            self.runner.read(Reading(self.runner.tree.retain(each.node), size, size - 1, done))
+        self._run(self.runner)
+        return np.array([found[index] for index in range(len(nodes))])
+
+    def reward(self, nodes: Sequence[Replayed], ids: list[int]) -> Any:
+        """Return what a process model reads after each node's last step: the probability of the first label among two, and the rest."""
+        found: dict[int, float] = {}
+        template = StepTemplate(lambda text: self.texts[text], LabelReadout(ids[0], (ids[1],)))
+        for index, each in enumerate(nodes):
+            root = each.node.path()[0]
+            view = self.views.setdefault(root.place, View(self.process, template, root.tokens))
+
+            def done(readings: Any, computed: int, reused: int, seconds: float, failure: Exception | None, index: int = index) -> None:
+                del computed, reused, seconds
+                if failure is not None:
+                    raise failure
+                found[index] = float(readings[-1])
+
+            view.score(each.steps, done)
+        self._run(self.process)
+        return np.array([[found[index], 1 - found[index]] for index in range(len(nodes))])
+
+    def release(self, nodes: Sequence[Replayed]) -> None:
+        """Give up nodes."""
+        for each in nodes:
+            self.runner.tree.release(each.node)
+
+    def stats(self) -> dict[str, Any]:
+        """Return exact counters, and seconds by part."""
+        policy, process, spans = self.runner.stats, self.process.stats, self.decoder.spans or Spans()
+        counted = {name: value for name, value in dataclasses.asdict(policy).items() if isinstance(value, int)}
+        return counted | {
+            "prefill_tokens": policy.prefill_computed + process.prefill_computed,
+            "reused_tokens": policy.prefill_reused,
+            "peak_unique_tokens": self.runner.tree.pool.peak_used * BLOCK,
+            "process_tokens": process.prefill_computed,
+            "process_peak_tokens": self.process.tree.pool.peak_used * BLOCK,
+            "seconds_planning": sum(report.planning for report in self.reports),
+            "seconds_linear": spans.linear,
+            "seconds_attention": spans.attention,
+            "seconds_other": spans.other,
+            "seconds_draws": sum(report.rest for report in self.reports),
+            "kv_bytes_per_token": self.decoder.kv_shape.bytes_per_token,
+            "weight_bytes": self.decoder.weight_bytes,
+            "parameters": sum(self.decoder.products),
+            "step_reports": [dataclasses.astuple(report) for report in self.reports],
+        }
+
+    @staticmethod
+    def _run(runner: Runner) -> None:
+        with torch.inference_mode():
+            while runner.busy:
+                runner.step()
+
+
+def _nothing(reading: Reading) -> None:
+    reading.result() if reading.found else None

@@ -1,0 +1,167 @@
+"""The systems under test: which there are, and one process for each, which stands still while another runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How to run a system.
+
+    Args:
+        script: its driver. peer: whose interpreter it needs, "" for this project's own.
+        precision: of its weights, "float32" or "int8". says: what it is, for people.
+        arguments: of the driver; {hf}, {f32} and {q8_0} stand for the model's files.
+    """
+
+    script: str
+    peer: str
+    precision: str
+    says: str
+    arguments: str = ""
+
+
+SPECS: Mapping[str, Spec] = {
+    "ours": Spec("peer_ours.py", "", "float32", "our engine"),
+    "ours-fast": Spec("peer_ours.py", "", "float32", "our engine without bit-equality across batches", "--fast"),
+    "ours-unshared": Spec("peer_ours.py", "", "float32", "our engine, every row reads its whole path", "--unshared"),
+    "ours-no-reuse": Spec("peer_ours.py", "", "float32", "our engine, every child computes its whole path", "--no-reuse"),
+    "generate": Spec("peer_transformers.py", "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),
+    "forward": Spec("peer_transformers.py", "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"),
+    "vllm": Spec("peer_vllm.py", "vllm", "float32", "vLLM with prefix caching", "{hf}"),
+    "llama.cpp": Spec("peer_llama_cpp.py", "llama_cpp", "float32", "llama.cpp, keys in float32", "{f32} --kv f32 --flash off"),
+    "llama.cpp-f16": Spec(
+        "peer_llama_cpp.py", "llama_cpp", "float32", "llama.cpp as it comes: keys in float16, flash attention", "{f32} --kv f16"
+    ),
+    "ours-int8": Spec("peer_ours.py", "", "int8", "our engine, 8-bit weights", "--precision int8"),
+    "llama.cpp-q8": Spec("peer_llama_cpp.py", "llama_cpp", "int8", "llama.cpp, Q8_0 weights, keys in float16", "{q8_0} --kv f16"),
+}
+
+
+class AbsentError(Exception):
+    """A system cannot run here; the message says why."""
+
+
+class System:
+    """A driver's process. It is stopped, with all its children, whenever it is not asked for anything: an idle system takes no time."""
+
+    def __init__(
+        self, spec: Spec, python: str, files: Mapping[str, Path], templates: Sequence[dict[str, Any]], extra: Sequence[str]
+    ) -> None:
+        self.spec, self.errors = spec, tempfile.TemporaryFile("w+")  # noqa: SIM115  # it lives as long as the process
+        arguments = [part.format(**files) for part in spec.arguments.split()]
+        environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), str(HERE.parent.parent) if not spec.peer else ""]))
+        self.process = subprocess.Popen(
+            [python, str(HERE / spec.script), *arguments, *extra],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self.versions: dict[str, str] = {}
+        with suppress(BrokenPipeError):  # it ended while it was being told; wait_ready says so
+            for template in templates:
+                self._send({"template": template})
+            self._send({"start": True})
+
+    def wait_ready(self) -> None:
+        """Wait until it is loaded, then stop it.
+
+        Raises:
+            AbsentError: it ended instead.
+        """
+        self.versions = self._receive()["ready"]
+        self._signal(signal.SIGSTOP)
+
+    def run(self, workload: str) -> dict[str, Any]:
+        """Replay a workload once. The result's `others`: the share of the machine's time that other processes took meanwhile.
+
+        Raises:
+            AbsentError: it ended instead of answering.
+        """
+        self._signal(signal.SIGCONT)
+        before = used_s(self.process.pid)
+        self._send({"run": workload})
+        result = self._receive()
+        after = used_s(self.process.pid)
+        self._signal(signal.SIGSTOP)
+        by_all, by_this = after[0] - before[0], after[1] - before[1]
+        return result | {"others": max(0.0, by_all - by_this) / (after[2] - before[2]) / (os.cpu_count() or 1)}
+
+    def close(self) -> None:
+        """End it. Its children end with it."""
+        self._signal(signal.SIGCONT)
+        if self.process.stdin:
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self.process.wait()
+        self.errors.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+    def _receive(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.errors.seek(0)
+            lines = [text for text in self.errors.read().splitlines() if text.strip()]
+            raise AbsentError(lines[-1].strip() if lines else f"ended with status {self.process.returncode}")
+        return json.loads(line)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(self.process.pid, number)
+
+
+def used_s(group: int) -> tuple[float, float, float]:
+    """Return seconds of processor time used so far by everything and by one process group, and the time now; 0, 0 where /proc is none."""
+    if not Path("/proc/stat").is_file():
+        return 0.0, 0.0, time.perf_counter()
+    tick = os.sysconf("SC_CLK_TCK")
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    own = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            facts = path.read_text().rpartition(")")[2].split()
+            if int(facts[2]) == group:
+                own += int(facts[11]) + int(facts[12])
+    return (sum(fields) - fields[3] - fields[4]) / tick, own / tick, time.perf_counter()
+
+
+def interpreter(spec: Spec, peers: Mapping[str, str]) -> str:
+    """Return the Python that runs a system.
+
+    Raises:
+        AbsentError: none was given.
+    """
+    if not spec.peer:
+        return sys.executable
+    if spec.peer not in peers:
+        raise AbsentError(f"no --peer {spec.peer}=PYTHON")
+    if not Path(peers[spec.peer]).is_file():
+        raise AbsentError(f"{peers[spec.peer]} is no file")
+    return peers[spec.peer]
