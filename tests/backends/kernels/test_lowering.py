@@ -126,7 +126,7 @@ def test_a_plan_without_queries_is_no_work() -> None:
     assert work.first_slots.tolist() == [0]
 
 
-@pytest.mark.parametrize(("trees", "widths", "limit_s"), [(4, [4, 4, 4], 0.005), (4, [5, 5, 10], 0.010)])
+@pytest.mark.parametrize(("trees", "widths", "limit_s"), [(4, [4, 4, 4], 0.003), (4, [5, 5, 10], 0.005)])
 def test_lowering_is_fast(trees: int, widths: list[int], limit_s: float) -> None:
     plan, _ = make_plan(forest(*[branching([400, 40, 40, 40], widths)] * trees))
     seconds: list[float] = []
