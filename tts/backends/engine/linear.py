@@ -3,10 +3,10 @@
 Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and answers in theirs.
 
 What the choices rest on (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs): oneDNN's product on
-weights laid out beforehand is 1.1 to 3 times as fast as `functional.linear` for 2 to 64 rows, and as fast for one. Its rows are
-exact from two rows on, under every instruction set that it can be held to, and the same under one thread as under two; a single
-row has other bits from about 1,500 inputs on, or fewer. Bringing in a second thread takes about 80 µs, so small products stay
-on one.
+weights laid out beforehand is 1.1 to 2.8 times as fast as `functional.linear` for 2 to 64 rows, 0.6 to 2 times for one. Its rows
+are exact from two rows on, up to 2,000, under every instruction set that it can be held to, and the same under 1 to 16 threads.
+Single rows have other bits from some number of inputs on: with AVX-512 between 1,024 and 1,536, with AVX2 never. Bringing in a
+second thread takes about 80 µs, so small products stay on one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TILE_ROWS = 16
 MOST_ROWS = 128  # of one oneDNN call: oneDNN keeps 1,024 compiled shapes, and the probe covers no more rows
 _BATCH_HINT = 16  # rows for which oneDNN lays the weights out
 _PROBED_ROWS = (1, 2, 3, 7, 8, 15, 16, 17, 33, 64)
-_PROBED_OUTPUTS = 1024  # wider layers are probed on about as many: oneDNN splits sums, if ever, where outputs are few
+_MOST_PROBED, _PROBED = 1024, 256  # layers of more outputs are probed on about 256: sums are split, if ever, where outputs are few
 _PRIME = 65_537  # values of the probe's weights before they repeat
 
 _DTYPES = {"float32": torch.float32, "int8": torch.int8, "bfloat16": torch.bfloat16}
@@ -239,8 +239,8 @@ def least_exact_rows(kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | 
         threads: numbers of torch's threads under which rows must have the same bits.
     """
     outputs, inputs = weight.shape
-    if outputs > _PROBED_OUTPUTS:
-        outputs = _PROBED_OUTPUTS + outputs % 64
+    if outputs > _MOST_PROBED:
+        outputs = _PROBED + outputs % 64
     key = (kind, outputs, inputs, bias is None, weight.dtype, weight.device, *threads)
     if key not in _known:
         probe = _spread(outputs, inputs, weight, 0.5**0.5)
