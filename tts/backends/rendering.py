@@ -64,12 +64,11 @@ class Renderer:
         return ids[0]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens; ends of sequence give none, other special tokens their names."""
+        """Return the text of tokens; ends of sequence and ids that the tokenizer lacks give none, other special tokens their names."""
         if self._bytes is not None:
-            return b"".join([self._bytes[token] for token in ids]).decode("utf-8", "replace")
+            return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode("utf-8", "replace")
         kept = [token for token in ids if token not in self._eos]
         return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
 
     def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:
         """Return the text that each of some tokens completes behind others; they join to the text of all of them."""

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from tts.backends.engine.config import ModelConfig
 from tts.backends.engine.planning import Planned
-from tts.backends.kernels import attention, attention_strict, layers
-from tts.backends.kernels.draw import Draws, draw_rows
+from tts.backends.kernels import attention, attention_strict, attention_two_level, layers
 from tts.backends.kernels.host import Team
+from tts.backends.kernels.plan import Plan
 
 Executor = Literal["strict", "two_level", "triton", "reference"]
 _NONE = np.empty((0, 0), np.float32)
@@ -64,6 +64,7 @@ class HostOperations:
     def begin(self, planned: Planned) -> None:
         """Prepare a step."""
         self._planned = planned
+        self._products: Plan | attention_two_level.Tables = planned.plan
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
@@ -83,8 +84,12 @@ class HostOperations:
         out = torch.empty(rows, heads, group, size)
         if self._executor == "strict":
             attention_strict.attend(plan, queries, keys.numpy(), values.numpy(), out.numpy(), self._team)
+        elif self._executor == "two_level":
+            self._products = attention_two_level.attend(self._products, torch.from_numpy(queries), keys.transpose(-1, -2), values, out)
         else:
-            attention.attend_reference(plan, torch.from_numpy(queries), keys.transpose(-1, -2), values, out)
+            used = int(plan.blocks[:, 0].max()) + 1  # it widens all that it is given
+            read, _ = attention.attend_reference(plan, queries, keys[:, :used].transpose(-1, -2), values[:, :used])
+            out.copy_(torch.from_numpy(read))
         return out.view(rows, -1)
 
     def gate(self, both: Tensor) -> Tensor:
