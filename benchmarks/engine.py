@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="small trees: two minutes for everything")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.add_argument("--workloads", help="comma-separated; W1,W2,W5 with --quick, all without")
+    parser.add_argument("--workloads", help="comma-separated; W1,W2 with --quick, all without")
     parser.add_argument(
         "--systems", default=",".join(SPECS), help="comma-separated: " + ", ".join(f"{n} ({s.says})" for n, s in SPECS.items())
     )
@@ -46,8 +47,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--argument", action="append", default=[], metavar="SYSTEM=ARGUMENT", help="handed to a system's driver")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--files", type=Path, default=Path("build/engine-benchmark"), help="where the peers' copies of the model lie")
+    parser.add_argument("--size", action="append", default=[], metavar="W1.samples=32", help="replaces a size of a workload")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
+
+
+def sizes(options: argparse.Namespace, workload: str) -> dict[str, int]:
+    """Return what --size says of a workload."""
+    given = (entry.removeprefix(f"{workload}.").split("=") for entry in options.size if entry.startswith(f"{workload}."))
+    return {name: int(value) for name, value in given}
 
 
 def tell(options: argparse.Namespace, text: str) -> None:
@@ -150,10 +158,11 @@ def verdicts(report: Mapping[str, Any]) -> list[str]:
 
 def main() -> None:
     options = arguments()
-    chosen = (
-        options.workloads.split(",") if options.workloads else ["W1", "W2", "W5"] if options.quick else [n for n in WORKLOADS if n != CHECK]
-    )
-    templates = {name: template(name, quick=options.quick, seed=options.seed) for name in dict.fromkeys([CHECK, *chosen])}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the systems end too: some of them stand still
+    chosen = options.workloads.split(",") if options.workloads else ["W1", "W2"] if options.quick else [n for n in WORKLOADS if n != CHECK]
+    templates = {
+        name: template(name, quick=options.quick, seed=options.seed, **sizes(options, name)) for name in dict.fromkeys([CHECK, *chosen])
+    }
     absent: dict[str, str] = {}
     systems = start(options, templates, absent)
     try:

@@ -43,6 +43,10 @@ class Ours:
 
     def counters(self) -> dict[str, Any]:
         stats = self.replayer.stats()
+        stats["per_step"] = [
+            {"rows": rows, "keys": keys, "seconds": planning + forward + rest}
+            for rows, _, keys, planning, forward, rest in stats.pop("step_reports")
+        ]
         known = {"prefill_computed": "prefill_tokens", "prefill_reused": "reused_tokens", "peak_kv_tokens": "peak_unique_tokens"}
         return {name: stats.get(key) for name, key in known.items()} | {"stats": stats}
 

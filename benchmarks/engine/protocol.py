@@ -39,7 +39,7 @@ class Driver(Protocol):
         ...
 
     def read(self, nodes: Sequence[int], ids: Sequence[int], *, process: bool) -> Sequence[Sequence[float]]:
-        """Return the probabilities of `ids` after each node, by the policy or by a process model with its own cache."""
+        """Return the probabilities of `ids` after each node, by the policy, or by a process model with its own cache."""
         ...
 
     def release(self, nodes: Sequence[int]) -> None: ...
@@ -88,7 +88,8 @@ def replay(driver: Driver, template: dict[str, Any]) -> dict[str, Any]:
             case "release":
                 driver.release(op["nodes"])
             case kind:
-                readings += driver.read(op["nodes"], op["ids"], process=kind == "reward")
+                found = driver.read(op["nodes"], op["ids"], process=kind == "reward")
+                readings += found if kind == "score" else [[value / sum(row) for value in row] for row in found]
         seconds[op["op"]] += time.perf_counter() - started
     return {
         "workload": template["name"],

@@ -96,8 +96,8 @@ def lines(name: str, says: str, workload: Mapping[str, Any], precisions: Mapping
         "",
         f"{name}  {says}",
         f"  {of['nodes']} nodes; {of['generated']:,} tokens generated, {of['useful']:,} of them useful",
-        f"  {of['no_reuse_prefill']:,} read without reuse; at most {of['peak_unique']:,} unique tokens at a time, {of['peak_logical']:,} logical",
-        f"  hash of the ids {workload['hash']}",
+        f"  {of['no_reuse_prefill']:,} read without reuse; hash of the ids {workload['hash']}",
+        f"  {of['peak_unique']:,} unique tokens at a time at most, {of['peak_logical']:,} logical ones",
         f"  {'':<15} {'':<8}" + "".join(f"{title:>{width}}" for title, width, _ in _COLUMNS) + f"{'/ ours':>8}",
     ]
     for system, found in systems.items():

@@ -5,7 +5,7 @@ A template's operations run in order, and each is a batch. Nodes are numbered as
     {"op": "open", "ids": [...]}                         a prompt: makes a node
     {"op": "expand", "children": [[parent, [...]], ...]} one step of all these children, decoded together: makes a node each
     {"op": "score", "nodes": [...], "ids": [yes, no]}    next-token probabilities of two ids after each node
-    {"op": "reward", "nodes": [...], "ids": [good, bad]} the same, read by a process model that has a cache of its own
+    {"op": "reward", "nodes": [...], "ids": [good, bad]} the same of two ids alone, read by a process model with a cache of its own
     {"op": "release", "nodes": [...]}                    no more is asked of these nodes; their descendants live on
 
 Lengths are ragged and token ids drawn at random, both from the seed alone: forced tokens cost what sampled ones do.
@@ -130,27 +130,27 @@ class Workload:
 
 
 _BEAM = {"prompt": 400, "beams": 4, "width": 4, "levels": 8, "tokens": 48}
-_QUICK_BEAM = {"prompt": 96, "beams": 4, "width": 4, "levels": 3, "tokens": 16}
+_QUICK_BEAM = {"prompt": 64, "beams": 4, "width": 4, "levels": 3, "tokens": 8}
 
 WORKLOADS = {
     "W0": Workload(beam, *[{"prompt": 37, "beams": 2, "width": 2, "levels": 2, "tokens": 5, "scored": True}] * 2, "the check of numbers"),
     "W1": Workload(
         best_of_n,
         {"prompt": 300, "samples": 64, "tokens": 256},
-        {"prompt": 96, "samples": 16, "tokens": 48},
+        {"prompt": 64, "samples": 16, "tokens": 20},
         "best of n: one trunk, long tails",
     ),
     "W2": Workload(beam, _BEAM, _QUICK_BEAM, "beam search: forks and prunes"),
     "W3": Workload(
         weighted_width,
         {"prompt": 400, "width": 64, "levels": 10, "least": 20, "most": 80},
-        {"prompt": 96, "width": 16, "levels": 3, "least": 4, "most": 16},
+        {"prompt": 64, "width": 16, "levels": 3, "least": 2, "most": 10},
         "weighted width with a process model: ragged steps",
     ),
     "W4": Workload(
         monte_carlo,
         {"prompt": 800, "expansions": 200, "tokens": 36},
-        {"prompt": 160, "expansions": 6, "tokens": 8},
+        {"prompt": 128, "expansions": 6, "tokens": 6},
         "tree walk: single expansions",
     ),
     "W5": Workload(beam, _BEAM | {"scored": True}, _QUICK_BEAM | {"scored": True}, "W2 with a yes/no reading of each node"),
