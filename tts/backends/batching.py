@@ -61,12 +61,6 @@ class BatchQueue:
         self._loop = asyncio.get_running_loop()
         self._loop.call_soon(self._flush)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is pending or under way."""
-        with self._lock:
-            return not self._busy
-
     def take(self, done: Callable[[Any], bool]) -> list[Any]:
         """Return the jobs that were submitted in the meantime; they belong to the batch under way, which calls this.
 
@@ -153,11 +147,6 @@ class LoopQueue:
         self._queue: BatchQueue | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is pending or under way."""
-        return self._queue is None or self._queue.idle
 
     def submit(self, job: Any) -> None:
         """Add a job; call from the thread of a running event loop.

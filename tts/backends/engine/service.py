@@ -121,8 +121,8 @@ class Service:
         return await asyncio.gather(*(tell.future for tell in tells))
 
     def sweep(self) -> None:
-        """Give up what is gone, at once if nothing is under way; else it is done with the next step."""
-        if self._queue.idle and self._stepping.acquire(blocking=False):
+        """Give up what is gone, at once if no step is under way; else it is done behind this step."""
+        if self._stepping.acquire(blocking=False):
             try:
                 self._give_up()
             finally:
@@ -135,25 +135,32 @@ class Service:
             runner.decoder.close()
 
     def _execute(self, queue: BatchQueue, jobs: list[Job], deliver: Deliver) -> None:
-        with self._stepping:
-            try:
-                _start(jobs, deliver)
-                jobs.clear()  # nobody but the work holds on to states
-                while True:
-                    for runner in self._runners:
-                        if runner.busy:
-                            runner.step()
-                    self._give_up()
-                    more = queue.take(_is_done)
-                    _start(more, deliver)
-                    if not more and not any(runner.busy for runner in self._runners):
-                        break
-            except BaseException as failure:
-                reason = failure if isinstance(failure, Exception) else RuntimeError(type(failure).__name__)
+        try:
+            with self._stepping:
+                self._step(queue, jobs, deliver)
+        finally:
+            deliver(self.sweep)  # for what is released while this thread was still stepping
+
+    def _step(self, queue: BatchQueue, jobs: list[Job], deliver: Deliver) -> None:
+        """Step until there is nothing to do; whatever breaks the loop ends all work."""
+        try:
+            _start(jobs, deliver)
+            jobs.clear()  # nobody but the work holds on to states
+            while True:
                 for runner in self._runners:
-                    runner.abandon(engine_error(reason))
-                raise
-        deliver(self.sweep)
+                    if runner.busy:
+                        runner.step()
+                self._give_up()
+                more = queue.take(_is_done)
+                _start(more, deliver)
+                if not more and not any(runner.busy for runner in self._runners):
+                    break
+        except BaseException as failure:
+            reason = failure if isinstance(failure, Exception) else RuntimeError(type(failure).__name__)
+            for runner in self._runners:
+                runner.abandon(engine_error(reason))
+            self._give_up()
+            raise
 
     def _give_up(self) -> None:
         while self.gone:
