@@ -72,10 +72,12 @@ def uniform(stream: int, position: int, word: int = MAIN_WORD) -> float:
     return ((w0 << 21) | (w1 >> 11)) * 2.0**-53
 
 
-def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.int64], word: int = MAIN_WORD) -> NDArray[np.float64]:
+def uniforms(
+    streams: NDArray[np.uint64], positions: NDArray[np.int64], word: int | NDArray[np.uint64] = MAIN_WORD
+) -> NDArray[np.float64]:
     """Return `uniform` for many rows at once, bit for bit the same.
 
-    Shapes: streams, positions and the result [rows].
+    Shapes: streams, positions and the result [rows]; `word` is one for all, or [rows].
     """
     mask, shift = np.uint64(_MASK), np.uint64(32)
     position = positions.astype(np.uint64)

@@ -121,6 +121,7 @@ def hub_answers() -> bool:
 
 
 def unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
+    """Return the error for a model that could not be loaded, with the first line of the reason."""
     reason = " ".join(str(failure).partition("\n")[0].split())
     return ConfigError(f"model {record.name!r} could not be loaded: {reason}", hint=HUB_HINT if record.source == "hub" else "")
 
@@ -258,5 +259,6 @@ def tensors_digest(configuration: Any, tensors: Mapping[str, torch.Tensor]) -> s
 
 
 def file_digest(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -42,6 +42,8 @@ def doctor(*, debug: Debug = False) -> None:
         for extra in EXTRAS:
             _add_extra(table, extra)
         table.add_row("device", "", device())
+        for name, found in limits():
+            table.add_row("", name, found)
         table.add_section()
         for i, name in enumerate(registry.names()):
             table.add_row("" if i else "models", name, presence(registry.get(name)))
@@ -66,6 +68,23 @@ def installed(distribution: str, module: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return "present, version unknown"
+
+
+def limits() -> list[tuple[str, str]]:
+    """Return what the engine measures of this machine, or what keeps it from running; named rows."""
+    if installed("torch", "torch") is None:
+        return []
+    try:
+        from tts.backends.engine.probe import measure
+    except (ImportError, OSError) as failure:
+        return [("engine", f"does not start: {failure}")]
+    probe = measure()
+    rates = ", ".join(f"{rate / 1e9:.0f} at {rows} row{'s' * (rows > 1)}" for rows, rate in probe.flops.items())
+    return [
+        ("bandwidth", f"{probe.bandwidth / 1e9:.1f} GB/s read, {probe.threads} thread{'s' * (probe.threads > 1)} (measured)"),
+        ("compute", f"{rates}: GFLOP/s of float32 linear layers (measured)"),
+        ("engine", f"attention by the executor {probe.executor}"),
+    ]
 
 
 def device() -> str:

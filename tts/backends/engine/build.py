@@ -13,6 +13,7 @@ from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.heads import StepTemplate, ValueHead
+from tts.backends.engine.linear import Precision
 from tts.backends.engine.operations import Executor
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import Limits
@@ -125,9 +126,7 @@ def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepT
     return RewardModel(runner, template(renderer), renderer.prompt)
 
 
-def make_runner(
-    checkpoint: Checkpoint, options: EngineOptions, *, heads: Mapping[str, ValueHead] | None = None
-) -> tuple[Runner, Renderer]:
+def make_runner(checkpoint: Checkpoint, options: EngineOptions, *, heads: Mapping[str, ValueHead] | None = None) -> tuple[Runner, Renderer]:
     """Return a model's step loop and its renderer.
 
     Raises:
@@ -139,7 +138,7 @@ def make_runner(
     decoder = Decoder(
         config,
         checkpoint.weights,
-        precision=options.precision or ("float32" if host else "bfloat16"),
+        precision=cast("Precision", options.precision or ("float32" if host else "bfloat16")),
         executor=cast("Executor", options.executor or ("strict" if host else "triton")),
         threads=options.threads or torch.get_num_threads(),
         device=place,

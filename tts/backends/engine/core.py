@@ -16,18 +16,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tts.backends.base import Finish
 from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import Rows, make_plan
 from tts.backends.engine.scheduler import Feed, Limits, Scheduler
 from tts.backends.engine.tree import KVTree, Node
 from tts.backends.engine.work import EngineStats, Floats, Line, Reading, RowEnd, Work, Writing
-from tts.backends.kernels.draw import draw_rows
+from tts.backends.kernels.draw import Asked
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.row_state import RowState, failed_row, said
-from tts.backends.base import Finish
 from tts.errors import EngineError
-from tts.randomness import uniforms
 
 _KEPT_LAWS = 64  # nodes whose logits are kept for further rows
 
@@ -160,7 +159,8 @@ class Runner:
             if not writing.num_waiting:
                 self._writings.remove(writing)
                 self.tree.release(writing.node)
-            self._draw([line for line in lines if line is not None], law[None], None)
+            on = torch.from_numpy(law[None]).to(self.decoder.device)
+            self._draw([line for line in lines if line is not None], on, None)
 
     def _law(self, writing: Writing) -> Floats | None:
         """Return the logits behind a writing's node; where they are not kept, have them read, and return None until they are."""
@@ -210,18 +210,18 @@ class Runner:
 
     def _pass(self, feeds: Sequence[Feed], began: float) -> None:
         """Plan, run the model, and give each piece of work what it asked for."""
-        rows = Rows(*(np.array(column, np.int64) for column in zip(*((f.node.place, f.first, f.count) for f in feeds), strict=True)))
+        rows = Rows(*(np.array(column, np.int64) for column in zip(*((f.node.place, f.first, f.num_tokens) for f in feeds), strict=True)))
         planned = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
         ordered = [feeds[row] for row in planned.order]
-        ids = [token for feed in ordered for token in feed.node.tokens[feed.first : feed.first + feed.count]]
+        ids = [token for feed in ordered for token in feed.node.tokens[feed.first : feed.first + feed.num_tokens]]
         wanted, with_logits = self._wanted(ordered)
         planned_at = time.perf_counter()
         with torch.inference_mode():
             output = self.decoder.forward(np.array(ids, np.int64), planned, wanted, with_logits, self.tree.pool)
-            logits, hidden = output.logits.float().cpu().numpy(), output.hidden.float().cpu().numpy()
+            hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
         self._count_pass(feeds, planned.keys_read, planned.keys_unshared, len(ids), len(with_logits))
-        self._give(ordered, wanted, logits, hidden, ran_at - began)
+        self._give(ordered, output.logits, hidden, ran_at - began)
         if self.report is not None:
             lines = sum(isinstance(feed.work, Line) for feed in feeds)
             ended_at = time.perf_counter()
@@ -234,22 +234,22 @@ class Runner:
         start = 0
         for feed in ordered:
             asked = _asked(feed)
-            for token in range(feed.first if self.heads else asked, feed.first + feed.count):
+            for token in range(feed.first if self.heads else asked, feed.first + feed.num_tokens):
                 if token >= asked and _asks_logits(feed):
                     with_logits.append(len(wanted))
                 wanted.append(start + token - feed.first)
-            start += feed.count
+            start += feed.num_tokens
         return np.array(wanted, np.int64), np.array(with_logits, np.int64)
 
-    def _give(self, ordered: Sequence[Feed], wanted: NDArray[np.int64], logits: Floats, hidden: Floats, seconds: float) -> None:
+    def _give(self, ordered: Sequence[Feed], logits: torch.Tensor, hidden: Floats, seconds: float) -> None:
         """Hand out logits and hidden states; draw the next token of every row that has its logits."""
         lines: list[Line] = []
         laws: list[int] = []
         row = state = 0
         for feed in ordered:
-            asked, until = _asked(feed), feed.first + feed.count
+            asked, until = _asked(feed), feed.first + feed.num_tokens
             count = until - asked
-            states = hidden[state : state + (feed.count if self.heads else count)]
+            states = hidden[state : state + (feed.num_tokens if self.heads else count)]
             state += len(states)
             for name, head in self.heads.items():
                 _note(feed.node.scores.setdefault(name, []), feed.first, head(states))
@@ -261,13 +261,13 @@ class Runner:
                     lines.append(feed.work)
                     laws.append(row)
             elif count:
-                found = logits[row : row + count] if feed.work.logits else states[len(states) - count :]
+                found = logits[row : row + count].float().cpu().numpy() if feed.work.logits else states[len(states) - count :]
                 feed.work.found.append(found.copy())
                 feed.work.at = until
             row += count if _asks_logits(feed) else 0
         self._draw(lines, logits, np.array(laws, np.int64))
 
-    def _draw(self, lines: Sequence[Line], logits: Floats, laws: NDArray[np.int64] | None) -> None:
+    def _draw(self, lines: Sequence[Line], logits: torch.Tensor, laws: NDArray[np.int64] | None) -> None:
         """Draw a token for each line; rows that end leave.
 
         Args:
@@ -275,25 +275,31 @@ class Runner:
         """
         if not lines:
             return
-        which = np.zeros(len(lines), np.int64) if laws is None else laws
-        streams = np.array([line.state.row.stream for line in lines], np.uint64)
-        positions = np.array([line.state.position for line in lines], np.int64)
-        words = np.array([line.state.row.word for line in lines], np.uint64)
-        samplings = [line.state.rows.request.sampling for line in lines]
-        drawn = draw_rows(logits, which, samplings, uniforms(streams, positions, words), self.decoder.team)
+        asked = Asked(
+            rows=np.zeros(len(lines), np.int64) if laws is None else laws,
+            samplings=[line.state.rows.request.sampling for line in lines],
+            streams=np.array([line.state.row.stream for line in lines], np.uint64),
+            positions=np.array([line.state.position for line in lines], np.int64),
+            words=np.array([line.state.row.word for line in lines], np.uint64),
+        )
+        drawn = self.decoder.operations.draw(logits, asked)
         for line, token, logprob in zip(lines, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True):
             if token < 0:
                 self._end_line(line, "error", "the model's logits are no law over tokens (NaN or infinite)")
                 continue
-            line.node.tokens.append(token)
             self.stats.decode_tokens += 1
             try:
-                finish = line.state.append(token, logprob)
+                finish = self._append(line, token, logprob)
             except Exception as failure:  # noqa: BLE001 - of its own predicate, so nobody else's
                 self._end_line(line, "error", said(failure))
                 continue
             if finish is not None:
                 self._end_line(line, finish)
+
+    def _append(self, line: Line, token: int, logprob: float) -> Finish | None:
+        """Write a token that was drawn."""
+        line.node.tokens.append(token)
+        return line.state.append(token, logprob)
 
     # Ends -----------------------------------------------------------------------------------------------------------------------
 
@@ -345,7 +351,7 @@ class Runner:
         stats.steps += 1
         stats.rows += len(feeds)
         stats.rows_histogram[tokens] = stats.rows_histogram.get(tokens, 0) + 1
-        stats.prefill_computed += sum(feed.count - isinstance(feed.work, Line) for feed in feeds)
+        stats.prefill_computed += sum(feed.num_tokens - isinstance(feed.work, Line) for feed in feeds)
         layers, head = self.decoder.products
         stats.flops_linear += 2 * (layers * tokens + head * laws)
         stats.flops_attention += 4 * config.heads * config.head_size * config.layers * unshared
@@ -356,7 +362,7 @@ class Runner:
 
 def _asked(feed: Feed) -> int:
     """Return from which of a node's tokens on a feed's work wants something of this step; behind the feed: nothing."""
-    until = feed.first + feed.count
+    until = feed.first + feed.num_tokens
     if feed.work is None:
         return until
     if isinstance(feed.work, Line):

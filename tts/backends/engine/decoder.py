@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tts.backends.engine.config import ModelConfig
-from tts.backends.engine.linear import Linear, make_linear
+from tts.backends.engine.linear import Linear, Precision, make_linear
 from tts.backends.engine.operations import Executor, HostOperations, Operations
 from tts.backends.engine.planning import Planned
 from tts.backends.engine.pool import BlockPool, KVShape
@@ -65,7 +65,7 @@ class Decoder:
     """
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, *, precision: str, executor: Executor, threads: int, device: torch.device
+        self, config: ModelConfig, weights: Weights, *, precision: Precision, executor: Executor, threads: int, device: torch.device
     ) -> None:
         self.config = config
         self.precision = precision
@@ -74,7 +74,7 @@ class Decoder:
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.team = Team(threads)
         self.spans: Spans | None = None
-        self._operations: Operations = _operations(config, executor, self.team, device, self.dtype)
+        self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
         make = _Maker(config, weights, precision, strict=executor in ("strict", "reference"), threads=threads, device=device)
         self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
@@ -112,7 +112,7 @@ class Decoder:
             with_logits: [L] which of those to return logits of. pool: of this model.
         """
         timed = _Timer(self.spans)
-        operations = self._operations
+        operations = self.operations
         operations.begin(planned)
         hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
         change: Tensor | None = None
@@ -165,7 +165,7 @@ class _Maker:
 
     config: ModelConfig
     weights: Weights
-    precision: str
+    precision: Precision
     strict: bool = field(kw_only=True)
     threads: int = field(kw_only=True)
     device: torch.device = field(kw_only=True)
@@ -187,15 +187,13 @@ class _Maker:
         self.parameters += found.numel()
         return found.to(self.device, torch.bfloat16 if self.precision == "bfloat16" else torch.float32)
 
-    def linear(self, names: list[str], rows: list[int], columns: int, *, precision: str | None = None) -> Linear:
+    def linear(self, names: list[str], rows: list[int], columns: int, *, precision: Precision | None = None) -> Linear:
         """Return matrices that read the same input as one product."""
         weight = torch.cat([self.tensor(f"{name}.weight", count, columns) for name, count in zip(names, rows, strict=True)])
         biases = [self.tensor(f"{name}.bias", count, optional=True) for name, count in zip(names, rows, strict=True)]
         bias = torch.cat([b if len(b) else b.new_zeros(count) for b, count in zip(biases, rows, strict=True)])
         given = any(len(b) for b in biases)
-        return make_linear(
-            weight, bias if given else None, precision=precision or self.precision, strict=self.strict, threads=self.threads
-        )
+        return make_linear(weight, bias if given else None, precision=precision or self.precision, strict=self.strict, threads=self.threads)
 
     def layer(self, prefix: str) -> _Layer:
         """Return a layer."""
@@ -226,5 +224,3 @@ def _operations(config: ModelConfig, executor: Executor, team: Team, device: tor
     from tts.backends.engine.device_operations import DeviceOperations
 
     return DeviceOperations(config, executor, device, dtype)
-
-

@@ -15,6 +15,7 @@ from torch import Tensor
 from tts.backends.engine.config import ModelConfig
 from tts.backends.engine.planning import Planned
 from tts.backends.kernels import attention, attention_strict, attention_two_level, layers
+from tts.backends.kernels.draw import Asked, Draws, draw_rows
 from tts.backends.kernels.host import Team
 from tts.backends.kernels.plan import Plan
 
@@ -39,6 +40,10 @@ class Operations(Protocol):
 
     def gate(self, both: Tensor) -> Tensor:
         """Return silu(gate) * up from [T, 2 F]."""
+        ...
+
+    def draw(self, logits: Tensor, asked: Asked) -> Draws:
+        """Draw a token for each row that asks, from logits [L, V]."""
         ...
 
 
@@ -97,6 +102,10 @@ class HostOperations:
         out = torch.empty(len(both), both.shape[1] // 2)
         self._rows(layers.gate, (both.numpy(), out.numpy()), *both.shape)
         return out
+
+    def draw(self, logits: Tensor, asked: Asked) -> Draws:
+        """Draw a token for each row that asks, from logits [L, V]."""
+        return draw_rows(logits.numpy(), asked, self._team)
 
     def _rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:
         self._team.run(kernel, [(*args, begin, end) for begin, end in self._team.cuts(rows, rows * columns, worth=1 << 17)])

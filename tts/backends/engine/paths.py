@@ -40,9 +40,7 @@ class State:
 
     __slots__ = ("_gone", "_tree", "at", "node", "num_prompt", "views", "written")
 
-    def __init__(
-        self, gone: Gone, tree: KVTree, node: Node, *, at: PathText, written: str, num_prompt: int, views: Views
-    ) -> None:
+    def __init__(self, gone: Gone, tree: KVTree, node: Node, *, at: PathText, written: str, num_prompt: int, views: Views) -> None:
         self._gone = gone
         self._tree = tree
         self.node = node

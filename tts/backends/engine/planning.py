@@ -23,7 +23,7 @@ class Rows(NamedTuple):
 
     nodes: Whole
     first: Whole
-    count: Whole
+    num_tokens: Whole
 
 
 class Table(NamedTuple):
@@ -71,7 +71,7 @@ def _finish(positions: Any, items: Any, blocks: Any, order: Any, places: Any, re
 
 
 @compiled
-def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool) -> Any:  # noqa: FBT001, PLR0913
+def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, share: bool) -> Any:
     total = count.sum()
     positions, places = np.empty(total, np.int64), np.empty((total, 2), np.int64)
     order = np.empty(nodes.shape[0], np.int64)
@@ -99,7 +99,7 @@ def _plan(nodes: Any, first: Any, count: Any, parent: Any, start: Any, length: A
 
 
 @compiled
-def _together(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:  # noqa: PLR0913
+def _together(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:
     """Walk the nodes above the rows depth first: a node's readers are the interval of queries between entering and leaving it."""
     size = parent.shape[0]
     child, sibling = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
@@ -145,7 +145,7 @@ def _together(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head
 
 
 @compiled
-def _apart(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:  # noqa: PLR0913
+def _apart(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: Any, following: Any, order: Any) -> Any:
     """Give every row its own items, from the root to its node."""
     num_items, num_blocks = 0, 0
     for row in range(nodes.shape[0]):
@@ -176,7 +176,7 @@ def _apart(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: A
 
 
 @compiled
-def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, at: int) -> int:  # noqa: PLR0913
+def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, at: int) -> int:
     """Write the blocks of a node's tokens; return the place behind them."""
     block = head[node]
     for first in range(0, length[node], BLOCK):

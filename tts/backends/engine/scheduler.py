@@ -21,11 +21,11 @@ _GROWTH = 2  # blocks that work is expected to need beyond what it has when it i
 
 
 class Feed(NamedTuple):
-    """Tokens of a node that a step feeds: `count` from `first` on. `work` waits for them; None: they are on another's path."""
+    """Tokens of a node that a step feeds: `num_tokens` from `first` on. `work` waits for them; None: they are on another's path."""
 
     node: Node
     first: int
-    count: int
+    num_tokens: int
     work: Work | None
 
 
@@ -154,7 +154,7 @@ class Scheduler:
         Raises:
             _NoRoom: there is no block for it.
         """
-        read = sum(feed.count for feed in feeds if not isinstance(feed.work, Line))
+        read = sum(feed.num_tokens for feed in feeds if not isinstance(feed.work, Line))
         left = self._limits.tokens - read
         if not work.ready:
             for node in work.node.path()[:-1]:
@@ -180,14 +180,14 @@ class Scheduler:
 
     def _add(self, feed: Feed, feeds: list[Feed], fed: set[int]) -> int:
         """Make room for tokens and feed them; return how many."""
-        until = feed.first + feed.count
+        until = feed.first + feed.num_tokens
         if not self._tree.reserve(feed.node, until):
             raise _NoRoom
         self._stats.recomputed += max(0, min(until, feed.node.computed) - feed.first)
         self._tree.fill(feed.node, max(until, self._tree.length(feed.node)))
         feeds.append(feed)
         fed.add(feed.node.place)
-        return feed.count
+        return feed.num_tokens
 
     def _too_small(self, work: Work) -> KVBudgetError:
         needed = self._bytes * BLOCK * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())

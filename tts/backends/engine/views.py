@@ -120,7 +120,9 @@ class View:
 class _Gathered:
     """Waits for all readings of one path."""
 
-    def __init__(self, chain: Sequence[_Step], computed: int, reused: int, done: Callable[[Readings, int, int, float, Failed], None]) -> None:
+    def __init__(
+        self, chain: Sequence[_Step], computed: int, reused: int, done: Callable[[Readings, int, int, float, Failed], None]
+    ) -> None:
         self._chain = chain
         self._computed = computed
         self._reused = reused

@@ -13,6 +13,7 @@ Shapes: T queries, H key-value heads, G query heads for each of them, d head siz
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,24 @@ def attend(plan: Plan, queries: Floats, keys: Floats, values: Floats, out: Float
     else:
         marks = np.searchsorted(reads, [reads[-1] * last // rows for _, last in team.cuts(rows, work)][:-1])
         edges = [0, *(int(mark) for mark in marks), rows]
-        parts = [(0, heads, first, last) for first, last in zip(edges, edges[1:], strict=False) if last > first]
+        parts = [(0, heads, first, last) for first, last in pairwise(edges) if last > first]
     team.run(_part, [(*part, *plan, queries, keys, values, out) for part in parts])
 
 
 @compiled
 def _part(
-    head_begin: int, head_end: int, begin: int, end: int, positions: Any, items: Any, blocks: Any, queries: Any, keys: Any, values: Any, out: Any
-) -> None:  # noqa: PLR0913
+    head_begin: int,
+    head_end: int,
+    begin: int,
+    end: int,
+    positions: Any,
+    items: Any,
+    blocks: Any,
+    queries: Any,
+    keys: Any,
+    values: Any,
+    out: Any,
+) -> None:
     """Attend for the queries from `begin` to before `end` and some heads."""
     group, size = queries.shape[2], queries.shape[3]
     rows = (end - begin) * group
@@ -95,7 +106,7 @@ def _part(
 @compiled
 def _fold(
     queries: Any, positions: Any, group: int, blocks: Any, keys: Any, values: Any, scores: Any, folded: Any, best: Any, weight: Any
-) -> None:  # noqa: PLR0913
+) -> None:
     """Fold one node's keys into the running sums of the queries that read it."""
     size = queries.shape[1]
     held = BLOCK * (blocks.shape[0] - 1) + blocks[-1, 2]
@@ -151,7 +162,7 @@ def _weigh(scores: Any, visible: int, best: Any, weight: Any, folded: Any) -> No
 
 
 @compiled(fastmath={"nnan", "nsz"})
-def _largest(scores: Any) -> float:
+def _largest(scores: Any) -> Any:
     top = _HIDDEN
     for key in range(scores.shape[0]):
         top = max(top, scores[key])

@@ -27,13 +27,13 @@ from tts.backends.kernels.plan import BLOCK, Plan
 
 
 @triton.jit
-def _rows_of_pool(pool, head, number, j, column, is_cell, pool_head, pool_block, pool_row, pool_column):  # noqa: PLR0913, PLR0917
+def _rows_of_pool(pool, head, number, j, column, is_cell, pool_head, pool_block, pool_row, pool_column):
     place = head.to(tl.int64) * pool_head + number * pool_block + j * pool_row
     return tl.load(pool + place[:, None] + column[None, :] * pool_column, mask=is_cell, other=0.0)
 
 
 @triton.jit(do_not_specialize=["first_item", "num_queries"])
-def tree_partial(  # noqa: PLR0913, PLR0917 - a kernel's arguments are its memory
+def tree_partial(
     queries, keys, values, out, partials, weights, positions, items, blocks, slots, first_slots, first_item, num_queries,
     key_head, key_block, key_row, key_column, value_head, value_block, value_row, value_column,
     group: tl.constexpr, size: tl.constexpr, padded: tl.constexpr, rows: tl.constexpr, cols: tl.constexpr, block: tl.constexpr,

@@ -9,6 +9,7 @@ Shapes: L rows of logits, V vocabulary, R draws.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Sampling
 from tts.backends.kernels.host import Team, compiled, exponential, f32
+from tts.randomness import uniforms
 
 _STRIDE = 1024  # probabilities that are summed before a sum is looked at
 _LANES = 16
@@ -28,26 +30,49 @@ class Draws(NamedTuple):
     logprobs: NDArray[np.float64]
 
 
-def draw_rows(
-    logits: NDArray[np.float32], rows: NDArray[np.int64], samplings: list[Sampling], uniforms: NDArray[np.float64], team: Team
-) -> Draws:
-    """Draw a token for each of some rows.
+class Asked(NamedTuple):
+    """Rows that ask for a token.
 
     Args:
-        logits: [L, V]. rows: [R] which row of logits each draws from.
-        samplings: R of them. uniforms: [R] in [0, 1).
-        team: the threads that share the rows.
+        rows: [R] which row of logits each draws from. samplings: R of them.
+        streams, positions, words: [R] addresses of their uniform numbers (see `tts.randomness.uniform`).
     """
+
+    rows: NDArray[np.int64]
+    samplings: Sequence[Sampling]
+    streams: NDArray[np.uint64]
+    positions: NDArray[np.int64]
+    words: NDArray[np.uint64]
+
+    def of(self, some: NDArray[np.intp]) -> Asked:
+        """Return some of the rows."""
+        samplings = [self.samplings[index] for index in some.tolist()]
+        return Asked(self.rows[some], samplings, self.streams[some], self.positions[some], self.words[some])
+
+
+def draw_rows(logits: NDArray[np.float32], asked: Asked, team: Team) -> Draws:
+    """Draw a token for each row that asks.
+
+    Args:
+        logits: [L, V]. asked: the rows. team: the threads that share them.
+    """
+    return draw_at(logits, asked.rows, asked.samplings, uniforms(asked.streams, asked.positions, asked.words), team)
+
+
+def draw_at(
+    logits: NDArray[np.float32], rows: NDArray[np.int64], samplings: Sequence[Sampling], numbers: NDArray[np.float64], team: Team
+) -> Draws:
+    """Draw a token for each of R rows by given uniform numbers [R] in [0, 1)."""
     count = len(rows)
     settings = np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], np.float64).reshape(count, 4)
     found = Draws(np.empty(count, np.int64), np.empty(count, np.float64))
     parts = team.cuts(count, count * logits.shape[1], worth=1 << 17)
-    team.run(_draws, [(logits, rows, settings, uniforms, *found, begin, end) for begin, end in parts])
+    team.run(_draws, [(logits, rows, settings, numbers, *found, begin, end) for begin, end in parts])
     return found
 
 
 @compiled
-def _draws(logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int) -> None:  # noqa: PLR0913
+def _draws(logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int) -> None:
     size = logits.shape[1]
     law = np.empty(size, np.float32)
     sums = np.empty(-(-size // _STRIDE), np.float64)
@@ -137,17 +162,7 @@ def _keep_most_likely(law: Any, sums: Any, top_k: int, top_p: float) -> None:
     total = 0.0
     for stretch in range(sums.shape[0]):
         total += sums[stretch]
-    least = f32(1e-3)
-    while True:  # as few candidates as hold what is asked for: sorting them all would take longer than all the rest
-        count, mass = 0, 0.0
-        for j in range(law.shape[0]):
-            if law[j] >= least:
-                count += 1
-                mass += law[j]
-        enough = count >= top_k if top_k > 0 else mass >= top_p * total * (1 + 1e-6)
-        if enough or least == 0:
-            break
-        least = least * f32(1e-3) if least > f32(1e-30) else f32(0)
+    least, count = _threshold(law, top_k, top_p * total)
     ids, likely = np.empty(count, np.int64), np.empty(count, np.float32)
     count = 0
     for j in range(law.shape[0]):
@@ -165,6 +180,25 @@ def _keep_most_likely(law: Any, sums: Any, top_k: int, top_p: float) -> None:
     for i in range(kept):
         law[ids[ranked[i]]] = -likely[ranked[i]]
     _sum(law, sums)
+
+
+@compiled
+def _threshold(law: Any, top_k: int, mass: float) -> Any:
+    """Return a weight, and how many tokens have at least that, such that they hold all that may be kept.
+
+    To sort them all would take longer than all the rest.
+    """
+    least = f32(1e-3)
+    while True:
+        count, held = 0, 0.0
+        for j in range(law.shape[0]):
+            if law[j] >= least:
+                count += 1
+                held += law[j]
+        enough = count >= top_k if top_k > 0 else held >= mass * (1 + 1e-6)
+        if enough or least == f32(0):
+            return least, count
+        least = least * f32(1e-3) if least > f32(1e-30) else f32(0)
 
 
 @compiled

@@ -148,7 +148,7 @@ def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constex
 
 
 @triton.jit
-def sum_blocks(  # noqa: PLR0913, PLR0917
+def sum_blocks(
     logits, rows, temperatures, floors, lasts, tops, bests, sums, row_stride, column_stride,
     vocabulary: tl.constexpr, block: tl.constexpr, is_cut: tl.constexpr,
 ):  # fmt: skip
@@ -173,7 +173,7 @@ def sum_blocks(  # noqa: PLR0913, PLR0917
 
 
 @triton.jit(do_not_specialize=["word", "num_blocks"])
-def draw_rows(  # noqa: PLR0913, PLR0917
+def draw_rows(
     logits, rows, temperatures, floors, lasts, tops, bests, sums, streams, positions, word, tokens, logprobs,
     row_stride, column_stride, num_blocks,
     vocabulary: tl.constexpr, block: tl.constexpr, is_cut: tl.constexpr, padded: tl.constexpr,

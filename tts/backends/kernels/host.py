@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -29,7 +30,7 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 @compiled(inline="always")
-def exponential(x: float) -> float:
+def exponential(x: Any) -> Any:
     """Return e**x in float32 for x <= 0, within 1e-7 relative; below -87 it stays at e**-87. Vectorises, unlike math.exp.
 
     Source: the range reduction and polynomial of the Cephes library's expf (S. Moshier).
@@ -74,7 +75,7 @@ class Team:
         """Return intervals of rows of equal size, one a thread; a single one where `work` operations are not worth a second thread."""
         parts = min(self.threads, rows) if work >= worth else 1
         edges = [rows * part // parts for part in range(parts + 1)]
-        return list(zip(edges, edges[1:], strict=False))
+        return list(pairwise(edges))
 
     def close(self) -> None:
         """End the threads."""

@@ -17,7 +17,7 @@ from tts.backends.kernels.host import compiled, exponential, f32
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz"})
-def _squares(row: Any) -> float:
+def _squares(row: Any) -> Any:
     total = f32(0)
     for k in range(row.shape[0]):
         total += row[k] * row[k]
@@ -69,7 +69,7 @@ def rotate_write(
     queries: Any,
     begin: int,
     end: int,
-) -> None:  # noqa: PLR0913
+) -> None:
     """Rotate queries and keys, write keys and values to the pool, and lay the queries out for attention.
 
     Args:
@@ -83,37 +83,39 @@ def rotate_write(
         begin, end: rows of this call.
     """
     heads, _, group, size = queries.shape
-    half = size // 2
     scale = f32(1.0 / math.sqrt(size))
     turned = np.empty(size, np.float32)
     for t in range(begin, end):
         cos, sin = cosines[positions[t]], sines[positions[t]]
         block, offset = places[t, 0], places[t, 1]
-        for head in range(heads * group + heads):
-            x = qkv[t, head * size : (head + 1) * size]
-            factor = f32(1)
-            is_key = head >= heads * group
-            if norms.shape[0]:
-                factor = f32(1) / f32(math.sqrt(_squares(x) / f32(size) + f32(eps)))
-                weight = norms[1 if is_key else 0]
-                for j in range(size):
-                    turned[j] = x[j] * factor * weight[j]
-            else:
-                for j in range(size):
-                    turned[j] = x[j]
-            if is_key:
-                column = keys[head - heads * group, block]
-                for j in range(half):
-                    column[j, offset] = turned[j] * cos[j] - turned[half + j] * sin[j]
-                    column[half + j, offset] = turned[half + j] * cos[j] + turned[j] * sin[j]
-            else:
-                to = queries[head // group, t, head % group]
-                for j in range(half):
-                    to[j] = (turned[j] * cos[j] - turned[half + j] * sin[j]) * scale
-                    to[half + j] = (turned[half + j] * cos[j] + turned[j] * sin[j]) * scale
-        first = (heads * group + heads) * size
-        for head in range(heads):
-            to = values[head, block, offset]
-            x = qkv[t, first + head * size : first + (head + 1) * size]
+        for head in range(heads * group):
+            _turn(qkv[t, head * size : (head + 1) * size], cos, sin, norms[:1], eps, turned)
+            to = queries[head // group, t, head % group]
             for j in range(size):
-                to[j] = x[j]
+                to[j] = turned[j] * scale
+        for head in range(heads):
+            first = (heads * group + head) * size
+            _turn(qkv[t, first : first + size], cos, sin, norms[1:], eps, turned)
+            column = keys[head, block]
+            for j in range(size):
+                column[j, offset] = turned[j]
+            value = qkv[t, first + heads * size : first + (heads + 1) * size]
+            to = values[head, block, offset]
+            for j in range(size):
+                to[j] = value[j]
+
+
+@compiled
+def _turn(x: Any, cos: Any, sin: Any, norm: Any, eps: float, out: Any) -> None:
+    """Write one head, normed where `norm` has a row, and rotated by its position."""
+    half = x.shape[0] // 2
+    for j in range(2 * half):
+        out[j] = x[j]
+    if norm.shape[0]:
+        factor = f32(1) / f32(math.sqrt(_squares(x) / f32(2 * half) + f32(eps)))
+        for j in range(2 * half):
+            out[j] = x[j] * factor * norm[0, j]
+    for j in range(half):
+        left, right = out[j], out[half + j]
+        out[j] = left * cos[j] - right * sin[j]
+        out[half + j] = right * cos[j] + left * sin[j]

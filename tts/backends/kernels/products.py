@@ -86,7 +86,7 @@ _1x4, _2x4, _3x4, _4x4 = (_product(rows, 4) for rows in (1, 2, 3, 4))
 
 
 @compiled
-def narrow(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int, fresh: bool) -> None:  # noqa: FBT001, PLR0913
+def narrow(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int, fresh: bool) -> None:
     """Compute c[rows, 16] (+)= a[rows, depth] @ b[depth, 16], from addresses and row strides in floats."""
     row = 0
     while row < rows:
@@ -110,7 +110,7 @@ def narrow(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_st
 
 
 @compiled
-def wide(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int, fresh: bool) -> None:  # noqa: FBT001, PLR0913
+def wide(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int, fresh: bool) -> None:
     """Compute c[rows, 64] (+)= a[rows, depth] @ b[depth, 64], from addresses and row strides in floats."""
     row = 0
     while row < rows:

@@ -22,7 +22,7 @@ def _norm_weight(of_query, of_key, is_query, is_column):
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
-def rope_and_write(  # noqa: PLR0913, PLR0917
+def rope_and_write(
     qkv, positions, cos, sin, numbers, offsets, keys, values, queries, query_norm, key_norm, num_tokens, eps,
     key_head, key_block, key_row, key_column, value_head, value_block, value_row, value_column,
     num_heads: tl.constexpr, group: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, padded: tl.constexpr,

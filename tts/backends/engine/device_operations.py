@@ -1,0 +1,118 @@
+"""The parts of a decoder layer that are no matrix products, on a GPU: Triton kernels, or plain torch where they are not wanted.
+
+With the executor "triton" they also run on a CPU in Triton's interpreter, which is how they are tested without a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tts.backends.engine.config import ModelConfig
+from tts.backends.engine.operations import Executor, rotary_tables
+from tts.backends.engine.planning import Planned
+from tts.backends.kernels import attention_two_level, rope
+from tts.backends.kernels.draw import Asked, Draws
+from tts.errors import missing_extra
+
+
+class DeviceOperations:
+    """On a GPU. The numbers of a row may vary in their last bits with what else is in the step.
+
+    Args:
+        config: of the model. executor: "triton", or "two_level" for plain torch. device and dtype: of the model.
+
+    Raises:
+        MissingDependency: triton is asked for and not installed.
+    """
+
+    def __init__(self, config: ModelConfig, executor: Executor, device: torch.device, dtype: torch.dtype) -> None:
+        self._config = config
+        self._device = device
+        self._dtype = dtype
+        self._triton = _triton() if executor == "triton" else None
+        cosines, sines = rotary_tables(config)
+        self._tables = (cosines.to(device), sines.to(device))
+
+    def begin(self, planned: Planned) -> None:
+        """Prepare a step: its plan travels to the device once, for all layers."""
+        config, plan = self._config, planned.plan
+        self._positions = torch.from_numpy(plan.positions).to(self._device)
+        places = torch.from_numpy(planned.places).to(self._device)
+        self._places = (places[:, 0].contiguous(), places[:, 1].contiguous())
+        self._work: Any
+        if self._triton is None:
+            self._work = attention_two_level.lower(plan, group=config.group, device=self._device, dtype=self._dtype)
+        else:
+            work = self._triton.lower(plan, group=config.group, element_bytes=self._dtype.itemsize)
+            self._work = self._triton.upload(work, num_heads=config.kv_heads, size=config.head_size, device=self._device)
+
+    def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
+        """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
+        if change is not None:
+            hidden += change
+        return functional.rms_norm(hidden, weight.shape, weight, self._config.eps)
+
+    def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rotate, write keys and values to the layer's pool, and return what every token reads: [T, H G d]."""
+        config = self._config
+        if self._device.type == "cpu":
+            keys = keys.transpose(-1, -2)  # the pool of a CPU has them transposed
+        rotate = rope.rope_reference if self._triton is None else self._triton.rope
+        of_heads = (norms[0], norms[1]) if len(norms) else None
+        queries = rotate(qkv, self._positions, self._tables, self._places, keys, values, norms=of_heads, eps=config.eps)
+        out = torch.empty(len(qkv), config.kv_heads, config.group, config.head_size, dtype=self._dtype, device=self._device)
+        attend = attention_two_level.attend if self._triton is None else self._triton.attend
+        attend(self._work, queries, keys, values, out)
+        return out.view(len(qkv), -1)
+
+    def gate(self, both: Tensor) -> Tensor:
+        """Return silu(gate) * up from [T, 2 F]."""
+        gates, up = both.chunk(2, dim=-1)
+        return functional.silu(gates) * up
+
+    def draw(self, logits: Tensor, asked: Asked) -> Draws:
+        """Draw a token for each row that asks, from logits [L, V]."""
+        tokens, logprobs = np.empty(len(asked.rows), np.int64), np.empty(len(asked.rows), np.float64)
+        for word in np.unique(asked.words):
+            some = np.flatnonzero(asked.words == word)
+            drawn = self._drawn(logits, asked.of(some), int(word))
+            tokens[some], logprobs[some] = drawn.tokens, drawn.logprobs
+        return Draws(tokens, logprobs)
+
+    def _drawn(self, logits: Tensor, asked: Asked, word: int) -> Draws:
+        kernels, device = self._triton or _triton(), self._device
+        samplings = asked.samplings
+        temperatures = torch.tensor([s.temperature for s in samplings], dtype=torch.float32, device=device)
+        rows = torch.from_numpy(asked.rows).to(device)
+        kept = None
+        if any(s.top_k or s.top_p < 1 or s.min_p for s in samplings):
+            top_k = torch.tensor([min(s.top_k, logits.shape[1]) for s in samplings], device=device)
+            top_p = torch.tensor([s.top_p for s in samplings], dtype=torch.float64, device=device)
+            min_p = torch.tensor([s.min_p for s in samplings], dtype=torch.float64, device=device)
+            kept = kernels.cut(logits[rows], temperatures, top_k, top_p, min_p)
+        streams, positions = (torch.from_numpy(column).to(device) for column in (asked.streams.view(np.int64), asked.positions))
+        drawn = kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept)
+        return Draws(drawn.tokens.cpu().numpy(), drawn.logprobs.cpu().numpy())
+
+
+class _Kernels:
+    """The Triton kernels, imported where they are wanted."""
+
+    def __init__(self) -> None:
+        from tts.backends.kernels import attention_triton, draw_triton, lowering, rope_triton
+
+        self.attend, self.upload = attention_triton.attend, attention_triton.upload
+        self.lower, self.rope = lowering.lower, rope_triton.rope
+        self.draw, self.cut = draw_triton.draw, draw_triton.cut
+
+
+def _triton() -> _Kernels:
+    try:
+        return _Kernels()
+    except ModuleNotFoundError as failure:
+        raise missing_extra("triton", "engine", "the executor 'triton'") from failure
