@@ -92,6 +92,8 @@ def _byte_table(tokenizer: Any, eos: frozenset[int]) -> list[bytes] | None:
             table.append(b"")
         elif token in special:
             table.append(text.encode())
+        elif any(character not in _BYTES for character in text):
+            return None  # it only looks byte-level
         else:
             table.append(bytes(_BYTES[character] for character in text))
     return table

@@ -13,7 +13,7 @@ from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.heads import StepTemplate, ValueHead
-from tts.backends.engine.linear import Precision
+from tts.backends.engine.linear import Precision, packs
 from tts.backends.engine.operations import Executor
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import Limits
@@ -34,8 +34,8 @@ class EngineOptions:
 
     Args:
         device: a torch device; None: "cuda" where there is one, else "cpu".
-        precision: "float32", "int8" (a CPU's linear layers, output layer apart) or "bfloat16" (other devices); None: float32 on
-            a CPU, bfloat16 elsewhere.
+        precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers, where it has
+            instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere.
         executor: of attention: "strict" (a CPU), "two_level", "triton" or "reference"; None: strict on a CPU, triton elsewhere.
         threads: that share a step on a CPU; None: as many as torch has.
         max_rows: most rows written at once; None: 64 on a CPU, 256 elsewhere. Others wait.
@@ -67,8 +67,8 @@ class EngineOptions:
             if value is not None and value not in known:
                 raise ConfigError(f"{name} is {value!r}, but must be {', '.join(known)} or None")
         host = self.place.type == "cpu"
-        if host and self.precision == "bfloat16":
-            raise ConfigError("precision is 'bfloat16', but a CPU runs float32 or int8", hint="leave precision out")
+        if host and self.precision == "bfloat16" and not packs(torch.bfloat16):
+            raise ConfigError("precision is 'bfloat16', but this CPU has no instructions for it", hint="leave precision out")
         if not host and (self.precision == "int8" or self.executor == "strict"):
             raise ConfigError(f"precision 'int8' and executor 'strict' are a CPU's, but the device is {self.place}", hint="leave them out")
 

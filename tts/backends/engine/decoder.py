@@ -57,7 +57,7 @@ class Decoder:
 
     Args:
         config: its shapes. weights: by their names in the transformers library; a missing or misshapen one is refused.
-        precision: "float32", "int8" (linear layers but the output layer, on a CPU) or "bfloat16" (elsewhere).
+        precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers alone).
         executor: of attention. threads: that share a step on a CPU, at least 1. device: where it runs.
 
     Raises:
@@ -71,7 +71,7 @@ class Decoder:
         self.precision = precision
         self.executor: Executor = executor
         self.device = device
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.dtype = torch.bfloat16 if precision == "bfloat16" and device.type != "cpu" else torch.float32
         self.team = Team(threads)
         self.spans: Spans | None = None
         self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
@@ -185,7 +185,7 @@ class _Maker:
         if tuple(found.shape) != shape:
             raise ConfigError(f"the weight {name} has the shape {tuple(found.shape)}, but the configuration says {shape}")
         self.parameters += found.numel()
-        return found.to(self.device, torch.bfloat16 if self.precision == "bfloat16" else torch.float32)
+        return found.to(self.device, torch.bfloat16 if self.precision == "bfloat16" and self.device.type != "cpu" else torch.float32)
 
     def linear(self, names: list[str], rows: list[int], columns: int, *, precision: Precision | None = None) -> Linear:
         """Return matrices that read the same input as one product."""

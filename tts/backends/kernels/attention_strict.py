@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tts.backends.kernels.host import Team, compiled, exponential, f32
 from tts.backends.kernels.plan import BLOCK, Plan
-from tts.backends.kernels.products import narrow, wide
+from tts.backends.kernels.products import add_narrow, add_wide, dot_keys
 
 Floats = NDArray[np.float32]
 
@@ -110,6 +110,7 @@ def _fold(
     """Fold one node's keys into the running sums of the queries that read it."""
     size = queries.shape[1]
     held = BLOCK * (blocks.shape[0] - 1) + blocks[-1, 2]
+    at, keys_at = np.uintp(scores.ctypes.data), np.uintp(keys.ctypes.data)
     for block in range(0, blocks.shape[0], _TILE // BLOCK):
         width = min(_TILE // BLOCK, blocks.shape[0] - block)
         start = blocks[block, 1]
@@ -119,41 +120,40 @@ def _fold(
             used = min(width, (seen + BLOCK - 1) // BLOCK)
             if used <= 0:
                 continue
-            for b in range(used):
-                place = keys.ctypes.data + 4 * size * BLOCK * blocks[block + b, 0]
-                at = np.uintp(scores.ctypes.data + 4 * BLOCK * b)
-                narrow(at, _TILE, np.uintp(queries.ctypes.data + 4 * size * row), size, rows, np.uintp(place), BLOCK, size, True)
+            of = np.uintp(queries.ctypes.data + 4 * size * row)
+            numbers = np.uintp(blocks.ctypes.data + 8 * 3 * block)
+            dot_keys(at, _TILE, of, rows, keys_at, size * BLOCK, numbers, 3, used, size)
             for r in range(rows):
                 visible = min(positions[(row + r) // group] - start + 1, held - BLOCK * block)
-                _weigh(scores[r, : BLOCK * used], visible, best[row + r :], weight[row + r], folded[row + r])
+                _weigh(scores[r], BLOCK * used, visible, best[row + r :], weight[row + r], folded[row + r])
             for b in range(used):
                 depth = min(BLOCK, seen - BLOCK * b)
+                weights = np.uintp(at + 4 * BLOCK * b)
                 for column in range(0, size, 64):
                     to = np.uintp(folded.ctypes.data + 4 * (size * row + column))
-                    of = np.uintp(scores.ctypes.data + 4 * BLOCK * b)
                     place = values.ctypes.data + 4 * (size * BLOCK * blocks[block + b, 0] + column)
                     if size - column >= 64:
-                        wide(to, size, of, _TILE, rows, np.uintp(place), size, depth, False)
+                        add_wide(to, size, weights, _TILE, rows, np.uintp(place), size, depth)
                     else:
                         for rest in range(0, size - column, BLOCK):
-                            narrow(np.uintp(to + 4 * rest), size, of, _TILE, rows, np.uintp(place + 4 * rest), size, depth, False)
+                            add_narrow(np.uintp(to + 4 * rest), size, weights, _TILE, rows, np.uintp(place + 4 * rest), size, depth)
 
 
 @compiled
-def _weigh(scores: Any, visible: int, best: Any, weight: Any, folded: Any) -> None:
-    """Turn one query's scores of a tile into weights, and rescale its sums to the new best score."""
-    for key in range(max(visible, 0), scores.shape[0]):
+def _weigh(scores: Any, used: int, visible: int, best: Any, weight: Any, folded: Any) -> None:
+    """Turn the `used` scores of one query in a tile into weights, and rescale its sums to the new best score."""
+    for key in range(max(visible, 0), used):
         scores[key] = _HIDDEN
-    top = max(best[0], _largest(scores))
+    top = max(best[0], _largest(scores, used))
     factor = exponential(best[0] - top)
     best[0] = top
-    for key in range(scores.shape[0]):
+    for key in range(used):
         scores[key] = exponential(scores[key] - top)
-    for key in range(max(visible, 0), scores.shape[0]):
+    for key in range(max(visible, 0), used):
         scores[key] = f32(0)
     for lane in range(BLOCK):
         weight[lane] *= factor
-    for block in range(scores.shape[0] // BLOCK):
+    for block in range(used // BLOCK):
         for lane in range(BLOCK):
             weight[lane] += scores[BLOCK * block + lane]
     if factor != f32(1):
@@ -162,8 +162,8 @@ def _weigh(scores: Any, visible: int, best: Any, weight: Any, folded: Any) -> No
 
 
 @compiled(fastmath={"nnan", "nsz"})
-def _largest(scores: Any) -> Any:
+def _largest(scores: Any, used: int) -> Any:
     top = _HIDDEN
-    for key in range(scores.shape[0]):
+    for key in range(used):
         top = max(top, scores[key])
     return top

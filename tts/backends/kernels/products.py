@@ -1,6 +1,6 @@
 """Small matrix products held in vector registers, for the CPU kernels: written as LLVM code, called from compiled functions.
 
-c[rows, 16 * vectors] (+)= a[rows, depth] @ b[depth, 16 * vectors]: every sum runs over depth in ascending order by fused
+Every sum runs over depth in ascending order by fused
 multiply-adds, whatever `rows` is, so a row's bits are its own. A compiler would not keep the sums in registers by itself, since
 it cannot know that c does not overlap a or b.
 """
@@ -21,35 +21,66 @@ from tts.backends.kernels.host import compiled
 LANES = 16  # floats of a vector
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _INT = ir.IntType(64)
-_SIGNATURE = types.void(
-    types.uintp, types.intp, types.uintp, types.intp, types.uintp, types.intp, types.intp, types.boolean
-)  # addresses and row strides (in floats) of c, a, b; depth, at least 1; whether c starts at 0
+_ADDRESS, _COUNT = types.uintp, types.intp
 
 
 def _product(rows: int, vectors: int) -> Any:
+    """c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors]."""
+
     @intrinsic
-    def product(context: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, depth: Any, fresh: Any) -> Any:
-        del context, c, c_stride, a, a_stride, b, b_stride, depth, fresh
-        return _SIGNATURE, lambda ctx, builder, _, args: _emit(ctx, builder, args, rows, vectors)
+    def product(context: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, depth: Any) -> Any:
+        del context, c, c_stride, a, a_stride, b, b_stride, depth
+        signature = types.void(_ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS, _COUNT, _COUNT)
+
+        def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
+            c, c_stride, a, a_stride, b, b_stride, depth = args
+            starts = [_at(builder, b, _INT(LANES * vector)) for vector in range(vectors)]
+            _loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), rows, depth, add=True)
+            return ctx.get_dummy_value()
+
+        return signature, emit
 
     return product
 
 
-def _emit(context: Any, builder: Any, args: Sequence[Any], rows: int, vectors: int) -> Any:
-    """Write the loop over depth: one load of b serves all rows, and every sum stays in a register."""
-    c, c_stride, a, a_stride, b, b_stride, depth, fresh = args
-    floats, pointer = ir.FloatType().as_pointer(), _VECTOR.as_pointer()
-    c, a, b = (builder.inttoptr(address, floats) for address in (c, a, b))
+def _scores(rows: int, blocks: int) -> Any:
+    """c[rows, 16 * blocks] = a[rows, depth] @ [b of each block], where a block lies at `b + step * number` and is [depth, 16]."""
+
+    @intrinsic
+    def product(context: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, step: Any, numbers: Any, apart: Any, depth: Any) -> Any:
+        del context, c, c_stride, a, a_stride, b, step, numbers, apart, depth
+        signature = types.void(_ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS, _COUNT, _COUNT)
+
+        def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
+            c, c_stride, a, a_stride, b, step, numbers, apart, depth = args
+            table = builder.inttoptr(numbers, _INT.as_pointer())
+            chosen = [builder.load(builder.gep(table, [builder.mul(apart, _INT(block))])) for block in range(blocks)]
+            starts = [_at(builder, b, builder.mul(step, number)) for number in chosen]
+            _loop(builder, (c, c_stride), (a, a_stride), (starts, _INT(LANES)), rows, depth, add=False)
+            return ctx.get_dummy_value()
+
+        return signature, emit
+
+    return product
+
+
+def _at(builder: Any, address: Any, floats: Any) -> Any:
+    """Return a pointer so many floats behind an address."""
+    return builder.gep(builder.inttoptr(address, ir.FloatType().as_pointer()), [floats])
+
+
+def _loop(builder: Any, c: Any, a: Any, b: Any, rows: int, depth: Any, *, add: bool) -> None:
+    """Write the loop over depth: one load of each vector of b serves all rows, and every sum stays in a register."""
+    (to, to_stride), (of, of_stride), (starts, stride) = c, a, b
     fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), "llvm.fma.v16f32")
-
-    def place(base: Any, stride: Any, row: Any, vector: int) -> Any:
-        offset = builder.add(builder.mul(stride, row), _INT(LANES * vector))
-        return builder.bitcast(builder.gep(base, [offset]), pointer)
-
-    cells = [(row, vector) for row in range(rows) for vector in range(vectors)]
-    places = {cell: place(c, c_stride, _INT(cell[0]), cell[1]) for cell in cells}
+    pointer = _VECTOR.as_pointer()
+    cells = [(row, vector) for row in range(rows) for vector in range(len(starts))]
+    places = {
+        (row, vector): builder.bitcast(_at(builder, to, builder.add(builder.mul(to_stride, _INT(row)), _INT(LANES * vector))), pointer)
+        for row, vector in cells
+    }
     zero = ir.Constant(_VECTOR, [0.0] * LANES)
-    begin = {cell: builder.select(fresh, zero, builder.load(places[cell], align=4)) for cell in cells}
+    begin = {cell: builder.load(places[cell], align=4) if add else zero for cell in cells}
     entry, loop, done = builder.block, builder.append_basic_block("depth"), builder.append_basic_block("done")
     builder.branch(loop)
 
@@ -57,22 +88,21 @@ def _emit(context: Any, builder: Any, args: Sequence[Any], rows: int, vectors: i
     step = builder.phi(_INT)
     step.add_incoming(_INT(0), entry)
     sums = {cell: builder.phi(_VECTOR) for cell in cells}
-    right = [builder.load(place(b, b_stride, step, vector), align=4) for vector in range(vectors)]
+    right = [builder.load(builder.bitcast(builder.gep(start, [builder.mul(stride, step)]), pointer), align=4) for start in starts]
+    totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
-        left = _broadcast(builder, builder.load(builder.gep(a, [builder.add(builder.mul(a_stride, _INT(row)), step)])))
-        for vector in range(vectors):
-            total = builder.call(fma, [left, right[vector], sums[row, vector]])
+        left = _broadcast(builder, builder.load(_at(builder, of, builder.add(builder.mul(of_stride, _INT(row)), step))))
+        for vector, value in enumerate(right):
+            totals[row, vector] = builder.call(fma, [left, value, sums[row, vector]])
             sums[row, vector].add_incoming(begin[row, vector], entry)
-            sums[row, vector].add_incoming(total, loop)
-            begin[row, vector] = total
+            sums[row, vector].add_incoming(totals[row, vector], loop)
     after = builder.add(step, _INT(1))
     step.add_incoming(after, loop)
     builder.cbranch(builder.icmp_signed("<", after, depth), loop, done)
 
     builder.position_at_end(done)
     for cell in cells:
-        builder.store(begin[cell], places[cell], align=4)
-    return context.get_dummy_value()
+        builder.store(totals[cell], places[cell], align=4)
 
 
 def _broadcast(builder: Any, number: Any) -> Any:
@@ -83,48 +113,124 @@ def _broadcast(builder: Any, number: Any) -> Any:
 
 _1x1, _2x1, _3x1, _4x1, _8x1 = (_product(rows, 1) for rows in (1, 2, 3, 4, 8))
 _1x4, _2x4, _3x4, _4x4 = (_product(rows, 4) for rows in (1, 2, 3, 4))
+_s1x1, _s2x1, _s3x1, _s4x1, _s8x1 = (_scores(rows, 1) for rows in (1, 2, 3, 4, 8))
+_s1x2, _s2x2, _s3x2, _s4x2 = (_scores(rows, 2) for rows in (1, 2, 3, 4))
+_s1x4, _s2x4, _s3x4, _s4x4 = (_scores(rows, 4) for rows in (1, 2, 3, 4))
 
 
 @compiled
-def narrow(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int, fresh: bool) -> None:
-    """Compute c[rows, 16] (+)= a[rows, depth] @ b[depth, 16], from addresses and row strides in floats."""
+def dot_keys(c: int, c_stride: int, a: int, rows: int, b: int, step: int, numbers: int, apart: int, blocks: int, depth: int) -> None:
+    """Compute c[rows, 16 * blocks] = a[rows, depth] @ keys of up to four blocks.
+
+    Args:
+        c, c_stride: address and row stride in floats. a: address of dense rows. b: address of the pool's keys, each block
+            [depth, 16], `step` floats apart. numbers, apart: address of the first block's number (int64) and how far apart they are.
+    """
+    done = 0
+    while done < blocks:
+        to, chosen = np.uintp(c + 4 * 16 * done), np.uintp(numbers + 8 * apart * done)
+        left = blocks - done
+        if left >= 4:
+            _dot_4(to, c_stride, a, rows, b, step, chosen, apart, depth)
+            done += 4
+        elif left >= 2:
+            _dot_2(to, c_stride, a, rows, b, step, chosen, apart, depth)
+            done += 2
+        else:
+            _dot_1(to, c_stride, a, rows, b, step, chosen, apart, depth)
+            done += 1
+
+
+@compiled
+def _dot_4(c: int, c_stride: int, a: int, rows: int, b: int, step: int, numbers: int, apart: int, depth: int) -> None:
+    row = 0
+    while row < rows:
+        left = rows - row
+        to, of = np.uintp(c + 4 * row * c_stride), np.uintp(a + 4 * row * depth)
+        if left >= 4:
+            _s4x4(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        elif left == 3:
+            _s3x4(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        elif left == 2:
+            _s2x4(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        else:
+            _s1x4(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        row += min(left, 4)
+
+
+@compiled
+def _dot_2(c: int, c_stride: int, a: int, rows: int, b: int, step: int, numbers: int, apart: int, depth: int) -> None:
+    row = 0
+    while row < rows:
+        left = rows - row
+        to, of = np.uintp(c + 4 * row * c_stride), np.uintp(a + 4 * row * depth)
+        if left >= 4:
+            _s4x2(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        elif left == 3:
+            _s3x2(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        elif left == 2:
+            _s2x2(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        else:
+            _s1x2(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        row += min(left, 4)
+
+
+@compiled
+def _dot_1(c: int, c_stride: int, a: int, rows: int, b: int, step: int, numbers: int, apart: int, depth: int) -> None:
+    row = 0
+    while row < rows:
+        left = rows - row
+        to, of = np.uintp(c + 4 * row * c_stride), np.uintp(a + 4 * row * depth)
+        if left >= 8:
+            _s8x1(to, c_stride, of, depth, b, step, numbers, apart, depth)
+            row += 8
+            continue
+        if left >= 4:
+            _s4x1(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        elif left == 3:
+            _s3x1(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        elif left == 2:
+            _s2x1(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        else:
+            _s1x1(to, c_stride, of, depth, b, step, numbers, apart, depth)
+        row += min(left, 4)
+
+
+@compiled
+def add_narrow(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int) -> None:
+    """Compute c[rows, 16] += a[rows, depth] @ b[depth, 16], from addresses and row strides in floats."""
     row = 0
     while row < rows:
         left = rows - row
         to, of = np.uintp(c + 4 * row * c_stride), np.uintp(a + 4 * row * a_stride)
         if left >= 8:
-            _8x1(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
+            _8x1(to, c_stride, of, a_stride, b, b_stride, depth)
             row += 8
-        elif left >= 4:
-            _4x1(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 4
+            continue
+        if left >= 4:
+            _4x1(to, c_stride, of, a_stride, b, b_stride, depth)
         elif left == 3:
-            _3x1(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 3
+            _3x1(to, c_stride, of, a_stride, b, b_stride, depth)
         elif left == 2:
-            _2x1(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 2
+            _2x1(to, c_stride, of, a_stride, b, b_stride, depth)
         else:
-            _1x1(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 1
+            _1x1(to, c_stride, of, a_stride, b, b_stride, depth)
+        row += min(left, 4)
 
 
 @compiled
-def wide(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int, fresh: bool) -> None:
-    """Compute c[rows, 64] (+)= a[rows, depth] @ b[depth, 64], from addresses and row strides in floats."""
+def add_wide(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int) -> None:
+    """Compute c[rows, 64] += a[rows, depth] @ b[depth, 64], from addresses and row strides in floats."""
     row = 0
     while row < rows:
         left = rows - row
         to, of = np.uintp(c + 4 * row * c_stride), np.uintp(a + 4 * row * a_stride)
         if left >= 4:
-            _4x4(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 4
+            _4x4(to, c_stride, of, a_stride, b, b_stride, depth)
         elif left == 3:
-            _3x4(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 3
+            _3x4(to, c_stride, of, a_stride, b, b_stride, depth)
         elif left == 2:
-            _2x4(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 2
+            _2x4(to, c_stride, of, a_stride, b, b_stride, depth)
         else:
-            _1x4(to, c_stride, of, a_stride, b, b_stride, depth, fresh)
-            row += 1
+            _1x4(to, c_stride, of, a_stride, b, b_stride, depth)
+        row += min(left, 4)
