@@ -26,6 +26,11 @@ class Probe:
     bandwidth: float
     flops_by_rows: Mapping[int, float]
 
+    def best(self, other: Probe) -> Probe:
+        """Return what was reached in either: others who use the machine can only lower it."""
+        rates = {rows: max(flops, other.flops_by_rows[rows]) for rows, flops in self.flops_by_rows.items()}
+        return Probe(max(self.bandwidth, other.bandwidth), rates)
+
 
 @dataclass(frozen=True)
 class Shapes:

@@ -68,9 +68,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--kv-gib", default="2")
-    parser.add_argument("--cpus", default="auto", help="cores of the worker, as VLLM_CPU_OMP_THREADS_BIND takes them")
+    parser.add_argument("--cpus", default="auto", help="cores of the worker, as VLLM_CPU_OMP_THREADS_BIND takes them, or all")
     options = parser.parse_args()
-    os.environ |= {"VLLM_CPU_KVCACHE_SPACE": options.kv_gib, "VLLM_CPU_OMP_THREADS_BIND": options.cpus, "HF_HUB_OFFLINE": "1"}
+    cpus = f"0-{(os.cpu_count() or 1) - 1}" if options.cpus == "all" else options.cpus
+    os.environ |= {"VLLM_CPU_KVCACHE_SPACE": options.kv_gib, "VLLM_CPU_OMP_THREADS_BIND": cpus, "HF_HUB_OFFLINE": "1"}
     out = own_stdout()
 
     import torch

@@ -35,6 +35,7 @@ def summary(runs: Runs, facts: Mapping[str, int], floor_s: float | None, step_s:
         "peak_kv_tokens": last["peak_kv_tokens"],
         "peak_kv_by_unique": last["peak_kv_tokens"] / facts["peak_unique"] if last["peak_kv_tokens"] else None,
         "floor_fraction": floor_s / seconds["median"] if floor_s else None,
+        "cpu_s": statistics.median(run["cpu_s"] for run in runs),
         "others": statistics.median(run["others"] for run in runs),
         "hash": last["hash"],
     }
@@ -101,7 +102,7 @@ def lines(name: str, says: str, workload: Mapping[str, Any], precisions: Mapping
         f"  {'':<15} {'':<8}" + "".join(f"{title:>{width}}" for title, width, _ in _COLUMNS) + f"{'/ ours':>8}",
     ]
     for system, found in systems.items():
-        ours = systems.get("ours" if precisions[system] == "float32" else "ours-int8")
+        ours = systems.get("ours-int8" if precisions[system] == "int8" else "ours")
         ratio = found["seconds"]["median"] / ours["seconds"]["median"] if ours else None
         row = "".join(f"{value(found):>{width}}" for _, width, value in _COLUMNS)
         wrong = "" if found["hash"] == workload["hash"] else "  OTHER IDS"

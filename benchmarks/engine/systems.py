@@ -24,7 +24,7 @@ class Spec:
 
     Args:
         script: its driver. peer: whose interpreter it needs, "" for this project's own.
-        precision: of its weights, "float32" or "int8". says: what it is, for people.
+        precision: "float32", "f16 keys" (with float32 weights) or "int8" (weights). says: what it is, for people.
         arguments: of the driver; {hf}, {f32} and {q8_0} stand for the model's files.
     """
 
@@ -42,7 +42,12 @@ SPECS: Mapping[str, Spec] = {
     "ours-no-reuse": Spec("peer_ours.py", "", "float32", "our engine, every child computes its whole path", "--no-reuse"),
     "generate": Spec("peer_transformers.py", "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),
     "forward": Spec("peer_transformers.py", "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"),
-    "vllm": Spec("peer_vllm.py", "vllm", "float32", "vLLM with prefix caching", "{hf}"),
+    "vllm": Spec(
+        "peer_vllm.py", "vllm", "float32", "vLLM with prefix caching; its own choice of cores leaves one to its scheduler", "{hf}"
+    ),
+    "vllm-all": Spec(
+        "peer_vllm.py", "vllm", "float32", "the same, its worker on every core, none left to its scheduler", "{hf} --cpus all"
+    ),
     "llama.cpp": Spec("peer_llama_cpp.py", "llama_cpp", "float32", "llama.cpp, keys in float32", "{f32} --kv f32 --flash off"),
     "llama.cpp-f16": Spec(
         "peer_llama_cpp.py", "llama_cpp", "float32", "llama.cpp as it comes: keys in float16, flash attention", "{f32} --kv f16"
@@ -91,7 +96,7 @@ class System:
         self._signal(signal.SIGSTOP)
 
     def run(self, workload: str) -> dict[str, Any]:
-        """Replay a workload once. The result's `others`: the share of the machine's time that other processes took meanwhile.
+        """Replay a workload once. The result's `cpu_s`: its processor time; `others`: the share of the machine that others took.
 
         Raises:
             AbsentError: it ended instead of answering.
@@ -103,7 +108,7 @@ class System:
         after = used_s(self.process.pid)
         self._signal(signal.SIGSTOP)
         by_all, by_this = after[0] - before[0], after[1] - before[1]
-        return result | {"others": max(0.0, by_all - by_this) / (after[2] - before[2]) / (os.cpu_count() or 1)}
+        return result | {"cpu_s": by_this, "others": max(0.0, by_all - by_this) / (after[2] - before[2]) / (os.cpu_count() or 1)}
 
     def close(self) -> None:
         """End it. Its children end with it."""
