@@ -88,7 +88,7 @@ def _draws(logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, lo
         token = best
         if temperature > 0:
             if temperature != 1:
-                _weights(row, top, f32(1 / temperature), law, sums)
+                _weights(row, top, f32(min(1 / temperature, 3e38)), law, sums)
             if 0 < top_k < size or top_p < 1:
                 _keep_most_likely(law, sums, int(min(top_k, size)), top_p)
             if min_p > 0:
@@ -114,12 +114,10 @@ def _best(row: Any) -> int:
 
 @compiled
 def _weights(row: Any, top: float, scale: float, law: Any, sums: Any) -> float:
-    """Write e**((logit - top) * scale) to `law`, its sums by stretches to `sums`, and return the whole sum."""
+    """Write e**((logit - top) * scale) to `law`, 0 below e**-87, its sums by stretches to `sums`, and return the whole sum."""
     for j in range(row.shape[0]):
-        law[j] = exponential((row[j] - top) * scale)
-    for j in range(row.shape[0]):  # -inf is no small probability but none
-        if row[j] == f32(-np.inf):
-            law[j] = f32(0)
+        x = (row[j] - top) * scale
+        law[j] = exponential(x) if x > f32(-87) else f32(0)
     return _sum(law, sums)
 
 

@@ -73,7 +73,7 @@ class Team:
 
     def cuts(self, rows: int, work: int, *, worth: int = 1 << 22) -> list[tuple[int, int]]:
         """Return intervals of rows of equal size, one a thread; a single one where `work` operations are not worth a second thread."""
-        parts = min(self.threads, rows) if work >= worth else 1
+        parts = max(1, min(self.threads, rows)) if work >= worth else 1
         edges = [rows * part // parts for part in range(parts + 1)]
         return list(pairwise(edges))
 
