@@ -26,7 +26,7 @@ def test_models_lists_every_record(tts):
     assert result.exit_code == 0
     for name in registry.names():
         assert re.search(rf"^│ {name} ", result.stdout, re.MULTILINE)
-    assert re.search(r"smollm2 +│ transformers +│ +134\.5 M │ Apache-2\.0", result.stdout)
+    assert re.search(r"smollm2 +│ engine +│ +134\.5 M │ Apache-2\.0", result.stdout)
     assert re.search(r"toy +│ toy +│ +none │ Apache-2\.0 │ present", result.stdout)
 
 
@@ -78,3 +78,12 @@ def test_a_broken_torch_is_reported(monkeypatch):
     monkeypatch.setattr("tts.cli.doctor.installed", lambda *_: "2.0")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "torch does not start" in device()
+
+
+def test_doctor_measures_what_the_engine_is_held_against(tts):
+    pytest.importorskip("torch")
+    pytest.importorskip("numba")
+    shown = tts("doctor").stdout
+    assert re.search(r"bandwidth +│ \d+\.\d GB/s read, \d+ threads? \(measured\)", shown)
+    assert re.search(r"compute +│ \d+ at 1 row, \d+ at 16 rows", shown)
+    assert re.search(r"engine +│ attention by the executor strict", shown)

@@ -82,7 +82,7 @@ def test_a_missing_extra_is_one_line_with_its_command():
     result = python("-c", code)
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
-        "error: the transformers backend needs the optional dependency torch, which is not installed",
+        "error: the engine needs the optional dependency torch, which is not installed",
         "hint: pip install 'test-time-search[engine]'",
     ]
     assert result.stdout == ""

