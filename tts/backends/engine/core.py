@@ -122,8 +122,11 @@ class Runner:
         if feeds:
             try:
                 self._pass(feeds, began)
-            except RuntimeError as failure:  # what torch raises, lack of memory included: nothing of this step can be trusted
+            except Exception as failure:  # noqa: BLE001 - whatever broke the pass, nothing of this step can be trusted
                 self._break(feeds, failure)
+            except BaseException:
+                self._forget(feeds)
+                raise
         for work in list(self._scheduler.running):
             if isinstance(work, Reading) and work.ready and work.at >= work.upto and self.tree.length(work.node) >= work.upto:
                 self._end_reading(work)
@@ -337,21 +340,25 @@ class Runner:
             work.done(work)
         self.tree.release(work.node)
 
-    def _break(self, feeds: Sequence[Feed], failure: RuntimeError) -> None:
+    def _break(self, feeds: Sequence[Feed], failure: Exception) -> None:
         """End the work of a pass that failed, and forget what it may have written."""
+        self._forget(feeds)
+        fed = {feed.work for feed in feeds}
+        for work in [work for work in self._scheduler.every() if work in fed]:
+            self._failed(work, failure, scheduled=True)
+
+    def _forget(self, feeds: Sequence[Feed]) -> None:
         for feed in feeds:
             self.tree.forget(feed.node)
         for work in self._scheduler.running:
             work.ready = False
-        for work in {feed.work for feed in feeds if feed.work is not None}:
-            self._failed(work, failure, scheduled=True)
 
     def _count_pass(self, feeds: Sequence[Feed], read: int, unshared: int, tokens: int, laws: int) -> None:
         stats, config = self.stats, self.decoder.config
         stats.steps += 1
         stats.rows += len(feeds)
         stats.rows_histogram[tokens] = stats.rows_histogram.get(tokens, 0) + 1
-        stats.prefill_computed += sum(feed.num_tokens - isinstance(feed.work, Line) for feed in feeds)
+        stats.prefill_computed += sum(feed.num_tokens - (isinstance(feed.work, Line) and _is_last(feed)) for feed in feeds)
         layers, head = self.decoder.products
         stats.flops_linear += 2 * (layers * tokens + head * laws)
         stats.flops_attention += 4 * config.heads * config.head_size * config.layers * unshared
@@ -366,8 +373,13 @@ def _asked(feed: Feed) -> int:
     if feed.work is None:
         return until
     if isinstance(feed.work, Line):
-        return until - 1 if until == len(feed.node.tokens) else until
+        return until - 1 if _is_last(feed) else until
     return min(until, max(feed.first, feed.work.at))
+
+
+def _is_last(feed: Feed) -> bool:
+    """Whether a feed reaches the last token of its node."""
+    return feed.first + feed.num_tokens == len(feed.node.tokens)
 
 
 def _asks_logits(feed: Feed) -> bool:

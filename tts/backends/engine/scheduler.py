@@ -64,6 +64,7 @@ class Scheduler:
         self._waiting: list[Work] = []
         self._running: list[Work] = []
         self._late: list[Node] = []
+        self._left = 0  # tokens that the step that is being chosen still reads
 
     @property
     def busy(self) -> bool:
@@ -100,6 +101,7 @@ class Scheduler:
     def choose(self) -> list[Feed]:
         """Return what the next step feeds, with room for all of it."""
         self._admit()
+        self._left = self._limits.tokens
         feeds: list[Feed] = []
         fed: set[int] = set()
         index = 0
@@ -154,16 +156,14 @@ class Scheduler:
         Raises:
             _NoRoom: there is no block for it.
         """
-        read = sum(feed.num_tokens for feed in feeds if not isinstance(feed.work, Line))
-        left = self._limits.tokens - read
         if not work.ready:
             for node in work.node.path()[:-1]:
                 missing = len(node.tokens) - self._tree.length(node)
                 if not missing:
                     continue
-                if node.place in fed or left <= 0:
+                if node.place in fed or self._left <= 0:
                     return
-                left -= self._add(Feed(node, self._tree.length(node), min(missing, left), None), feeds, fed)
+                self._add(Feed(node, self._tree.length(node), min(missing, self._left), None), feeds, fed)
                 if not self._tree.complete(node):
                     return
             work.ready = True
@@ -172,14 +172,14 @@ class Scheduler:
         length = self._tree.length(work.node)
         if isinstance(work, Line):
             missing = len(work.node.tokens) - length
-            self._add(Feed(work.node, length, min(missing, max(1, left)), work), feeds, fed)
-        elif left > 0:
+            self._add(Feed(work.node, length, min(missing, max(1, self._left)), work), feeds, fed)
+        elif self._left > 0:
             first = min(length, work.at)
             if first < work.upto:
-                self._add(Feed(work.node, first, min(work.upto - first, left), work), feeds, fed)
+                self._add(Feed(work.node, first, min(work.upto - first, self._left), work), feeds, fed)
 
-    def _add(self, feed: Feed, feeds: list[Feed], fed: set[int]) -> int:
-        """Make room for tokens and feed them; return how many."""
+    def _add(self, feed: Feed, feeds: list[Feed], fed: set[int]) -> None:
+        """Make room for tokens and feed them."""
         until = feed.first + feed.num_tokens
         if not self._tree.reserve(feed.node, until):
             raise _NoRoom
@@ -187,7 +187,7 @@ class Scheduler:
         self._tree.fill(feed.node, max(until, self._tree.length(feed.node)))
         feeds.append(feed)
         fed.add(feed.node.place)
-        return feed.num_tokens
+        self._left -= feed.num_tokens - isinstance(feed.work, Line)  # one token of a row is free
 
     def _too_small(self, work: Work) -> KVBudgetError:
         needed = self._bytes * BLOCK * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())
