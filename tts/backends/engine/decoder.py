@@ -175,7 +175,7 @@ class _Maker:
         """Return a weight of a known shape; an optional one that is missing has no rows.
 
         Raises:
-            ConfigError: it is missing, or has another shape.
+            ConfigError: it is missing, has another shape, or is not finite.
         """
         found = self.weights.get(name)
         if found is None and optional:
@@ -184,6 +184,8 @@ class _Maker:
             raise ConfigError(f"the model's files lack the weight {name}", hint="get the files again, or name the model they belong to")
         if tuple(found.shape) != shape:
             raise ConfigError(f"the weight {name} has the shape {tuple(found.shape)}, but the configuration says {shape}")
+        if not found.sum(dtype=torch.float64).isfinite():
+            raise ConfigError(f"the weight {name} is not finite, but must hold numbers alone", hint="get the files again")
         self.parameters += found.numel()
         return found.to(self.device, torch.bfloat16 if self.precision == "bfloat16" and self.device.type != "cpu" else torch.float32)
 
