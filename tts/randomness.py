@@ -72,9 +72,7 @@ def uniform(stream: int, position: int, word: int = MAIN_WORD) -> float:
     return ((w0 << 21) | (w1 >> 11)) * 2.0**-53
 
 
-def uniforms(
-    streams: NDArray[np.uint64], positions: NDArray[np.int64], word: int | NDArray[np.uint64] = MAIN_WORD
-) -> NDArray[np.float64]:
+def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.int64], word: int | NDArray[np.uint64] = MAIN_WORD) -> NDArray[np.float64]:
     """Return `uniform` for many rows at once, bit for bit the same.
 
     Shapes: streams, positions and the result [rows]; `word` is one for all, or [rows].

@@ -11,9 +11,10 @@ import torch
 
 from tts.backends.base import Finish, Row, RowSet, SampleRequest, Sampling, Stop
 from tts.backends.engine.build import EngineOptions, make_runner
-from tts.backends.engine.core import Runner, StepReport
+from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Spans
 from tts.backends.engine.heads import LabelReadout, StepTemplate
+from tts.backends.engine.stats import StepReport
 from tts.backends.engine.tree import KVTree, Node
 from tts.backends.engine.views import View
 from tts.backends.engine.weights import Checkpoint, read_checkpoint

@@ -17,8 +17,9 @@ from tts.backends.engine.core import Runner
 from tts.backends.engine.paths import State, Views, step_tokens
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.service import Call, Deliver, Job, Service, Tell
+from tts.backends.engine.stats import EngineStats
 from tts.backends.engine.tree import Node
-from tts.backends.engine.work import EngineStats, Floats, Reading, RowEnd, Writing
+from tts.backends.engine.work import Floats, Reading, RowEnd, Writing
 from tts.backends.lengths import check_prompt, check_text
 from tts.backends.rendering import Renderer
 from tts.backends.row_state import PathText

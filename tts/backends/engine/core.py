@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,26 +20,15 @@ from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import Rows, make_plan
 from tts.backends.engine.scheduler import Feed, Limits, Scheduler
+from tts.backends.engine.stats import EngineStats, StepReport
 from tts.backends.engine.tree import KVTree, Node
-from tts.backends.engine.work import EngineStats, Floats, Line, Reading, RowEnd, Work, Writing
+from tts.backends.engine.work import Floats, Line, Reading, RowEnd, Work, Writing
 from tts.backends.kernels.draw import Asked
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.row_state import RowState, failed_row, said
 from tts.errors import EngineError
 
 _KEPT_LAWS = 64  # nodes whose logits are kept for further rows
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """What one step did, for those who measure. Seconds: of planning on the host, of the forward pass, of draws and ends."""
-
-    tokens: int
-    lines: int
-    keys_read: int
-    planning: float
-    forward: float
-    rest: float
 
 
 class Runner:
@@ -220,10 +208,12 @@ class Runner:
         wanted, with_logits = self._wanted(ordered)
         planned_at = time.perf_counter()
         with torch.inference_mode():
-            output = self.decoder.forward(np.array(ids, np.int64), planned, wanted, with_logits, self.tree.pool)
+            apart = all(isinstance(feed.work, Line) and feed.num_tokens == 1 for feed in feeds)
+            output = self.decoder.forward(np.array(ids, np.int64), planned, wanted, with_logits, self.tree.pool, apart=apart)
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
-        self._count_pass(feeds, planned.keys_read, planned.keys_unshared, len(ids), len(with_logits))
+        prefill = sum(feed.num_tokens - isinstance(feed.work, Line) for feed in feeds)
+        self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=prefill, laws=len(with_logits))
         self._give(ordered, output.logits, hidden, ran_at - began)
         if self.report is not None:
             lines = sum(isinstance(feed.work, Line) for feed in feeds)
@@ -236,9 +226,9 @@ class Runner:
         with_logits: list[int] = []
         start = 0
         for feed in ordered:
-            asked = _asked(feed)
+            asked = feed.asked
             for token in range(feed.first if self.heads else asked, feed.first + feed.num_tokens):
-                if token >= asked and _asks_logits(feed):
+                if token >= asked and feed.asks_logits:
                     with_logits.append(len(wanted))
                 wanted.append(start + token - feed.first)
             start += feed.num_tokens
@@ -250,7 +240,7 @@ class Runner:
         laws: list[int] = []
         row = state = 0
         for feed in ordered:
-            asked, until = _asked(feed), feed.first + feed.num_tokens
+            asked, until = feed.asked, feed.first + feed.num_tokens
             count = until - asked
             states = hidden[state : state + (feed.num_tokens if self.heads else count)]
             state += len(states)
@@ -267,7 +257,7 @@ class Runner:
                 found = logits[row : row + count].float().cpu().numpy() if feed.work.logits else states[len(states) - count :]
                 feed.work.found.append(found.copy())
                 feed.work.at = until
-            row += count if _asks_logits(feed) else 0
+            row += count if feed.asks_logits else 0
         self._draw(lines, logits, np.array(laws, np.int64))
 
     def _draw(self, lines: Sequence[Line], logits: torch.Tensor, laws: NDArray[np.int64] | None) -> None:
@@ -352,38 +342,6 @@ class Runner:
             self.tree.forget(feed.node)
         for work in self._scheduler.running:
             work.ready = False
-
-    def _count_pass(self, feeds: Sequence[Feed], read: int, unshared: int, tokens: int, laws: int) -> None:
-        stats, config = self.stats, self.decoder.config
-        stats.steps += 1
-        stats.rows += len(feeds)
-        stats.rows_histogram[tokens] = stats.rows_histogram.get(tokens, 0) + 1
-        stats.prefill_computed += sum(feed.num_tokens - (isinstance(feed.work, Line) and _is_last(feed)) for feed in feeds)
-        layers, head = self.decoder.products
-        stats.flops_linear += 2 * (layers * tokens + head * laws)
-        stats.flops_attention += 4 * config.heads * config.head_size * config.layers * unshared
-        stats.weight_bytes_read += self.decoder.weight_bytes
-        stats.kv_read_actual += self._bytes * read
-        stats.kv_read_unshared += self._bytes * unshared
-
-
-def _asked(feed: Feed) -> int:
-    """Return from which of a node's tokens on a feed's work wants something of this step; behind the feed: nothing."""
-    until = feed.first + feed.num_tokens
-    if feed.work is None:
-        return until
-    if isinstance(feed.work, Line):
-        return until - 1 if _is_last(feed) else until
-    return min(until, max(feed.first, feed.work.at))
-
-
-def _is_last(feed: Feed) -> bool:
-    """Whether a feed reaches the last token of its node."""
-    return feed.first + feed.num_tokens == len(feed.node.tokens)
-
-
-def _asks_logits(feed: Feed) -> bool:
-    return isinstance(feed.work, Line) or (feed.work is not None and feed.work.logits)
 
 
 def _spend(work: Work, seconds: float) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tts.backends.engine.config import ModelConfig
-from tts.backends.engine.linear import Linear, Precision, make_linear
+from tts.backends.engine.linear import Linear, Precision, SharedLinear, make_linear, torch_threads
 from tts.backends.engine.operations import Executor, HostOperations, Operations
 from tts.backends.engine.planning import Planned
 from tts.backends.engine.pool import BlockPool, KVShape
@@ -24,6 +24,9 @@ from tts.backends.kernels.host import Team
 from tts.errors import ConfigError
 
 Weights = Mapping[str, Tensor]
+
+_CACHED = 24 << 20  # bytes of weights that stay in a CPU's caches, so that it costs little to read them once a thread
+_APART_ROWS = 8  # rows a thread from which on a step is taken apart
 
 
 class _Layer(NamedTuple):
@@ -81,7 +84,19 @@ class Decoder:
         self._norm = make.tensor("model.norm.weight", config.hidden)
         self._head = make.head(self._embedding)
         self.parameters = make.parameters
+        self._apart = self._operations_apart(threads)
         self.weight_bytes = sum(linear.weight_bytes for linear in self.linears())
+
+    def _operations_apart(self, threads: int) -> list[Operations]:
+        """Return operations for each thread, where threads do better each for themselves: on weights that all caches hold.
+
+        It needs layers that have the same bits on one thread as on several, which those that keep few rows on one have.
+        """
+        linears = self.linears()[:-1]
+        small = sum(linear.weight_bytes for linear in linears) <= _CACHED and all(isinstance(each, SharedLinear) for each in linears)
+        if threads == 1 or not small or not isinstance(self.operations, HostOperations):
+            return []
+        return [HostOperations(self.config, self.executor, Team(1)) for _ in range(threads)]
 
     @property
     def kv_shape(self) -> KVShape:
@@ -103,20 +118,37 @@ class Decoder:
         return BlockPool(self.kv_shape, num_blocks, device=self.device, dtype=self.dtype)
 
     def forward(
-        self, ids: NDArray[np.int64], planned: Planned, wanted: NDArray[np.int64], with_logits: NDArray[np.int64], pool: BlockPool
+        self,
+        ids: NDArray[np.int64],
+        planned: Planned,
+        wanted: NDArray[np.int64],
+        with_logits: NDArray[np.int64],
+        pool: BlockPool,
+        *,
+        apart: bool = False,
     ) -> Output:
         """Feed a step's tokens: write their keys and values, and return what was asked about.
 
         Args:
             ids: [T] tokens in the plan's order. planned: this step. wanted: [W] which of them to return hidden states of.
             with_logits: [L] which of those to return logits of. pool: of this model.
+            apart: whether no token of this step reads another's keys, so that the threads may each take some of them.
         """
-        timed = _Timer(self.spans)
-        operations = self.operations
-        operations.begin(planned)
         hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
+        if apart and self._apart and len(ids) >= _APART_ROWS * len(self._apart):
+            self._run_apart(hidden, planned, pool)
+        else:
+            self._run(self.operations, hidden, planned, pool, _Timer(self.spans))
+        timed = _Timer(self.spans)
+        last = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
+        logits = self._head(last[torch.from_numpy(with_logits).to(self.device)])
+        timed("linear")
+        return Output(logits, last)
+
+    def _run(self, operations: Operations, hidden: Tensor, planned: Planned, pool: BlockPool, timed: _Timer) -> None:
+        """Pass tokens through all layers; `hidden` is changed in place."""
+        operations.begin(planned)
         change: Tensor | None = None
-        timed("other")
         for number, layer in enumerate(self._layers):
             normed = operations.norm(hidden, change, layer.attention_norm)
             timed("other")
@@ -134,11 +166,19 @@ class Decoder:
             timed("other")
             change = layer.down(gated)
             timed("linear")
-        rows = torch.from_numpy(wanted).to(self.device)
-        last = operations.norm(hidden[rows], None if change is None else change[rows], self._norm)
-        logits = self._head(last[torch.from_numpy(with_logits).to(self.device)])
-        timed("linear")
-        return Output(logits, last)
+        if change is not None:
+            hidden += change
+
+    def _run_apart(self, hidden: Tensor, planned: Planned, pool: BlockPool) -> None:
+        """Let each thread pass some of the tokens through all layers: no thread waits for another between them."""
+        edges = [len(hidden) * part // len(self._apart) for part in range(len(self._apart) + 1)]
+        timers = [_Timer(None)] * (len(self._apart) - 1) + [_Timer(self.spans)]  # the last part is this thread's
+
+        def run(operations: Operations, timed: _Timer, begin: int, end: int) -> None:
+            with torch.inference_mode(), torch_threads(1):
+                self._run(operations, hidden[begin:end], planned.part(begin, end), pool, timed)
+
+        self.team.run(run, list(zip(self._apart, timers, edges, edges[1:], strict=False)))
 
     def close(self) -> None:
         """End its threads."""

@@ -55,6 +55,13 @@ class Planned(NamedTuple):
     keys_read: int
     keys_unshared: int
 
+    def part(self, begin: int, end: int) -> Planned:
+        """Return the plan of the queries from `begin` to before `end`. What it reads is not counted again."""
+        items = self.plan.items.copy()
+        items[:, 2:] = items[:, 2:].clip(begin, end) - begin
+        plan = Plan(self.plan.positions[begin:end], items[items[:, 2] < items[:, 3]], self.plan.blocks)
+        return Planned(plan, self.order[begin:end], self.places[begin:end], 0, 0)
+
 
 def make_plan(rows: Rows, table: Table, following: Whole, *, share: bool = True) -> Planned:
     """Plan one step.

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tts.backends.engine.stats import EngineStats
 from tts.backends.engine.tree import KVTree, Node
-from tts.backends.engine.work import EngineStats, Line, Reading, Work
+from tts.backends.engine.work import Line, Reading, Work
 from tts.backends.kernels.plan import BLOCK
 from tts.errors import KVBudgetError
 
@@ -27,6 +28,23 @@ class Feed(NamedTuple):
     first: int
     num_tokens: int
     work: Work | None
+
+    @property
+    def until(self) -> int:
+        """The token behind the last one fed."""
+        return self.first + self.num_tokens
+
+    @property
+    def asked(self) -> int:
+        """From which of the node's tokens on the work wants something of this step; `until`: of none."""
+        if isinstance(self.work, Line):
+            return self.until - 1 if self.until == len(self.node.tokens) else self.until
+        return self.until if self.work is None else min(self.until, max(self.first, self.work.at))
+
+    @property
+    def asks_logits(self) -> bool:
+        """Whether what is asked is logits, not hidden states."""
+        return isinstance(self.work, Line) or (self.work is not None and self.work.logits)
 
 
 class _NoRoom(Exception):

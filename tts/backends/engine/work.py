@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,42 +117,3 @@ class RowEnd:
     node: Node | None
     error: str = ""
     began: bool = False
-
-
-@dataclass(slots=True)
-class EngineStats:
-    """What a model's steps computed, moved and held, since it was made: whole numbers, exact.
-
-    A problem is charged for what its own calls need; what memory pressure or sharing with other problems adds or saves shows here
-    alone.
-
-    Args:
-        steps: forward passes. rows: nodes they fed, summed. rows_histogram: passes by number of tokens fed.
-        prefill_computed: tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones included.
-        prefill_reused: tokens of paths that were there when work on them began.
-        recomputed: tokens read again after eviction, or for logits that were no longer kept.
-        decode_tokens: tokens drawn. cancelled_tokens: those of rows that were cancelled.
-        flops_linear, flops_attention: of all tokens fed. weight_bytes_read: passes times bytes of weights.
-        kv_read_actual, kv_read_unshared: bytes of keys and values that plans read, and that every token would read alone.
-        kv_tokens_peak: most tokens ever held (whole blocks count). parked: rows that gave way to older ones. evictions: of nodes.
-    """
-
-    steps: int = 0
-    rows: int = 0
-    rows_histogram: dict[int, int] = field(default_factory=dict[int, int])
-    prefill_computed: int = 0
-    prefill_reused: int = 0
-    recomputed: int = 0
-    decode_tokens: int = 0
-    cancelled_tokens: int = 0
-    flops_linear: int = 0
-    flops_attention: int = 0
-    weight_bytes_read: int = 0
-    kv_read_actual: int = 0
-    kv_read_unshared: int = 0
-    kv_tokens_peak: int = 0
-    parked: int = 0
-    evictions: int = 0
-
-
-Deliver = Callable[..., Any]

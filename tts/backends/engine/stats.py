@@ -1,0 +1,74 @@
+"""What the engine's steps computed, moved and held: exact counters, and a report of each step for those who measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tts.backends.engine.decoder import Decoder
+from tts.backends.engine.planning import Planned
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step did, for those who measure. Seconds: of planning on the host, of the forward pass, of draws and ends."""
+
+    tokens: int
+    lines: int
+    keys_read: int
+    planning: float
+    forward: float
+    rest: float
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """What a model's steps computed, moved and held, since it was made: whole numbers, exact.
+
+    A problem is charged for what its own calls need; what memory pressure or sharing with other problems adds or saves shows here
+    alone.
+
+    Args:
+        steps: forward passes. rows: nodes they fed, summed. rows_histogram: passes by number of tokens fed.
+        prefill_computed: tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones included.
+        prefill_reused: tokens of paths that were there when work on them began.
+        recomputed: tokens read again after eviction, or for logits that were no longer kept.
+        decode_tokens: tokens drawn. cancelled_tokens: those of rows that were cancelled.
+        flops_linear, flops_attention: of all tokens fed. weight_bytes_read: passes times bytes of weights.
+        kv_read_actual, kv_read_unshared: bytes of keys and values that plans read, and that every token would read alone.
+        kv_tokens_peak: most tokens ever held (whole blocks count). parked: rows that gave way to older ones. evictions: of nodes.
+    """
+
+    steps: int = 0
+    rows: int = 0
+    rows_histogram: dict[int, int] = field(default_factory=dict[int, int])
+    prefill_computed: int = 0
+    prefill_reused: int = 0
+    recomputed: int = 0
+    decode_tokens: int = 0
+    cancelled_tokens: int = 0
+    flops_linear: int = 0
+    flops_attention: int = 0
+    weight_bytes_read: int = 0
+    kv_read_actual: int = 0
+    kv_read_unshared: int = 0
+    kv_tokens_peak: int = 0
+    parked: int = 0
+    evictions: int = 0
+
+    def count_pass(self, decoder: Decoder, planned: Planned, *, rows: int, prefill: int, laws: int) -> None:
+        """Count one forward pass.
+
+        Args:
+            decoder: the model. planned: the step. rows: nodes fed. prefill: tokens read. laws: tokens whose logits were computed.
+        """
+        config, tokens, size = decoder.config, len(planned.plan.positions), decoder.kv_shape.bytes_per_token
+        layers, head = decoder.products
+        self.steps += 1
+        self.rows += rows
+        self.rows_histogram[tokens] = self.rows_histogram.get(tokens, 0) + 1
+        self.prefill_computed += prefill
+        self.flops_linear += 2 * (layers * tokens + head * laws)
+        self.flops_attention += 4 * config.heads * config.head_size * config.layers * planned.keys_unshared
+        self.weight_bytes_read += decoder.weight_bytes
+        self.kv_read_actual += size * planned.keys_read
+        self.kv_read_unshared += size * planned.keys_unshared
