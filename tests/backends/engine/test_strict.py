@@ -228,6 +228,31 @@ def test_a_second_thread_changes_no_bit(name: str, precision: str, threads: int,
     assert found == want
 
 
+@pytest.mark.parametrize("name", ["narrow", "wide"])
+def test_many_rows_on_two_threads_are_each_as_on_one_thread_alone(name: str) -> None:
+    """So many rows that threads may take some each for themselves, some of which end before others."""
+
+    async def main(backend: Any, streams: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        [opened] = await backend.open([PROMPTS[0]])
+        rows = [Row(stream, 0, 8 + stream % 40) for stream in streams]
+        samples = await written(backend, opened.value, rows)
+        found = {}
+        for stream, sample in zip(streams, samples, strict=True):
+            [hidden] = await backend.hidden([sample.handle])
+            kv = kv_bytes(backend.runner, node_of(backend, sample.handle))
+            found[stream] = (sample.token_ids, sample.logprobs, hidden.value.tobytes(), kv)
+        return found
+
+    with torch_threads(2):
+        backend = engine(name, threads=2)
+        together = run(backend, lambda: main(backend, range(60)))
+    assert max(backend.stats.rows_histogram) >= 60
+    for some in ([0], [39, 17], range(20, 30)):
+        alone = engine(name)
+        found = run(alone, lambda some=some, alone=alone: main(alone, some))
+        assert found == {stream: together[stream] for stream in some}
+
+
 # Pieces and recomputation ----------------------------------------------------------------------------------------------------------
 
 
