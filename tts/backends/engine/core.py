@@ -333,7 +333,7 @@ class Runner:
     def _break(self, feeds: Sequence[Feed], failure: Exception) -> None:
         """End the work of a pass that failed, and forget what it may have written."""
         self._forget(feeds)
-        fed = {feed.work for feed in feeds}
+        fed = {feed.work for feed in feeds if feed.work is not None} or set(self._scheduler.running[:1])  # or it would break for ever
         for work in [work for work in self._scheduler.every() if work in fed]:
             self._failed(work, failure, scheduled=True)
 
