@@ -38,7 +38,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--workloads", help="comma-separated; W1,W2 with --quick, all without")
     parser.add_argument(
-        "--systems", default=",".join(SPECS), help="comma-separated: " + ", ".join(f"{n} ({s.says})" for n, s in SPECS.items())
+        "--systems",
+        default=",".join(SPECS),
+        help="comma-separated; the main ones with --quick, all without: " + ", ".join(f"{n} ({s.says})" for n, s in SPECS.items()),
     )
     parser.add_argument("--repeats", type=int, help="3 with --quick, 5 without")
     parser.add_argument("--warmups", type=int, help=f"runs of each workload that do not count, beside {CHECK}; 0 with --quick, 1 without")
@@ -58,12 +60,19 @@ def sizes(options: argparse.Namespace, workload: str) -> dict[str, int]:
     return {name: int(value) for name, value in given}
 
 
+def chosen_systems(options: argparse.Namespace) -> list[str]:
+    """Return the systems to compare: those asked for, else all, or with --quick the main ones."""
+    if options.systems:
+        return options.systems.split(",")
+    return [name for name, spec in SPECS.items() if spec.main or not options.quick]
+
+
 def start(options: argparse.Namespace, templates: Mapping[str, Any], absent: dict[str, str]) -> dict[str, System]:
     """Start the systems, all at once; those that do not get ready go to `absent`."""
     files = convert(options.model, options.files)
     peers = dict(entry.split("=", 1) for entry in options.peer)
     systems: dict[str, System] = {}
-    for name in options.systems.split(","):
+    for name in chosen_systems(options):
         extra = [entry.split("=", 1)[1] for entry in options.argument if entry.startswith(f"{name}=")]
         try:
             systems[name] = System(SPECS[name], interpreter(SPECS[name], peers), files, list(templates.values()), extra)
@@ -100,7 +109,11 @@ def replay(
                 systems.pop(name).close()
                 runs.pop(name, None)
                 continue
-            print(f"{workload} {name} {found['seconds']:.2f} s, others {found['others']:.0%}", file=sys.stderr, flush=True)
+            print(
+                f"{workload} {name} {found['seconds']:.2f} s, {found['cpu_s']:.2f} s of processor time, others {found['others']:.0%}",
+                file=sys.stderr,
+                flush=True,
+            )
             if repeat >= warmups:
                 runs.setdefault(name, []).append(found)
     return runs

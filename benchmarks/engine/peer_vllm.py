@@ -17,6 +17,7 @@ from typing import Any
 from facts import Facts
 from protocol import Children, own_stdout, serve
 
+LENGTH, ROWS = 2048, 256  # at least, so that small and large trees find the same compiled model
 BLOCK = 32  # the least that its attention on CPUs takes
 
 
@@ -83,8 +84,8 @@ def main() -> None:
             dtype="float32",
             enable_prefix_caching=True,
             block_size=BLOCK,
-            max_model_len=max(one.longest for one in templates) + BLOCK,
-            max_num_seqs=max(one.width for one in templates),
+            max_model_len=max(LENGTH, *(one.longest + BLOCK for one in templates)),
+            max_num_seqs=max(ROWS, *(one.width for one in templates)),
             logits_processors=["vllm_force:Force"],
             disable_log_stats=True,
             seed=0,

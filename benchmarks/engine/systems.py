@@ -26,6 +26,7 @@ class Spec:
         script: its driver. peer: whose interpreter it needs, "" for this project's own.
         precision: "float32", "f16 keys" (with float32 weights) or "int8" (weights). says: what it is, for people.
         arguments: of the driver; {hf}, {f32} and {q8_0} stand for the model's files.
+        main: whether a quick comparison has it.
     """
 
     script: str
@@ -33,11 +34,12 @@ class Spec:
     precision: str
     says: str
     arguments: str = ""
+    main: bool = True
 
 
 SPECS: Mapping[str, Spec] = {
     "ours": Spec("peer_ours.py", "", "float32", "our engine"),
-    "ours-fast": Spec("peer_ours.py", "", "float32", "our engine without bit-equality across batches", "--fast"),
+    "ours-fast": Spec("peer_ours.py", "", "float32", "our engine without bit-equality across batches", "--fast", main=False),
     "ours-unshared": Spec("peer_ours.py", "", "float32", "our engine, every row reads its whole path", "--unshared"),
     "ours-no-reuse": Spec("peer_ours.py", "", "float32", "our engine, every child computes its whole path", "--no-reuse"),
     "generate": Spec("peer_transformers.py", "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),

@@ -130,21 +130,21 @@ class Workload:
 
 
 _BEAM = {"prompt": 400, "beams": 4, "width": 4, "levels": 8, "tokens": 48}
-_QUICK_BEAM = {"prompt": 64, "beams": 4, "width": 4, "levels": 3, "tokens": 8}
+_QUICK_BEAM = {"prompt": 32, "beams": 4, "width": 4, "levels": 3, "tokens": 6}
 
 WORKLOADS = {
     "W0": Workload(beam, *[{"prompt": 37, "beams": 2, "width": 2, "levels": 2, "tokens": 5, "scored": True}] * 2, "the check of numbers"),
     "W1": Workload(
         best_of_n,
         {"prompt": 300, "samples": 64, "tokens": 256},
-        {"prompt": 64, "samples": 16, "tokens": 20},
+        {"prompt": 32, "samples": 16, "tokens": 14},
         "best of n: one trunk, long tails",
     ),
     "W2": Workload(beam, _BEAM, _QUICK_BEAM, "beam search: forks and prunes"),
     "W3": Workload(
         weighted_width,
         {"prompt": 400, "width": 64, "levels": 10, "least": 20, "most": 80},
-        {"prompt": 64, "width": 16, "levels": 3, "least": 2, "most": 10},
+        {"prompt": 32, "width": 16, "levels": 3, "least": 2, "most": 8},
         "weighted width with a process model: ragged steps",
     ),
     "W4": Workload(
