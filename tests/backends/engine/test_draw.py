@@ -11,7 +11,7 @@ from scipy import stats
 
 from tts.backends.base import Sampling
 from tts.backends.kernels.draw import Asked, Draws, draw_at, draw_rows
-from tts.backends.kernels.host import Team
+from tts.backends.kernels.host import Team, compiled, exponential
 from tts.backends.sampling import draw, filtered_law, log_law
 from tts.randomness import uniform, uniforms
 
@@ -119,6 +119,26 @@ def test_the_smallest_and_largest_numbers_give_the_first_and_last_token_that_is_
         far = np.full(size, -np.inf, np.float32)
         far[[3, size - 2]] = 0
         assert drawn(far, [Sampling(temperature=1.0)] * 3, [0.0, 0.75, LAST]).tokens.tolist() == [3, size - 2, size - 2]
+
+
+def test_a_number_that_is_exactly_an_edge_belongs_to_the_token_behind_it() -> None:
+    for size in (4, 2_048, 4_096):  # powers of two: nothing is rounded
+        numbers = [i / size for i in range(0, size, max(1, size // 64))]
+        tokens = drawn(np.zeros(size, np.float32), [Sampling(temperature=1.0)] * len(numbers), numbers).tokens.tolist()
+        assert tokens == [round(number * size) for number in numbers]
+
+
+@compiled
+def likely(logit: float) -> float:
+    return exponential(logit)
+
+
+def test_what_is_exactly_as_likely_as_min_p_asks_for_is_kept() -> None:
+    logits = np.array([0.0, -0.5, -2.5], np.float32)
+    for last in (1, 2):
+        ratio = np.float32(likely(logits[last]))
+        for least, wanted in ((ratio, last), (np.nextafter(ratio, np.float32(1)), last - 1)):
+            assert drawn(logits, [Sampling(temperature=1.0, min_p=float(least))], [LAST]).tokens.tolist() == [wanted]
 
 
 def test_temperature_zero_is_the_lowest_id_among_equals_whatever_the_number() -> None:

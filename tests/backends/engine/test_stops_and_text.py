@@ -31,8 +31,8 @@ def scripted(script: Sequence[int], **options: Any) -> Any:
     decoder = backend.runner.decoder
     forward, size = decoder.forward, decoder.config.vocab
 
-    def says(ids: Any, planned: Any, wanted: Any, with_logits: Any, pool: Any) -> Any:
-        output = forward(ids, planned, wanted, with_logits, pool)
+    def says(ids: Any, planned: Any, wanted: Any, with_logits: Any, pool: Any, **options: Any) -> Any:
+        output = forward(ids, planned, wanted, with_logits, pool, **options)
         positions = planned.plan.positions[wanted[with_logits]]
         follows = torch.tensor([script[at] if at < len(script) else 0 for at in positions.tolist()], dtype=torch.int64)
         return output._replace(logits=torch.nn.functional.one_hot(follows, size).float() * 100)
@@ -296,7 +296,7 @@ def test_both_backends_say_alike_that_logits_are_no_law() -> None:
 
     engine, other = scripted([]), tiny_backend()
     forward = engine.runner.decoder.forward
-    engine.runner.decoder.forward = lambda *args: (out := forward(*args))._replace(logits=out.logits * torch.nan)
+    engine.runner.decoder.forward = lambda *args, **options: (out := forward(*args, **options))._replace(logits=out.logits * torch.nan)
     other._model._model.lm_head.weight.data[5] = torch.nan
     found = [run(backend, lambda backend=backend: broken(backend)) for backend in (engine, other)]
     assert found == [("error", 0)] * 2
