@@ -66,6 +66,7 @@ class Runner:
         self._share = share
         self._writings: list[Writing] = []
         self._laws: OrderedDict[Node, Floats] = OrderedDict()
+        self._readers: dict[Node, list[Writing]] = {}
         self._count = 0
 
     @property
@@ -158,22 +159,26 @@ class Runner:
         if writing.law is None and (law := self._laws.get(writing.node)) is not None:
             self._laws.move_to_end(writing.node)
             writing.law = law
-        if writing.law is None and writing.reading is None:
-            size = len(writing.node.tokens)
-            same = [other.reading for other in self._writings if other.node is writing.node and other.reading is not None]
-            writing.reading = same[0] if same else Reading(self.tree.retain(writing.node), size, size - 1, self._law_read)
-            if not same:
-                writing.reading.order = writing.order
-                self._scheduler.add(writing.reading)
+        if writing.law is None and not writing.asked:
+            writing.asked = True
+            readers = self._readers.setdefault(writing.node, [])
+            readers.append(writing)
+            if len(readers) == 1:
+                size = len(writing.node.tokens)
+                reading = Reading(self.tree.retain(writing.node), size, size - 1, self._law_read)
+                reading.order = writing.order
+                self._scheduler.add(reading)
         return writing.law
 
     def _law_read(self, reading: Reading) -> None:
-        for writing in [writing for writing in self._writings if writing.reading is reading]:
-            if reading.failure is not None:
-                self._end_waiting(writing, "error", reading.failure)
+        """Tell those who wait for a node's law."""
+        for writing in self._readers.pop(reading.node):
+            writing.asked = False
+            if reading.failure is None:
+                writing.law = reading.found[0][-1]
+            elif writing in self._writings:
                 self._writings.remove(writing)
-            else:
-                writing.law, writing.reading = reading.found[0][-1], None
+                self._end_waiting(writing, "error", reading.failure)
         if reading.failure is None:
             self._laws[reading.node] = reading.found[0][-1]
             if len(self._laws) > _KEPT_LAWS:
@@ -201,24 +206,28 @@ class Runner:
 
     def _pass(self, feeds: Sequence[Feed], began: float) -> None:
         """Plan, run the model, and give each piece of work what it asked for."""
-        rows = Rows(*(np.array(column, np.int64) for column in zip(*((f.node.place, f.first, f.num_tokens) for f in feeds), strict=True)))
+        nodes, first, num_tokens, _ = zip(*feeds, strict=True)
+        rows = Rows(np.array([node.place for node in nodes], np.int64), np.array(first, np.int64), np.array(num_tokens, np.int64))
         planned = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
-        ordered = [feeds[row] for row in planned.order]
-        ids = [token for feed in ordered for token in feed.node.tokens[feed.first : feed.first + feed.num_tokens]]
+        ordered = [feeds[row] for row in planned.order.tolist()]
+        apart = len(planned.places) == len(feeds) and all(isinstance(feed.work, Line) for feed in feeds)
+        if apart:
+            ids = [feed.node.tokens[feed.first] for feed in ordered]
+        else:
+            ids = [token for feed in ordered for token in feed.node.tokens[feed.first : feed.until]]
         wanted, with_logits = self._wanted(ordered)
         planned_at = time.perf_counter()
         with torch.inference_mode():
-            apart = all(isinstance(feed.work, Line) and feed.num_tokens == 1 for feed in feeds)
             output = self.decoder.forward(np.array(ids, np.int64), planned, wanted, with_logits, self.tree.pool, apart=apart)
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
-        prefill = sum(feed.num_tokens - isinstance(feed.work, Line) for feed in feeds)
-        self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=prefill, laws=len(with_logits))
+        lines = [feed for feed in feeds if isinstance(feed.work, Line)]
+        self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=len(ids) - len(lines), laws=len(with_logits))
         self._give(ordered, output.logits, hidden, ran_at - began)
         if self.report is not None:
-            lines = sum(isinstance(feed.work, Line) for feed in feeds)
             ended_at = time.perf_counter()
-            self.report(StepReport(len(ids), lines, planned.keys_read, planned_at - began, ran_at - planned_at, ended_at - ran_at))
+            seconds = (planned_at - began, ran_at - planned_at, ended_at - ran_at)
+            self.report(StepReport(len(ids), len(lines), planned.keys_read, *seconds))
 
     def _wanted(self, ordered: Sequence[Feed]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return which of a step's tokens hidden states are wanted of, and which of those logits are wanted of."""
@@ -240,23 +249,22 @@ class Runner:
         laws: list[int] = []
         row = state = 0
         for feed in ordered:
-            asked, until = feed.asked, feed.first + feed.num_tokens
-            count = until - asked
+            work, count = feed.work, feed.until - feed.asked
             states = hidden[state : state + (feed.num_tokens if self.heads else count)]
             state += len(states)
             for name, head in self.heads.items():
                 _note(feed.node.scores.setdefault(name, []), feed.first, head(states))
-            if feed.work is None:
-                continue
-            _spend(feed.work, seconds)
-            if isinstance(feed.work, Line):
+            if isinstance(work, Line):
+                work.state.seconds += seconds
                 if count:
-                    lines.append(feed.work)
+                    lines.append(work)
                     laws.append(row)
-            elif count:
-                found = logits[row : row + count].float().cpu().numpy() if feed.work.logits else states[len(states) - count :]
-                feed.work.found.append(found.copy())
-                feed.work.at = until
+            elif work is not None:
+                work.seconds += seconds
+                if count:
+                    found = logits[row : row + count].float().cpu().numpy() if work.logits else states[len(states) - count :]
+                    work.found.append(found.copy())
+                    work.at = feed.until
             row += count if feed.asks_logits else 0
         self._draw(lines, logits, np.array(laws, np.int64))
 
@@ -342,13 +350,6 @@ class Runner:
             self.tree.forget(feed.node)
         for work in self._scheduler.running:
             work.ready = False
-
-
-def _spend(work: Work, seconds: float) -> None:
-    if isinstance(work, Line):
-        work.state.seconds += seconds
-    else:
-        work.seconds += seconds
 
 
 def _note(scores: list[float], first: int, values: NDArray[np.float32]) -> None:

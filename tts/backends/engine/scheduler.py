@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tts.backends.engine.stats import EngineStats
@@ -45,6 +45,18 @@ class Feed(NamedTuple):
     def asks_logits(self) -> bool:
         """Whether what is asked is logits, not hidden states."""
         return isinstance(self.work, Line) or (self.work is not None and self.work.logits)
+
+
+@dataclass
+class _Step:
+    """A step in the making: how many more tokens it reads beside one a row, what it feeds, and which nodes' places those are.
+
+    Open nodes of rows are nobody else's, and are not noted where they take the short way.
+    """
+
+    left: int
+    feeds: list[Feed] = field(default_factory=list[Feed])
+    fed: set[int] = field(default_factory=set[int])
 
 
 class _NoRoom(Exception):
@@ -119,14 +131,13 @@ class Scheduler:
     def choose(self) -> list[Feed]:
         """Return what the next step feeds, with room for all of it."""
         self._admit()
-        self._left = self._limits.tokens
-        feeds: list[Feed] = []
-        fed: set[int] = set()
+        step = _Step(self._limits.tokens)
         index = 0
         while index < len(self._running):
             work = self._running[index]
             try:
-                self._feed(work, feeds, fed)
+                if not (isinstance(work, Line) and self._feed_next(work, step)):
+                    self._feed(work, step)
                 index += 1
             except _NoRoom:
                 youngest = self._running[-1]
@@ -138,7 +149,7 @@ class Scheduler:
                     self._running.remove(work)
                     self._late.append(work.node)
                     self._failed(work, self._too_small(work))
-        return feeds
+        return step.feeds
 
     def _admit(self) -> None:
         """Let waiting work in, oldest first, while there is room for what it is known to need."""
@@ -168,7 +179,17 @@ class Scheduler:
         bisect.insort(self._waiting, work, key=_order)
         return work.node
 
-    def _feed(self, work: Work, feeds: list[Feed], fed: set[int]) -> None:
+    def _feed_next(self, line: Line, step: _Step) -> bool:
+        """Feed the one token that a row drew last, if that is all it needs and there is room: nearly always. Else return False."""
+        node, lengths = line.node, self._tree.table.length
+        length = lengths.item(node.place)
+        if not line.ready or node.computed != length or len(node.tokens) != length + 1 or node.num_blocks * BLOCK <= length:
+            return False
+        lengths[node.place] = node.computed = length + 1
+        step.feeds.append(Feed(node, length, 1, line))
+        return True
+
+    def _feed(self, work: Work, step: _Step) -> None:
         """Add what work needs next: ancestors that are not complete, then its own tokens; as much as this step still takes.
 
         Raises:
@@ -179,33 +200,32 @@ class Scheduler:
                 missing = len(node.tokens) - self._tree.length(node)
                 if not missing:
                     continue
-                if node.place in fed or self._left <= 0:
+                if node.place in step.fed or step.left <= 0:
                     return
-                self._add(Feed(node, self._tree.length(node), min(missing, self._left), None), feeds, fed)
+                self._add(Feed(node, self._tree.length(node), min(missing, step.left), None), step)
                 if not self._tree.complete(node):
                     return
             work.ready = True
-        if work.node.place in fed:
+        if work.node.place in step.fed:
             return
         length = self._tree.length(work.node)
         if isinstance(work, Line):
             missing = len(work.node.tokens) - length
-            self._add(Feed(work.node, length, min(missing, max(1, self._left)), work), feeds, fed)
-        elif self._left > 0:
+            self._add(Feed(work.node, length, min(missing, max(1, step.left)), work), step)
+        elif step.left > 0:
             first = min(length, work.at)
             if first < work.upto:
-                self._add(Feed(work.node, first, min(work.upto - first, self._left), work), feeds, fed)
+                self._add(Feed(work.node, first, min(work.upto - first, step.left), work), step)
 
-    def _add(self, feed: Feed, feeds: list[Feed], fed: set[int]) -> None:
+    def _add(self, feed: Feed, step: _Step) -> None:
         """Make room for tokens and feed them."""
-        until = feed.first + feed.num_tokens
-        if not self._tree.reserve(feed.node, until):
+        if not self._tree.reserve(feed.node, feed.until):
             raise _NoRoom
-        self._stats.recomputed += max(0, min(until, feed.node.computed) - feed.first)
-        self._tree.fill(feed.node, max(until, self._tree.length(feed.node)))
-        feeds.append(feed)
-        fed.add(feed.node.place)
-        self._left -= feed.num_tokens - isinstance(feed.work, Line)  # one token of a row is free
+        self._stats.recomputed += max(0, min(feed.until, feed.node.computed) - feed.first)
+        self._tree.fill(feed.node, max(feed.until, self._tree.length(feed.node)))
+        step.feeds.append(feed)
+        step.fed.add(feed.node.place)
+        step.left -= feed.num_tokens - isinstance(feed.work, Line)
 
     def _too_small(self, work: Work) -> KVBudgetError:
         needed = self._bytes * BLOCK * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())

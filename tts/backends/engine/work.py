@@ -68,7 +68,7 @@ class Writing:
         ended: called with each row's end.
 
     Attributes:
-        law: logits [V] behind the node, once they are read. next_row: the first row that has not begun.
+        law: logits [V] behind the node, once they are read; asked: whether they are being read. next_row: the first row that has not begun.
     """
 
     rows: RowSet
@@ -77,7 +77,7 @@ class Writing:
     ended: Callable[[RowEnd], None]
     order: tuple[int, int] = (0, 0)
     law: Floats | None = None
-    reading: Reading | None = None
+    asked: bool = False
     next_row: int = 0
 
     @property
