@@ -18,8 +18,8 @@ from protocol import Children, own_stdout, serve
 
 OUT = own_stdout()
 
-import llama_cpp as llama  # noqa: E402  # after standard output is ours
-import numpy as np  # noqa: E402
+import llama_cpp as llama  # after standard output is ours
+import numpy as np
 
 CHUNK = 512  # most tokens of one batch
 SPARE = 1024  # cells beyond what the template holds at most

@@ -18,8 +18,8 @@ from protocol import Children, own_stdout, serve
 
 OUT = own_stdout()
 
-import torch  # noqa: E402  # after standard output is ours
-import transformers  # noqa: E402
+import torch  # after standard output is ours
+import transformers
 
 Keys = list[tuple[torch.Tensor, torch.Tensor]]  # a layer's keys and values, each [rows, heads, tokens, size]
 

@@ -37,25 +37,20 @@ class Spec:
     main: bool = True
 
 
+OURS, TRANSFORMERS, VLLM, LLAMA = "peer_ours.py", "peer_transformers.py", "peer_vllm.py", "peer_llama_cpp.py"
 SPECS: Mapping[str, Spec] = {
-    "ours": Spec("peer_ours.py", "", "float32", "our engine"),
-    "ours-fast": Spec("peer_ours.py", "", "float32", "our engine without bit-equality across batches", "--fast", main=False),
-    "ours-unshared": Spec("peer_ours.py", "", "float32", "our engine, every row reads its whole path", "--unshared"),
-    "ours-no-reuse": Spec("peer_ours.py", "", "float32", "our engine, every child computes its whole path", "--no-reuse"),
-    "generate": Spec("peer_transformers.py", "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),
-    "forward": Spec("peer_transformers.py", "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"),
-    "vllm": Spec(
-        "peer_vllm.py", "vllm", "float32", "vLLM with prefix caching; its own choice of cores leaves one to its scheduler", "{hf}"
-    ),
-    "vllm-all": Spec(
-        "peer_vllm.py", "vllm", "float32", "the same, its worker on every core, none left to its scheduler", "{hf} --cpus all"
-    ),
-    "llama.cpp": Spec("peer_llama_cpp.py", "llama_cpp", "float32", "llama.cpp, keys in float32", "{f32} --kv f32 --flash off"),
-    "llama.cpp-f16": Spec(
-        "peer_llama_cpp.py", "llama_cpp", "float32", "llama.cpp as it comes: keys in float16, flash attention", "{f32} --kv f16"
-    ),
-    "ours-int8": Spec("peer_ours.py", "", "int8", "our engine, 8-bit weights", "--precision int8"),
-    "llama.cpp-q8": Spec("peer_llama_cpp.py", "llama_cpp", "int8", "llama.cpp, Q8_0 weights, keys in float16", "{q8_0} --kv f16"),
+    "ours": Spec(OURS, "", "float32", "our engine"),
+    "ours-fast": Spec(OURS, "", "float32", "our engine without bit-equality across batches", "--fast", main=False),
+    "ours-unshared": Spec(OURS, "", "float32", "our engine, every row reads its whole path", "--unshared"),
+    "ours-no-reuse": Spec(OURS, "", "float32", "our engine, every child computes its whole path", "--no-reuse"),
+    "generate": Spec(TRANSFORMERS, "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),
+    "forward": Spec(TRANSFORMERS, "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"),
+    "vllm": Spec(VLLM, "vllm", "float32", "vLLM with prefix caching; by its own choice a core is left to its scheduler", "{hf}"),
+    "vllm-all": Spec(VLLM, "vllm", "float32", "the same, its worker on every core", "{hf} --cpus all", main=False),
+    "llama.cpp": Spec(LLAMA, "llama_cpp", "float32", "llama.cpp, keys in float32", "{f32} --kv f32 --flash off"),
+    "llama.cpp-f16": Spec(LLAMA, "llama_cpp", "f16 keys", "llama.cpp as it comes: flash attention", "{f32} --kv f16", main=False),
+    "ours-int8": Spec(OURS, "", "int8", "our engine, 8-bit weights", "--precision int8"),
+    "llama.cpp-q8": Spec(LLAMA, "llama_cpp", "int8", "llama.cpp, Q8_0 weights, keys in float16", "{q8_0} --kv f16"),
 }
 
 
