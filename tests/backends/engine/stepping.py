@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import gc
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,10 +53,17 @@ def _shared() -> Any:
     return engine()
 
 
-def runner_of(blocks: int, *, rows: int = 64, tokens: int = 256, **options: Any) -> Runner:
-    """Return a runner with a pool of its own; all share the weights of one model."""
+def runner_of(blocks: int, *, rows: int = 64, tokens: int = 256, endless: bool = False, **options: Any) -> Runner:
+    """Return a runner with a pool of its own; all share the weights of one model. `endless`: no token ends a row."""
     decoder, renderer = _shared().runner.decoder, _shared()._renderer
-    return Runner(decoder, KVTree(decoder.pool(blocks)), Limits(rows, tokens), decode=renderer.decode, eos=_shared().runner._eos, **options)
+    return Runner(
+        decoder,
+        KVTree(decoder.pool(blocks)),
+        Limits(rows, tokens),
+        decode=renderer.decode,
+        eos=frozenset() if endless else _shared().runner._eos,
+        **options,
+    )
 
 
 def ids_of(size: int, seed: int) -> list[int]:
@@ -299,3 +309,20 @@ def law_bits(asked: Asked) -> bytes:
     """Return the bits of the logits that were asked for."""
     assert asked.reading is not None
     return np.ascontiguousarray(asked.reading.result()).tobytes()
+
+
+def text_of(size: int, seed: int) -> str:
+    """Return a text of so many tokens of the tiny tokenizer, which merges none of its letters."""
+    return "".join("kzKZ57?!"[(seed * 5 + i * (i + seed) + i) % 8] for i in range(size))
+
+
+async def emptied(backend: Any) -> None:
+    """Return when the engine's thread has come to rest; then the policy's runner, and every process model's, keeps nothing."""
+    gc.collect()  # an exception's frames hold what was asked
+    backend.release([])
+    runners = [backend.runner, *(model.runner for model in backend.reward_models.values())]
+    end = time.monotonic() + 30
+    while any(runner.tree.nodes or runner.busy for runner in runners) and time.monotonic() < end:
+        await asyncio.sleep(0)
+    for runner in runners:
+        assert_empty(runner)

@@ -1,0 +1,471 @@
+"""Little memory: work gives way and is computed again, nothing hangs, no result changes, and only what can never fit fails."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the engine runs on torch")
+pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
+
+from tests.backends.engine.stepping import (
+    ROOMY,
+    TOKEN_BYTES,
+    Asked,
+    Hand,
+    assert_empty,
+    blocks_of,
+    emptied,
+    engine,
+    evict,
+    ids_of,
+    law_bits,
+    parts,
+    recount,
+    runner_of,
+    scribble,
+    text_of,
+    told,
+)
+from tests.backends.rows import drained, opened, start
+from tts.backends.base import Row
+from tts.backends.engine.core import Runner
+from tts.backends.engine.tree import CACHED, HELD, KVTree
+from tts.backends.engine.work import Line
+from tts.backends.kernels.plan import BLOCK
+from tts.errors import KVBudgetError
+
+LIMIT = 60  # seconds after which a test that hangs has failed
+
+
+# Tiny pools -------------------------------------------------------------------------------------------------------------------------
+
+
+def script(hand: Hand, sizes: Sequence[int], caps: Sequence[int]) -> list[Asked]:
+    """Ask, for each of some prompts, for rows, a longer path with rows of its own, and scores."""
+    asked: list[Asked] = []
+    for number, size in enumerate(sizes):
+        prompt = hand.open(ids_of(size, number))
+        longer = hand.extend(prompt.path, ids_of(9, number))
+        rows = [[Row(1000 * number + 10 * part + i, 0, cap) for i, cap in enumerate(caps)] for part in (1, 2)]
+        asked += [prompt, longer, hand.write(prompt.path, rows[0]), hand.score(longer.path, ids_of(5, number))]
+        asked.append(hand.write(longer.path, rows[1]))
+    return asked
+
+
+def told_all(asked: Sequence[Asked]) -> list[Any]:
+    """Return all that was answered, to the last bit."""
+    assert all(each.done for each in asked)
+    answers: list[Any] = []
+    for each in asked:
+        if each.rows is not None:
+            answers.append([told(each.ends[index]) for index in range(len(each.ends))])
+        else:
+            answers.append(law_bits(each) if each.path is None else each.reading.failure)
+    return answers
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("tokens", [5, 64])
+@pytest.mark.parametrize(("blocks", "sizes"), [(8, (70, 33, 1)), (12, (110, 110, 97)), (20, (200, 17, 180, 64))])
+def test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_steps(
+    blocks: int, sizes: tuple[int, ...], tokens: int, share: bool
+) -> None:
+    caps = (1, 16, 23, 2, 30, 17)
+    roomy = Hand(runner_of(ROOMY))
+    wanted = script(roomy, sizes, caps)
+    roomy.run()
+    hand = Hand(runner_of(blocks, tokens=tokens, rows=7, share=share))
+    scribble(hand.runner)
+    asked = script(hand, sizes, caps)
+    steps = 0
+    while hand.runner.busy:
+        hand.runner.step()
+        steps += 1
+        recount(hand.runner)
+        assert steps <= longest(sizes, caps, tokens), "no progress"
+    assert told_all(asked) == told_all(wanted)
+    stats = hand.runner.stats
+    assert min(stats.parked, stats.recomputed, stats.evictions) > 0, "there was room for everything: the test saw nothing"
+    assert stats.kv_tokens_peak <= blocks * BLOCK
+
+
+def longest(sizes: Sequence[int], caps: Sequence[int], tokens: int) -> int:
+    """Return the steps that everything takes one after the other, each path read again from its root: the oldest never waits."""
+    paths = [size + 9 + 5 for size in sizes]
+    works = [5 + 2 * len(caps)] * len(sizes)
+    return sum(count * (-(-path // tokens) + 4) for path, count in zip(paths, works, strict=True)) + 2 * len(sizes) * sum(caps)
+
+
+def test_problems_of_one_backend_that_is_short_of_memory_all_resolve() -> None:
+    async def solve(backend: Any, number: int) -> list[Any]:
+        (handle,) = await opened(backend, text_of(60 + 9 * number, number))
+        found: list[Any] = []
+        for depth in range(3):
+            rows = [Row(100 * number + 10 * depth + i, 0, 12) for i in range(5)]
+            samples = await drained(start(backend, handle, *rows))
+            found += [(s.text, s.token_ids, s.logprobs, s.finish) for s in samples]
+            [scores] = await backend.score([samples[0].handle], ["the end of it"])
+            found.append(scores.value.tobytes())
+            backend.release([handle, *(s.handle for s in samples[1:])])
+            handle = samples[0].handle
+        backend.release([handle])
+        return found
+
+    async def main(backend: Any, together: bool) -> list[Any]:
+        jobs = [solve(backend, number) for number in range(6)]
+        found = await asyncio.wait_for(asyncio.gather(*jobs), LIMIT) if together else [await job for job in jobs]
+        await emptied(backend)
+        await backend.close()
+        return found
+
+    tight = engine(14)
+    assert asyncio.run(main(tight, together=True)) == asyncio.run(main(engine(), together=False))
+    assert tight.stats.recomputed > 0, "there was room for everything: the test saw nothing"
+
+
+# What can never fit -----------------------------------------------------------------------------------------------------------------
+
+
+def names_both(failure: object, path: int, blocks: int) -> None:
+    """Assert that an error says what the path of so many blocks needs, and what there is."""
+    assert f"{path * BLOCK * TOKEN_BYTES} bytes" in str(failure)
+    assert str(blocks * BLOCK * TOKEN_BYTES) in str(failure)
+
+
+def test_a_prompt_that_cannot_fit_alone_fails_and_no_other_does() -> None:
+    hand = Hand(runner_of(6))
+    before, large, after = hand.open(ids_of(40, 1)), hand.open(ids_of(98, 2)), hand.open(ids_of(90, 3))
+    rows = hand.write(before.path, [Row(1, 0, 12), Row(2, 0, 12)])
+    hand.run()
+    assert isinstance(large.reading.failure, KVBudgetError)
+    names_both(large.reading.failure, 7, 6)
+    assert "98 tokens" in str(large.reading.failure)
+    assert before.reading.failure is after.reading.failure is None
+    assert {end.finish for end in rows.ends.values()} == {"length"}
+
+
+def test_a_text_that_cannot_fit_behind_its_path_fails_and_the_path_goes_on() -> None:
+    async def main() -> None:
+        backend = engine(6)
+        (handle,) = await opened(backend, text_of(60, 1))
+        wanted = await drained(start(backend, handle, Row(1, 0, 9)))
+        for call in (backend.extend, backend.score):
+            with pytest.raises(KVBudgetError, match=f"{8 * BLOCK * TOKEN_BYTES} bytes.* {6 * BLOCK * TOKEN_BYTES}"):
+                await asyncio.wait_for(call([handle], [text_of(60, 2)]), LIMIT)
+        [fits] = await backend.score([handle], [text_of(20, 2)])
+        assert fits.value.shape == (20,)
+        (sample,) = await drained(start(backend, handle, Row(1, 0, 9)))
+        assert sample.logprobs == wanted[0].logprobs
+        backend.release([handle, sample.handle, wanted[0].handle])
+        await emptied(backend)
+
+    asyncio.run(main())
+
+
+def test_a_row_that_outgrows_the_pool_fails_in_the_middle_and_its_siblings_and_others_do_not() -> None:
+    hand, roomy = Hand(runner_of(8, endless=True)), Hand(runner_of(ROOMY, endless=True))
+    caps = (20, 200, 5, 49, 50, 300)
+    found = []
+    for each in (hand, roomy):
+        path, other = each.open(ids_of(80, 1)).path, each.open(ids_of(30, 2)).path  # of 5 and 2 blocks
+        rows = each.write(path, [Row(i, 0, cap) for i, cap in enumerate(caps)])
+        more = each.write(other, [Row(70 + i, 0, 40) for i in range(3)])
+        each.run()
+        found.append((rows, more))
+    (rows, more), (expected, others) = found
+    for index, end in rows.ends.items():
+        wanted = expected.ends[index]
+        assert wanted.finish == "length"
+        assert wanted.state.ids[: len(end.state.ids)] == end.state.ids
+        if caps[index] <= 49:  # keys and values of 48 tokens fit behind the prompt, and a last token needs none
+            assert told(end) == told(wanted)
+        else:
+            assert (end.finish, end.node, len(end.state.ids)) == ("error", None, 49)
+            assert end.error.startswith("KVBudgetError: a path of 129 tokens needs")
+            names_both(end.error, 9, 8)
+    assert told_all([more]) == told_all([others])
+
+
+@pytest.mark.parametrize("size", [15, 16, 17, 95, 96, 97])
+def test_what_fits_to_the_last_block_runs(size: int) -> None:
+    """A prompt is opened without its last token, whose law the first row asks for; a row's last token is never read."""
+    hand = Hand(runner_of(-(-size // BLOCK)))
+    prompt = hand.open(ids_of(size, 1))
+    room = -size % BLOCK
+    rows = hand.write(prompt.path, [Row(1, 0, 1)])
+    hand.run()
+    assert prompt.reading.failure is None
+    assert rows.ends[0].finish == "length"
+    beyond = hand.write(prompt.path, [Row(1, 0, 2)])
+    hand.run()
+    assert blocks_of([prompt.path.node]) == hand.runner.tree.pool.num_blocks
+    assert beyond.ends[0].finish == "error", f"{room} slots behind a prompt are its own"
+
+
+def test_memory_below_one_block_is_refused_and_one_block_runs() -> None:
+    with pytest.raises(KVBudgetError, match=f"{BLOCK * TOKEN_BYTES - 1} bytes.*takes {BLOCK * TOKEN_BYTES}"):
+        engine(kv_budget=BLOCK * TOKEN_BYTES - 1)
+
+    async def main() -> None:
+        backend = engine(1)
+        (handle,) = await opened(backend, "a")
+        (sample,) = await drained(start(backend, handle, Row(1, 0, 1)))
+        assert sample.finish == "length"
+        (sample,) = await asyncio.wait_for(drained(start(backend, handle, Row(1, 0, 2))), LIMIT)
+        assert sample.error.startswith("KVBudgetError")
+
+    asyncio.run(main())
+
+
+# Which gives way first --------------------------------------------------------------------------------------------------------------
+
+
+class Orchard:
+    """A tree over a pool, in which a name is a node."""
+
+    def __init__(self, blocks: int) -> None:
+        self.tree = KVTree(runner_of(blocks).decoder.pool(blocks))
+        self.named: dict[str, Any] = {}
+
+    def grow(self, name: str, above: str | None = None, *, rank: Any = HELD, size: int = BLOCK) -> None:
+        self.named[name] = self.tree.add(self.named.get(above), [1] * size, rank)
+        self.use(name)
+
+    def use(self, name: str) -> None:
+        """Read a node in a step of its own."""
+        node = self.named[name]
+        self.tree.clock += 1
+        self.tree.pin(node)
+        for each in node.path():
+            assert self.tree.reserve(each, len(each.tokens))
+            self.tree.fill(each, len(each.tokens))
+        self.tree.unpin(node)
+
+    def evicted(self) -> list[str]:
+        """Return the names in the order in which they are evicted."""
+        order: list[str] = []
+        while True:
+            before = {name for name, node in self.named.items() if node.num_blocks}
+            if not self.tree._evict():
+                assert not before - {name for name, node in self.named.items() if node.pins}
+                return order
+            (gone,) = before - {name for name, node in self.named.items() if node.num_blocks}
+            order.append(gone)
+
+
+def test_the_longest_unused_leaf_gives_way_first() -> None:
+    orchard = Orchard(8)
+    for name in "abc":
+        orchard.grow(name)
+    orchard.grow("c1", "c")
+    orchard.grow("c2", "c")
+    orchard.use("a")
+    orchard.use("c1")
+    assert orchard.evicted() == ["b", "c2", "a", "c1", "c"]
+
+
+def test_what_nobody_asked_to_keep_gives_way_before_what_somebody_holds() -> None:
+    orchard = Orchard(8)
+    orchard.grow("held")
+    orchard.grow("cached", rank=CACHED)
+    orchard.grow("held too")
+    orchard.grow("below", "cached", rank=CACHED)
+    orchard.grow("held below", "cached")
+    assert orchard.evicted() == ["below", "held", "held too", "held below", "cached"]
+
+
+def test_nothing_under_way_gives_way_and_neither_does_what_is_above_it() -> None:
+    orchard = Orchard(5)
+    for name, above in (("root", None), ("left", "root"), ("right", "root"), ("tip", "left")):
+        orchard.grow(name, above)
+    orchard.tree.pin(orchard.named["left"])
+    assert orchard.tree.reclaimable == 3
+    assert orchard.evicted() == ["right", "tip"]
+    assert not orchard.tree.reserve(orchard.named["left"], 5 * BLOCK)
+    orchard.tree.unpin(orchard.named["left"])
+    assert orchard.evicted() == ["left", "root"]
+    assert orchard.tree.pool.num_used == 0
+
+
+# Counts -----------------------------------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Counts what a runner feeds, from what it feeds alone."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.counts: Counter[str] = Counter()
+        self.known: set[tuple[int, int]] = set()
+        self.nodes: list[Any] = []  # kept, so that no two have one id
+        choose = runner._scheduler.choose
+
+        def chosen() -> list[Any]:
+            feeds = choose()
+            self.count(feeds)
+            return feeds
+
+        runner._scheduler.choose = chosen
+
+    def count(self, feeds: Sequence[Any]) -> None:
+        if not feeds:
+            return
+        tree, counts = self.runner.tree, self.counts
+        read: dict[int, int] = {}
+        for node, first, number, work in feeds:
+            last_of_row = isinstance(work, Line) and first + number == len(node.tokens)
+            counts["prefill_computed"] += number - last_of_row
+            tokens = {(id(node), token) for token in range(first, first + number)}
+            counts["recomputed"] += len(tokens & self.known)
+            self.known |= tokens
+            self.nodes.append(node)
+            counts["kv_read_unshared"] += sum(TOKEN_BYTES * (node.start + token + 1) for token in range(first, first + number))
+            counts["tokens"] += number
+            read |= {id(each): tree.length(each) for each in node.path()}
+        counts["kv_read_actual"] += TOKEN_BYTES * sum(read.values())
+        counts["rows"] += len(feeds)
+        counts["steps"] += 1
+
+    def agrees(self) -> None:
+        stats = self.runner.stats
+        names = ("prefill_computed", "recomputed", "kv_read_unshared", "kv_read_actual", "rows", "steps")
+        assert {name: getattr(stats, name) for name in names} == {name: self.counts[name] for name in names}
+        assert sum(width * passes for width, passes in stats.rows_histogram.items()) == self.counts["tokens"]
+        assert stats.flops_attention == 4 * 2 * 32 * 2 * self.counts["kv_read_unshared"] // TOKEN_BYTES  # 2 heads of 32, 2 layers
+
+
+def test_every_count_of_a_scripted_run_is_exact() -> None:
+    runner = runner_of(ROOMY)
+    hand, recorder, stats = Hand(runner), Recorder(runner), runner.stats
+    prompt = hand.open(ids_of(40, 1)).path
+    hand.run()
+    assert (stats.steps, stats.prefill_computed, stats.prefill_reused) == (1, 39, 0)
+    assert (stats.kv_read_actual, stats.kv_read_unshared) == (TOKEN_BYTES * 39, TOKEN_BYTES * 39 * 40 // 2)
+    rows = hand.write(prompt, [Row(1, 0, 5), Row(2, 0, 5)])
+    hand.run()
+    assert (stats.steps, stats.prefill_computed, stats.decode_tokens) == (6, 40, 10)  # a law, and four of five tokens of each row
+    assert stats.prefill_reused == 39 + 2 * 40
+    assert stats.kv_read_unshared == TOKEN_BYTES * (40 * 41 // 2 + 2 * (41 + 42 + 43 + 44))
+    assert stats.kv_read_actual == TOKEN_BYTES * (39 + 40 + 4 * 40 + 2 * (1 + 2 + 3 + 4))
+    ended = hand.keep(rows.ends[0].node, rows.ends[0].state.path_text())
+    longer = hand.extend(ended, ids_of(20, 2)).path
+    hand.run()
+    assert (stats.prefill_computed, stats.prefill_reused, stats.recomputed) == (60, 119 + 44, 0)
+    hand.score(longer, ids_of(3, 3))
+    hand.run()
+    assert (stats.prefill_computed, stats.prefill_reused, stats.recomputed) == (64, 163 + 64, 0)  # its path's last token, and three
+    runner._laws.clear()
+    evict(runner)
+    hand.write(longer, [Row(3, 0, 1)])
+    hand.run()
+    assert (stats.prefill_computed, stats.recomputed, stats.decode_tokens) == (64 + 65, 65, 11)
+    assert stats.prefill_reused == 163 + 64
+    assert stats.evictions == 4
+    config, weights = parts()[0].config, 64 * (64 + 2 * 32) + 64 * 64 + 3 * 64 * 128
+    tokens, laws = recorder.counts["tokens"], 1 + 8 + 3 + 1
+    assert stats.flops_linear == 2 * (2 * weights * tokens + 64 * config.vocab_size * laws)
+    assert stats.weight_bytes_read == stats.steps * runner.decoder.weight_bytes
+    recorder.agrees()
+
+
+@pytest.mark.parametrize("tokens", [3, 50])
+def test_counts_under_pressure_are_those_of_a_recount(tokens: int) -> None:
+    runner = runner_of(11, tokens=tokens, rows=5)
+    hand, recorder = Hand(runner), Recorder(runner)
+    asked = script(hand, (70, 33, 96), (4, 19, 30))
+    hand.run()
+    told_all(asked)
+    recorder.agrees()
+    stats = runner.stats
+    assert stats.decode_tokens == sum(len(end.state.ids) for each in asked for end in each.ends.values())
+    assert min(stats.recomputed, stats.parked) > 0
+    assert stats.kv_tokens_peak == 11 * BLOCK
+    assert stats.kv_read_actual <= stats.kv_read_unshared
+
+
+@pytest.mark.parametrize("tokens", [4, 20])
+def test_no_step_reads_more_than_its_limit_beside_one_token_a_row(tokens: int) -> None:
+    runner = runner_of(12, tokens=tokens, rows=5)
+    hand = Hand(runner)
+    script(hand, (70, 33, 96), (4, 19, 30))
+    hand.run()
+    assert max(runner.stats.rows_histogram) <= tokens + 5
+
+
+# Memory that is given back ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_memory_is_empty_after_releases_in_any_order(order: tuple[int, ...]) -> None:
+    hand = Hand(runner_of(30))
+    prompt = hand.open(ids_of(40, 1)).path
+    longer = hand.extend(prompt, ids_of(20, 2)).path
+    rows = hand.write(longer, [Row(1, 0, 5)])
+    hand.run()
+    fork, row = hand.fork(prompt), hand.keep(rows.ends[0].node, rows.ends[0].state.path_text())
+    for which in order:
+        hand.release([prompt, longer, fork, row][which])
+        recount(hand.runner, [path.node for path in hand.paths])
+    assert_empty(hand.runner)
+
+
+Give = Callable[[Any, list[Any]], None]
+
+
+def give_back(backend: Any, handles: list[Any]) -> None:
+    backend.release(handles)
+
+
+def give_back_twice(backend: Any, handles: list[Any]) -> None:
+    backend.release(handles)
+    backend.release(handles[::-1])
+
+
+def forget(backend: Any, handles: list[Any]) -> None:
+    handles.clear()
+    gc.collect()
+    backend.release([])
+
+
+@pytest.mark.parametrize("give", [give_back, give_back_twice, forget])
+@pytest.mark.parametrize("blocks", [12, 400])
+def test_a_backend_keeps_nothing_when_its_handles_are_gone(give: Give, blocks: int) -> None:
+    async def main() -> None:
+        backend = engine(blocks)
+        handles: list[Any] = []
+        for number in range(3):
+            (handle,) = await opened(backend, text_of(50, number))
+            rows = start(backend, handle, *(Row(10 * number + i, 0, 20) for i in range(4)))
+            handles += [handle, *(sample.handle for sample in await drained(rows)), *backend.fork(handle, 2)]
+            [extended] = await backend.extend([handle], ["and so on"])
+            handles.append(extended.value.handle)
+            del handle, rows, extended
+        recount(backend.runner)
+        give(backend, handles)
+        await emptied(backend)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 10, 60])
+def test_a_backend_keeps_nothing_of_requests_that_were_cancelled(turns: int) -> None:
+    async def main() -> None:
+        backend = engine(12)
+        (handle,) = await opened(backend, text_of(50, 1))
+        rowsets = [start(backend, handle, *(Row(10 * k + i, 0, 90) for i in range(4))) for k in range(3)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for rows in rowsets:
+            rows.cancel()
+            await asyncio.wait_for(rows.drain(), LIMIT)
+        backend.release([handle, *(s.handle for rows in rowsets for s in rows.samples if s.handle is not None)])
+        await emptied(backend)
+
+    asyncio.run(main())
