@@ -1,8 +1,10 @@
-"""What does not fit a model's context is refused before anything is computed, in the same words by every backend."""
+"""What a model cannot take is refused before anything is computed, in the same words by every backend."""
 
 from __future__ import annotations
 
-from tts.errors import PromptTooLong
+from collections.abc import Sequence
+
+from tts.errors import ConfigError, PromptTooLong
 
 
 def check_prompt(tokens: int, context: int) -> None:
@@ -28,4 +30,16 @@ def check_text(path: int, text: int, context: int) -> None:
         raise PromptTooLong(
             f"a path of {path} tokens and a text of {text} pass the model's context of {context}",
             hint="shorten the text, or choose a model with a longer context",
+        )
+
+
+def check_known(ids: Sequence[int], vocab: int) -> None:
+    """Refuse tokens that the model has no embedding for.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if max(ids, default=0) >= vocab:
+        raise ConfigError(
+            f"the text has the token {max(ids)}, but the model knows {vocab}", hint="the tokenizer is another model's, or was added to"
         )

@@ -20,7 +20,7 @@ from tts.backends.engine.service import Call, Deliver, Job, Service, Tell
 from tts.backends.engine.stats import EngineStats
 from tts.backends.engine.tree import Node
 from tts.backends.engine.work import Floats, Reading, RowEnd, Writing
-from tts.backends.lengths import check_prompt, check_text
+from tts.backends.lengths import check_known, check_prompt, check_text
 from tts.backends.rendering import Renderer
 from tts.backends.row_state import PathText
 from tts.backends.sampling import log_law
@@ -133,6 +133,7 @@ class EngineBackend:
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
             check_prompt(len(ids), self.runner.context)
+            check_known(ids, self.runner.decoder.config.vocab)
         views = [{name: model.view(prompt) for name, model in self.reward_models.items()} for prompt in prompts]
 
         def start(ids: Ids, index: int, tell: Tell) -> None:
@@ -229,6 +230,7 @@ class EngineBackend:
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
         wanted = [self._renderer.single(token) for token in tokens]
+        check_known(wanted, self.runner.decoder.config.vocab)
 
         def start(state: State, ids: Ids, text: str, tell: Tell) -> None:
             del text
@@ -277,7 +279,8 @@ class EngineBackend:
     def release(self, handles: Sequence[Any]) -> None:
         """Give up handles. Releasing one twice does nothing."""
         for handle in handles:
-            self._states.pop(handle, None)
+            if isinstance(handle, Handle):
+                self._states.pop(handle, None)
         self._service.sweep()
 
     async def close(self) -> None:
@@ -300,7 +303,7 @@ class EngineBackend:
     def _held(self, handle: Any) -> State:
         if self._service.closed:
             raise closed_error()
-        state = self._states.get(handle)
+        state = self._states.get(handle) if isinstance(handle, Handle) else None
         if state is None:
             raise EngineError("a handle was used that has been released or belongs to another backend")
         return state
@@ -312,6 +315,7 @@ class EngineBackend:
         asked = [(self._held(handle), self._renderer.text(text), text) for handle, text in zip(handles, texts, strict=True)]
         for state, ids, _ in asked:
             check_text(state.node.end, len(ids), self.runner.context)
+            check_known(ids, self.runner.decoder.config.vocab)
         return await self._service.ask([Call(lambda t, a=each: start(*a, t), len(each[1]), each[0].node.end) for each in asked])
 
     def _read(self, node: Node, upto: int, wanted: int, done: Callable[[Reading], None], *, logits: bool = True) -> None:

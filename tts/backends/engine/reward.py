@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import StepTemplate
 from tts.backends.engine.views import View
-from tts.backends.lengths import check_prompt
+from tts.backends.lengths import check_known, check_prompt
 from tts.types import Prompt
 
 
@@ -33,4 +33,5 @@ class RewardModel:
         """
         ids = tuple(self.render(prompt))
         check_prompt(len(ids), self.runner.context)
+        check_known(ids, self.runner.decoder.config.vocab)
         return View(self.runner, self.template, ids)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.engine.core import Runner
+from tts.backends.engine.core import Runner, engine_error
 from tts.backends.engine.heads import StepTemplate
 from tts.backends.engine.tree import CACHED, Node
 from tts.backends.engine.work import Reading
-from tts.errors import PromptTooLong
+from tts.backends.lengths import check_known
+from tts.errors import ConfigError, PromptTooLong
 
 Readings = NDArray[np.float64]
 Failed = Exception | None
@@ -57,6 +58,7 @@ class View:
 
         Raises:
             PromptTooLong: the path passes the process model's context; nothing has been computed.
+            ConfigError: a step is no token to the process model, or one that it does not know; nothing has been computed.
         """
         known, texts = self._known(steps), list(steps)
         fresh = [tuple(self._template.encode(text + self._template.separator)) for text in texts[len(known) :]]
@@ -68,6 +70,10 @@ class View:
                 f"the path is {total} tokens to the process model, but its context is {self._runner.context}",
                 hint="choose a process model with a longer context",
             )
+        for ids in fresh:
+            check_known(ids, self._runner.decoder.config.vocab)
+            if not ids:
+                raise ConfigError("a step is no token to the process model, but needs one to be read at", hint="give it a separator")
         if self._root is None and fresh:
             self._root = _Step(self._runner.tree.add(None, self._prompt, CACHED))
         chain = list(known)
@@ -77,7 +83,7 @@ class View:
             step = above.below[text] = _Step(self._runner.tree.add(above.node, ids, CACHED))
             chain.append(step)
             self._read(above, step, text)
-        _Gathered(chain, new_prompt * bool(fresh) + sum(map(len, fresh)), start if fresh else total, done).begin()
+        _Gathered(chain, new_prompt * bool(fresh) + sum(map(len, fresh)), start, done).begin()
 
     def release(self) -> None:
         """Give up everything: the prompt is gone."""
@@ -101,14 +107,18 @@ class View:
 
     def _read(self, above: _Step, step: _Step, text: str) -> None:
         def done(reading: Reading) -> None:
-            if reading.failure is None:
-                step.reading = float(self._template.readout(reading.found[-1][-1:])[0])
-            elif above.below.get(text) is step:
+            failure = reading.failure
+            if failure is None:
+                try:
+                    step.reading = float(self._template.readout(reading.found[-1][-1:])[0])
+                except Exception as broken:  # noqa: BLE001 - of the readout, so of this step alone
+                    failure = engine_error(broken)
+            if failure is not None and above.below.get(text) is step:
                 del above.below[text]  # it may be asked for again
             waiting, step.waiting = step.waiting, []
             for tell in waiting:
-                tell(reading.failure, reading.seconds)
-            if reading.failure is not None and not step.released:
+                tell(failure, reading.seconds)
+            if (failure is not None or above.released) and not step.released:  # nobody will find it from above
                 step.released = True
                 self._runner.tree.release(step.node)
 
