@@ -175,6 +175,27 @@ def test_how_rows_are_asked_for_changes_no_bit(grouping: dict[str, bool]) -> Non
     assert run(backend, main) == expected()
 
 
+def test_rows_that_are_asked_for_later_change_no_bit() -> None:
+    """The law behind a node is kept for a while, then read again."""
+    backend = engine()
+    row = Row(3, 0, 12)
+
+    async def main() -> None:
+        [opened, *others] = await backend.open([PROMPTS[0], *(f"{i} of them" for i in range(70))])
+        [first] = await written(backend, opened.value, [row])
+        before = backend.stats.recomputed
+        [again] = await written(backend, opened.value, [row])
+        assert backend.stats.recomputed == before
+        await asyncio.gather(*(written(backend, other.value, [row]) for other in others))
+        before = backend.stats.recomputed
+        [late] = await written(backend, opened.value, [row])
+        assert backend.stats.recomputed == before + 1, "the law was still kept"
+        for sample in (again, late):
+            assert (sample.token_ids, sample.logprobs) == (first.token_ids, first.logprobs)
+
+    run(backend, main)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -103,6 +103,20 @@ def test_what_lies_in_a_block_behind_its_keys_is_not_even_multiplied_by_nothing(
         assert np.array_equal(attended(dirty, case.plan, case.queries), whole)
 
 
+@pytest.mark.parametrize("name", ["prefill", "chunk", "one tree with all"])
+def test_later_tokens_of_a_chunk_weigh_nothing_however_large_they_are(name: str) -> None:
+    case = make_tree(FORESTS[name], seed=8)
+    whole = attended(case, case.plan, case.queries)
+    for position in np.unique(case.plan.positions)[1:].tolist():
+        values = case.values.copy()
+        for number, first, count in case.plan.blocks.tolist():
+            values[:, number, max(0, position - first) : count] = 1e37
+        found = attended(case._replace(values=values), case.plan, case.queries)
+        earlier = case.plan.positions < position
+        assert np.array_equal(found[earlier], whole[earlier])
+        assert not np.array_equal(found[~earlier], whole[~earlier])
+
+
 def test_head_sizes_that_are_no_multiple_of_16_are_refused() -> None:
     case = make_tree(FORESTS["chain"], size=40)
     with pytest.raises(ValueError, match="40, but must be a multiple of 16"):
