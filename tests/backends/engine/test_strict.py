@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("numba")
 
 from tests.backends.conftest import engine_of, tiny_tokenizer  # noqa: E402
-from tests.backends.engine.driving import grow, kv_bytes, leaves, node_of, read, run, runner_of  # noqa: E402
+from tests.backends.engine.driving import grow, kv_bytes, node_of, read, run, runner_of  # noqa: E402
 from tests.backends.engine.models import random_model  # noqa: E402
 from tests.backends.kernels.trees import FORESTS, forest, ragged  # noqa: E402
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop  # noqa: E402
@@ -399,10 +399,3 @@ def test_every_path_of_a_tree_is_its_own(shape: str) -> None:
     for i, leaf in enumerate(grow(runner_of(model), nodes_of, seed=2)):
         if not leaf.children:
             assert read_all(lambda nodes, i=i: [nodes[i]]) == {i: together[i]}
-
-
-def test_leaves_of_the_shapes_are_what_they_should_be() -> None:
-    """The trees above are trees: several leaves, below shared nodes."""
-    nodes = grow(runner_of(model_of("narrow")), FORESTS["binary"])
-    assert len(leaves(nodes)) == 8
-    assert len({leaf.path()[0] for leaf in leaves(nodes)}) == 1
