@@ -39,7 +39,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workloads", help="comma-separated; W1,W2 with --quick, all without")
     parser.add_argument(
         "--systems",
-        default=",".join(SPECS),
         help="comma-separated; the main ones with --quick, all without: " + ", ".join(f"{n} ({s.says})" for n, s in SPECS.items()),
     )
     parser.add_argument("--repeats", type=int, help="3 with --quick, 5 without")

@@ -108,15 +108,13 @@ class System:
         return result | {"cpu_s": by_this, "others": max(0.0, by_all - by_this) / (after[2] - before[2]) / (os.cpu_count() or 1)}
 
     def close(self) -> None:
-        """End it. Its children end with it."""
+        """End it, and its children with it."""
+        self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
-        if self.process.stdin:
-            self.process.stdin.close()
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-            self.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=10)
+        self._signal(signal.SIGKILL)  # and whoever of its children outlived it
+        self.process.wait()
         self.errors.close()
 
     def _send(self, message: dict[str, Any]) -> None:
