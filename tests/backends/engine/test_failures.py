@@ -1,0 +1,316 @@
+"""Everything that can go wrong goes wrong for its own work alone, with a reason, and the engine goes on to the same bits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the engine runs on torch")
+pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
+
+from tests.backends.conftest import engine_of, tiny_model, tiny_tokenizer  # noqa: E402 - torch comes first
+from tests.backends.engine.stepping import (  # noqa: E402
+    CONTEXT,
+    emptied,
+    engine,
+    evict,
+    rested,
+    text_of,
+)
+from tests.backends.rows import bare, drained, opened, start  # noqa: E402
+from tts.backends.base import Row, Stop  # noqa: E402
+from tts.errors import ConfigError, EngineError, PromptTooLong  # noqa: E402
+
+LIMIT = 60  # seconds after which a test that hangs has failed
+ROWS = [Row(stream, 0, 25) for stream in range(1, 6)]
+
+
+async def samples_of(backend: Any, handle: Any, **options: Any) -> list[Any]:
+    """Return what the same few rows give behind a handle."""
+    return [bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT)]
+
+
+async def laid_waste(backend: Any) -> None:
+    """Evict everything, and leave nonsense behind."""
+    await rested(backend)
+    evict(backend.runner)
+    backend.runner._laws.clear()
+    pool = backend.runner.tree.pool
+    assert pool.num_used == 0
+    pool.keys.fill_(7.0)
+    pool.values.fill_(7.0)
+
+
+# What is asked for ------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_the_context_is_refused_and_nothing_is_computed() -> None:
+    async def main() -> None:
+        backend = engine()
+        with pytest.raises(PromptTooLong):
+            await backend.open(["a", text_of(CONTEXT, 1)])
+        (handle,) = await opened(backend, text_of(CONTEXT - 10, 1))
+        before = backend.stats.prefill_computed
+        for call in (backend.extend, backend.score):
+            with pytest.raises(PromptTooLong):
+                await call([handle], [text_of(11, 1)])
+        with pytest.raises(PromptTooLong):
+            await backend.next_logprobs([handle], [text_of(11, 1)], ["k"])
+        assert backend.stats.prefill_computed == before
+        [full] = await backend.extend([handle], [text_of(10, 1)])
+        (sample,) = await drained(start(backend, full.value.handle, Row(1, 0, 5)))
+        assert (sample.finish, sample.num_tokens) == ("length", 0)
+
+    asyncio.run(main())
+
+
+def test_a_stop_text_that_never_comes_leaves_rows_to_their_caps_and_the_context() -> None:
+    async def main() -> None:
+        backend = engine()
+        backend.runner._eos = frozenset()
+        (handle,) = await opened(backend, text_of(CONTEXT - 60, 1))
+        stop = Stop(("never in this world",), at_step=True)
+        samples = await drained(start(backend, handle, Row(1, 0, 9), Row(2, 0, 1 << 30), stop=stop))
+        assert [(sample.finish, sample.num_tokens) for sample in samples] == [("length", 9), ("length", 60)]
+        plain = await drained(start(backend, handle, Row(1, 0, 9), Row(2, 0, 1 << 30)))
+        assert [sample.token_ids for sample in samples] == [sample.token_ids for sample in plain]
+
+    asyncio.run(main())
+
+
+def test_tokens_that_the_model_does_not_know_are_refused_before_they_reach_it() -> None:
+    tokenizer = tiny_tokenizer()
+    backend = engine_of(tiny_model(len(tokenizer) - 2), tokenizer, threads=1)  # "wh" and "is" are the last tokens
+
+    async def main() -> None:
+        (handle,) = await opened(backend, "a")
+        wanted = await samples_of(backend, handle)
+        running = start(backend, handle, *ROWS)
+        calls: list[Callable[[], Any]] = [
+            lambda: backend.open(["b", "is"]),
+            lambda: backend.extend([handle], ["wh"]),
+            lambda: backend.score([handle], ["is"]),
+            lambda: backend.next_logprobs([handle], [""], ["is"]),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError, match="the model knows"):
+                await call()
+        assert [bare(sample) for sample in await drained(running)] == wanted
+
+    asyncio.run(main())
+
+
+def test_handles_that_were_released_or_are_nobodys_are_refused() -> None:
+    async def main() -> None:
+        backend, other = engine(), engine()
+        (handle,) = await opened(backend, "a")
+        (foreign,) = await opened(other, "a")
+        backend.release([handle, handle, None, "a", foreign])
+        for bad in (handle, foreign, None, 3):
+            with pytest.raises(EngineError, match="released"):
+                start(backend, bad, ROWS[0])
+            with pytest.raises(EngineError, match="released"):
+                backend.fork(bad, 2)
+            for call in (backend.extend, backend.score):
+                with pytest.raises(EngineError, match="released"):
+                    await call([bad], ["k"])
+        (sample,) = await drained(start(other, foreign, ROWS[0]))
+        assert sample.finish in ("length", "eos")
+
+    asyncio.run(main())
+
+
+# Numbers that are none --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("executor", ["strict", "two_level", "reference"])
+def test_a_row_whose_logits_are_nan_fails_and_what_shares_its_steps_and_later_its_blocks_does_not(executor: str) -> None:
+    clean, poisoned = engine(14, executor=executor), engine(14, executor=executor)
+
+    async def gather(backend: Any) -> list[Any]:
+        (handle,) = await opened(backend, text_of(40, 1))
+        rows = await samples_of(backend, handle)
+        later = []
+        for number in (2, 3, 4):  # in the blocks that the failed row had
+            (other,) = await opened(backend, text_of(90, number))
+            later.append((await samples_of(backend, other))[0])
+            backend.release([other])
+        return [rows, later]
+
+    rows, later = asyncio.run(gather(clean))
+    bad = next(token for token in rows[0].token_ids[3:-3] if all(token not in s.token_ids for s in [*rows[1:], *later]))
+    at = rows[0].token_ids.index(bad)
+    decoder = poisoned.runner.decoder
+    decoder._embedding = decoder._embedding.clone()
+    decoder._embedding[bad] = float("nan")
+    found, after = asyncio.run(gather(poisoned))
+    assert (found[0].finish, found[0].handle, found[0].token_ids) == ("error", None, rows[0].token_ids[: at + 1])
+    assert "NaN" in found[0].error
+    for sample, wanted in zip([*found[1:], *after], [*rows[1:], *later], strict=True):
+        if executor == "strict":
+            assert sample == wanted
+        else:
+            assert sample.token_ids == wanted.token_ids
+            assert sample.logprobs == pytest.approx(wanted.logprobs, abs=1e-4)
+
+
+def test_a_prompt_whose_law_is_none_fails_its_rows_and_reads_and_no_other() -> None:
+    async def main() -> None:
+        backend = engine()
+        decoder = backend.runner.decoder
+        decoder._embedding = decoder._embedding.clone()
+        decoder._embedding[backend._renderer.single("?")] = float("nan")
+        good, bad = await opened(backend, "k", "k?z")
+        fine, broken = start(backend, good, *ROWS), start(backend, bad, *ROWS)
+        assert {(s.finish, s.num_tokens) for s in await drained(broken)} == {("error", 0)}
+        assert {s.finish for s in await drained(fine)} <= {"length", "eos"}
+        with pytest.raises(EngineError, match="law"):
+            await backend.score([bad], ["k"])
+        with pytest.raises(EngineError, match="law"):
+            await backend.next_logprobs([bad], [""], ["k"])
+        [scores] = await backend.score([good], ["kzkz"])
+        assert scores.value.shape == (4,)
+
+    asyncio.run(main())
+
+
+# Predicates -------------------------------------------------------------------------------------------------------------------------
+
+
+def raises(text: str) -> bool:
+    raise KeyError(f"no {len(text)}")
+
+
+def leaves(text: str) -> bool:
+    raise SystemExit(3)
+
+
+def test_a_predicate_that_raises_fails_its_rows_and_no_other() -> None:
+    async def main() -> None:
+        backend = engine()
+        (handle,) = await opened(backend, "a")
+        wanted = await samples_of(backend, handle)
+        steps = ("e", "a", "1", "\n", "t", "k")
+        bad, good = start(backend, handle, *ROWS, stop=Stop(steps, finished=raises)), start(backend, handle, *ROWS)
+        failed = await drained(bad)
+        assert [bare(sample) for sample in await drained(good)] == wanted
+        ended = [sample for sample in failed if sample.finish == "error"]
+        assert ended, "no row met a boundary: the test saw nothing"
+        for sample in ended:
+            assert sample.error.startswith("KeyError")
+            assert sample.handle is None
+
+    asyncio.run(main())
+
+
+def test_a_predicate_that_ends_the_program_fails_what_is_under_way_and_the_engine_goes_on() -> None:
+    async def main() -> None:
+        backend = engine()
+        (handle,) = await opened(backend, "a")
+        wanted = await samples_of(backend, handle)
+        steps = ("e", "a", "1", "\n", "t", "k")
+        for _ in range(2):
+            bad = start(backend, handle, *ROWS, stop=Stop(steps, finished=leaves))
+            for index in range(len(ROWS)):
+                try:
+                    assert (await asyncio.wait_for(bad.row(index), LIMIT)).finish in ("error", "length")
+                except EngineError as failure:
+                    assert "SystemExit" in str(failure)  # noqa: PT017 - a row may also have ended before
+            assert await samples_of(backend, handle) == wanted
+        backend.release([handle])
+        del bad
+        await emptied(backend)
+
+    asyncio.run(main())
+
+
+# Passes that break ------------------------------------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A forward pass that breaks at some calls, after it wrote nonsense where keys and values belong."""
+
+    def __init__(self, backend: Any, failure: Callable[[], BaseException], at: Callable[[int], bool]) -> None:
+        self.decoder, self.failure, self.at = backend.runner.decoder, failure, at
+        self.real, self.calls, self.broke = self.decoder.forward, 0, 0
+        self.decoder.forward = self
+
+    def __call__(self, ids: Any, planned: Any, wanted: Any, with_logits: Any, pool: Any, **options: Any) -> Any:
+        self.calls += 1
+        if self.at(self.calls):
+            self.broke += 1
+            for block, offset in planned.places:
+                pool.keys[:, :, block, :, offset] = pool.values[:, :, block, offset] = 5.0
+            raise self.failure()
+        return self.real(ids, planned, wanted, with_logits, pool, **options)
+
+    def mend(self) -> None:
+        self.decoder.forward = self.real
+
+
+FAILURES = [lambda: RuntimeError("out of memory"), lambda: IndexError("no such row"), MemoryError, lambda: SystemExit(1)]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 9])
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda make: type(make()).__name__)
+def test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right(failure: Callable[[], BaseException], at: int) -> None:
+    async def main() -> None:
+        backend = engine(30, step_tokens=24)
+        (handle,) = await opened(backend, text_of(60, 1))
+        [longer] = await backend.extend([handle], [text_of(20, 2)])
+        wanted, below = await samples_of(backend, handle), await samples_of(backend, longer.value.handle)
+        await laid_waste(backend)
+        broken = Broken(backend, failure, lambda call: call == at)
+        rows = start(backend, longer.value.handle, *ROWS)
+        for index, expected in enumerate(below):
+            sample = await asyncio.wait_for(rows.row(index), LIMIT)
+            assert sample.token_ids == expected.token_ids[: sample.num_tokens]
+            assert sample.finish == "error" or bare(sample) == expected
+        assert broken.broke == 1
+        broken.mend()
+        for _ in range(2):
+            assert await samples_of(backend, longer.value.handle) == below
+            assert await samples_of(backend, handle) == wanted
+        backend.release([handle, longer.value.handle])
+        del longer, rows
+        await emptied(backend)
+
+    asyncio.run(main())
+
+
+def test_work_that_had_no_part_in_a_broken_pass_is_not_touched() -> None:
+    async def main() -> None:
+        backend = engine(max_rows=5)
+        first, second = await opened(backend, text_of(60, 1), text_of(30, 2))
+        wanted = await samples_of(backend, second)
+        broken = Broken(backend, FAILURES[0], lambda call: call == 6)
+        failed, waiting = start(backend, first, *ROWS), start(backend, second, *ROWS)
+        assert {sample.finish for sample in await drained(failed)} == {"error"}
+        assert "out of memory" in failed.samples[0].error
+        assert [bare(sample) for sample in await drained(waiting)] == wanted
+        broken.mend()
+
+    asyncio.run(main())
+
+
+def test_a_model_that_always_breaks_ends_everything_it_is_asked() -> None:
+    async def main() -> None:
+        backend = engine(30, step_tokens=8)
+        (handle,) = await opened(backend, text_of(60, 1))
+        [longer] = await backend.extend([handle], [text_of(20, 2)])
+        wanted = await samples_of(backend, longer.value.handle)
+        await laid_waste(backend)
+        broken = Broken(backend, FAILURES[0], lambda call: True)
+        rows = start(backend, longer.value.handle, *ROWS)
+        with pytest.raises(EngineError, match="out of memory"):
+            await asyncio.wait_for(backend.score([longer.value.handle], ["k"]), LIMIT)
+        with pytest.raises(EngineError, match="out of memory"):
+            await asyncio.wait_for(backend.open(["of the"]), LIMIT)
+        assert {sample.finish for sample in await asyncio.wait_for(drained(rows), LIMIT)} == {"error"}
+        broken.mend()
+        assert await samples_of(backend, longer.value.handle) == wanted
+
+    asyncio.run(main())
