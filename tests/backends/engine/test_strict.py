@@ -48,9 +48,7 @@ class Fact(NamedTuple):
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: str
-    hidden: bytes
-    scores: bytes
-    following: bytes
+    read: tuple[bytes, bytes, bytes]
     kv: str
 
 
@@ -87,17 +85,8 @@ async def facts(backend: Any, samples: Sequence[Sample]) -> list[Fact]:
         [following] = await backend.next_logprobs([sample.handle], ["x"], ["a", "the"])
         [hidden] = await backend.hidden([sample.handle])
         kv = hashlib.sha256(b"".join(kv_bytes(backend.runner, node_of(backend, sample.handle)))).hexdigest()
-        found.append(
-            Fact(
-                sample.token_ids,
-                sample.logprobs,
-                sample.finish,
-                hidden.value.tobytes(),
-                scores.value.tobytes(),
-                following.value.tobytes(),
-                kv,
-            )
-        )
+        values = (hidden.value.tobytes(), scores.value.tobytes(), following.value.tobytes())
+        found.append(Fact(sample.token_ids, sample.logprobs, sample.finish, values, kv))
     return found
 
 
