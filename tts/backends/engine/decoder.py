@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tts.backends.engine.config import ModelConfig
-from tts.backends.engine.linear import Linear, Precision, SharedLinear, make_linear, torch_threads
+from tts.backends.engine.linear import HostLinear, Linear, Precision, SharedLinear, make_linear, torch_threads
 from tts.backends.engine.operations import Executor, HostOperations, Operations
 from tts.backends.engine.planning import Planned
 from tts.backends.engine.pool import BlockPool, KVShape
@@ -78,7 +78,7 @@ class Decoder:
         self.team = Team(threads)
         self.spans: Spans | None = None
         self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
-        make = _Maker(config, weights, precision, strict=executor in ("strict", "reference"), threads=threads, device=device)
+        make = _Maker(config, weights, precision, strict=executor in ("strict", "reference"), team=self.team, device=device)
         self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
         self._norm = make.tensor("model.norm.weight", config.hidden)
@@ -90,13 +90,15 @@ class Decoder:
     def _operations_apart(self, threads: int) -> list[Operations]:
         """Return operations for each thread, where threads do better each for themselves: on weights that all caches hold.
 
-        It needs layers that have the same bits on one thread as on several, which those that keep few rows on one have.
+        It needs layers that have the same bits on one thread as on several, which these have.
         """
         linears = self.linears()[:-1]
-        small = sum(linear.weight_bytes for linear in linears) <= _CACHED and all(isinstance(each, SharedLinear) for each in linears)
+        small = sum(linear.weight_bytes for linear in linears) <= _CACHED and all(
+            isinstance(each, HostLinear | SharedLinear) for each in linears
+        )
         if threads == 1 or not small or not isinstance(self.operations, HostOperations):
             return []
-        return [HostOperations(self.config, self.executor, Team(1)) for _ in range(threads)]
+        return [HostOperations(self.config, self.executor, self.team) for _ in range(threads)]
 
     @property
     def kv_shape(self) -> KVShape:
@@ -207,7 +209,7 @@ class _Maker:
     weights: Weights
     precision: Precision
     strict: bool = field(kw_only=True)
-    threads: int = field(kw_only=True)
+    team: Team = field(kw_only=True)
     device: torch.device = field(kw_only=True)
     parameters: int = 0
 
@@ -235,7 +237,14 @@ class _Maker:
         biases = [self.tensor(f"{name}.bias", count, optional=True) for name, count in zip(names, rows, strict=True)]
         bias = torch.cat([b if len(b) else b.new_zeros(count) for b, count in zip(biases, rows, strict=True)])
         given = any(len(b) for b in biases)
-        return make_linear(weight, bias if given else None, precision=precision or self.precision, strict=self.strict, threads=self.threads)
+        return make_linear(
+            weight,
+            bias if given else None,
+            precision=precision or self.precision,
+            strict=self.strict,
+            threads=self.team.threads,
+            team=self.team,
+        )
 
     def layer(self, prefix: str) -> _Layer:
         """Return a layer."""
@@ -257,7 +266,7 @@ class _Maker:
         precision = "float32" if self.precision == "int8" else self.precision
         if not self.config.tied:
             return self.linear(["lm_head"], [self.config.vocab], self.config.hidden, precision=precision)
-        return make_linear(embedding, None, precision=precision, strict=self.strict, threads=self.threads)
+        return make_linear(embedding, None, precision=precision, strict=self.strict, threads=self.team.threads, team=self.team)
 
 
 def _operations(config: ModelConfig, executor: Executor, team: Team, device: torch.device, dtype: torch.dtype) -> Operations:

@@ -19,6 +19,8 @@ import torch
 from torch.nn import functional
 
 from tts.backends.engine.int8 import Int8Linear
+from tts.backends.kernels import gemm
+from tts.backends.kernels.host import Team
 from tts.errors import ConfigError
 
 Precision = Literal["float32", "int8", "bfloat16"]
@@ -143,6 +145,33 @@ class PackedLinear:
         return self._product(filled, self._packed, self._bias, "none", [], "")[:rows].to(x.dtype)
 
 
+class HostLinear:
+    """Our own float32 product on a CPU with 512-bit registers (`kernels/gemm.py`): exact rows on any number of threads.
+
+    Args:
+        weight: `[N, K]`.
+        bias: `[N]` or None.
+        team: the threads that share a call.
+    """
+
+    exact_rows = True
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, team: Team) -> None:
+        self._panels = gemm.pack(weight.detach().numpy())
+        self._bias = None if bias is None else bias.detach().clone()
+        self._team = team
+        self.out_features, self.in_features = weight.shape
+        self.weight_bytes = weight.numel() * weight.itemsize
+
+    def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
+        """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
+        filled = torch.empty(len(x), len(self._panels) * gemm.PANEL)
+        if len(x):
+            gemm.multiply(x.float().contiguous().numpy(), self._panels, filled.numpy(), self._team)
+        found = filled if filled.shape[1] == self.out_features else filled[:, : self.out_features].contiguous()
+        return (found if self._bias is None else found.add_(self._bias)).to(x.dtype)
+
+
 class SharedLinear:
     """A layer that computes few rows on one thread, and more on as many as torch is set to.
 
@@ -168,12 +197,19 @@ class SharedLinear:
 
 
 def make_linear(
-    weight: torch.Tensor, bias: torch.Tensor | None = None, *, precision: Precision = "float32", strict: bool = True, threads: int = 1
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    precision: Precision = "float32",
+    strict: bool = True,
+    threads: int = 1,
+    team: Team | None = None,
 ) -> Linear:
     """Return the fastest layer for a weight that keeps what is asked.
 
-    A probe compares bits on this machine, for several M and places, once a process for each shape and number of threads. It
-    decides how many rows oneDNN must see at least, and what stands in where none will do.
+    On a CPU with 512-bit registers float32 is our own product. Elsewhere a probe compares bits on this machine, for several M and
+    places, once a process for each shape and number of threads. It decides how many rows oneDNN must see at least, and what
+    stands in where none will do.
 
     Args:
         weight: `[N, K]`; the layer runs on its device. Whether the layer keeps it depends on the layer.
@@ -182,6 +218,7 @@ def make_linear(
             activations rounded to 8 bits below the row's largest magnitude, CPU only.
         strict: whether rows must be exact (`Linear.exact_rows`).
         threads: torch's threads at the calls, at least 1; exact rows are promised for this number.
+        team: threads for products of our own; None: the calling one alone.
 
     Raises:
         ConfigError: rows must be exact, and nothing here makes them so on this machine; int8 where it does not run; another
@@ -193,6 +230,8 @@ def make_linear(
         return _shared(Int8Linear(weight, bias), precision, threads)
     dtype = _DTYPES[precision]
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    if weight.device.type == "cpu" and precision == "float32" and gemm.supported():
+        return HostLinear(weight, bias, team or Team(1))
     if weight.device.type == "cpu" and packs(dtype):
         if not strict:
             return _shared(PackedLinear(weight, bias), precision, threads)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from tts.backends.engine.linear import make_linear
+from tts.backends.kernels.host import Team
 
 _SIZE, _LAYERS = 2048, 12  # together far more than any cache holds
 _ROWS = (1, 16, 64)
@@ -33,12 +34,15 @@ def measure() -> Probe:
     """Measure the CPU, with as many threads as torch has: the best of a few short runs each."""
     weights = [torch.ones(_SIZE, _SIZE) for _ in range(_LAYERS)]
     bandwidth = sum(weight.nbytes for weight in weights) / _best(lambda: [weight.sum() for weight in weights])
-    layers = [make_linear(weight, None, precision="float32", strict=True, threads=torch.get_num_threads()) for weight in weights[:4]]
+    threads = torch.get_num_threads()
+    team = Team(threads)
+    layers = [make_linear(weight, None, precision="float32", strict=True, threads=threads, team=team) for weight in weights]
     flops: dict[int, float] = {}
     for rows in _ROWS:
         x = torch.ones(rows, _SIZE)
         flops[rows] = 2 * rows * _SIZE * _SIZE * len(layers) / _best(lambda x=x: [layer(x) for layer in layers])
-    return Probe(bandwidth, flops, "strict", torch.get_num_threads())
+    team.close()
+    return Probe(bandwidth, flops, "strict", threads)
 
 
 def _best(run: Callable[[], object], times: int = 3) -> float:

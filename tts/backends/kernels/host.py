@@ -7,6 +7,7 @@ order, and nothing but the row decides it.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -58,18 +59,28 @@ class Team:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
+        self._inside = threading.local()
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="tts-kernel") if threads > 1 else None
 
     def run(self, kernel: Callable[..., Any], parts: Sequence[tuple[Any, ...]]) -> None:
-        """Call a kernel once a part, the last in this thread; return when all have ended."""
-        if self._pool is None or len(parts) == 1:
+        """Call a kernel once a part, the last in this thread; return when all have ended. Inside of a part, the thread is alone."""
+        if self._pool is None or len(parts) == 1 or getattr(self._inside, "yes", False):
             for part in parts:
                 kernel(*part)
             return
-        others = [self._pool.submit(kernel, *part) for part in parts[:-1]]
-        kernel(*parts[-1])
-        for other in others:
-            other.result()
+        others = [self._pool.submit(self._alone, kernel, part) for part in parts[:-1]]
+        try:
+            self._alone(kernel, parts[-1])
+        finally:
+            for other in others:
+                other.result()
+
+    def _alone(self, kernel: Callable[..., Any], part: tuple[Any, ...]) -> None:
+        self._inside.yes = True
+        try:
+            kernel(*part)
+        finally:
+            self._inside.yes = False
 
     def cuts(self, rows: int, work: int, *, worth: int = 1 << 22) -> list[tuple[int, int]]:
         """Return intervals of rows of equal size, one a thread; a single one where `work` operations are not worth a second thread."""

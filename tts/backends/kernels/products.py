@@ -7,7 +7,7 @@ it cannot know that c does not overlap a or b.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from numba.extending import intrinsic
 from tts.backends.kernels.host import compiled
 
 LANES = 16  # floats of a vector
-_VECTOR = ir.VectorType(ir.FloatType(), LANES)
-_INT = ir.IntType(64)
-_ADDRESS, _COUNT = types.uintp, types.intp
+VECTOR = ir.VectorType(ir.FloatType(), LANES)
+INT = ir.IntType(64)
+ADDRESS, COUNT = types.uintp, types.intp
 
 
 def _product(rows: int, vectors: int) -> Any:
@@ -30,12 +30,12 @@ def _product(rows: int, vectors: int) -> Any:
     @intrinsic
     def product(context: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, depth: Any) -> Any:
         del context, c, c_stride, a, a_stride, b, b_stride, depth
-        signature = types.void(_ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS, _COUNT, _COUNT)
+        signature = types.void(ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT)
 
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
             c, c_stride, a, a_stride, b, b_stride, depth = args
-            starts = [_at(builder, b, _INT(LANES * vector)) for vector in range(vectors)]
-            _loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), rows, depth, add=True)
+            starts = [at(builder, b, INT(LANES * vector)) for vector in range(vectors)]
+            write_loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), rows, depth, add=True)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -49,14 +49,14 @@ def _scores(rows: int, blocks: int) -> Any:
     @intrinsic
     def product(context: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, step: Any, numbers: Any, apart: Any, depth: Any) -> Any:
         del context, c, c_stride, a, a_stride, b, step, numbers, apart, depth
-        signature = types.void(_ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS, _COUNT, _COUNT)
+        signature = types.void(ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT)
 
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
             c, c_stride, a, a_stride, b, step, numbers, apart, depth = args
-            table = builder.inttoptr(numbers, _INT.as_pointer())
-            chosen = [builder.load(builder.gep(table, [builder.mul(apart, _INT(block))])) for block in range(blocks)]
-            starts = [_at(builder, b, builder.mul(step, number)) for number in chosen]
-            _loop(builder, (c, c_stride), (a, a_stride), (starts, _INT(LANES)), rows, depth, add=False)
+            table = builder.inttoptr(numbers, INT.as_pointer())
+            chosen = [builder.load(builder.gep(table, [builder.mul(apart, INT(block))])) for block in range(blocks)]
+            starts = [at(builder, b, builder.mul(step, number)) for number in chosen]
+            write_loop(builder, (c, c_stride), (a, a_stride), (starts, INT(LANES)), rows, depth, add=False)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -64,39 +64,49 @@ def _scores(rows: int, blocks: int) -> Any:
     return product
 
 
-def _at(builder: Any, address: Any, floats: Any) -> Any:
+def at(builder: Any, address: Any, floats: Any) -> Any:
     """Return a pointer so many floats behind an address."""
     return builder.gep(builder.inttoptr(address, ir.FloatType().as_pointer()), [floats])
 
 
-def _loop(builder: Any, c: Any, a: Any, b: Any, rows: int, depth: Any, *, add: bool) -> None:
-    """Write the loop over depth: one load of each vector of b serves all rows, and every sum stays in a register."""
+def write_loop(
+    builder: Any, c: Any, a: Any, b: Any, rows: int, depth: Any, *, add: bool, each: Callable[[Any], None] | None = None
+) -> None:
+    """Write the loop over depth: one load of each vector of b serves all rows, and every sum stays in a register.
+
+    Args:
+        builder: of LLVM code. c, a: address and row stride in floats. b: pointers to its vectors at depth 0, and their stride.
+        rows: of a and c. depth: at least 1. add: whether c is added to, else overwritten.
+        each: writes what else is to be done at a depth, which it is given.
+    """
     (to, to_stride), (of, of_stride), (starts, stride) = c, a, b
-    fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), "llvm.fma.v16f32")
-    pointer = _VECTOR.as_pointer()
+    fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), "llvm.fma.v16f32")
+    pointer = VECTOR.as_pointer()
     cells = [(row, vector) for row in range(rows) for vector in range(len(starts))]
     places = {
-        (row, vector): builder.bitcast(_at(builder, to, builder.add(builder.mul(to_stride, _INT(row)), _INT(LANES * vector))), pointer)
+        (row, vector): builder.bitcast(at(builder, to, builder.add(builder.mul(to_stride, INT(row)), INT(LANES * vector))), pointer)
         for row, vector in cells
     }
-    zero = ir.Constant(_VECTOR, [0.0] * LANES)
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
     begin = {cell: builder.load(places[cell], align=4) if add else zero for cell in cells}
     entry, loop, done = builder.block, builder.append_basic_block("depth"), builder.append_basic_block("done")
     builder.branch(loop)
 
     builder.position_at_end(loop)
-    step = builder.phi(_INT)
-    step.add_incoming(_INT(0), entry)
-    sums = {cell: builder.phi(_VECTOR) for cell in cells}
+    step = builder.phi(INT)
+    step.add_incoming(INT(0), entry)
+    sums = {cell: builder.phi(VECTOR) for cell in cells}
     right = [builder.load(builder.bitcast(builder.gep(start, [builder.mul(stride, step)]), pointer), align=4) for start in starts]
+    if each is not None:
+        each(step)
     totals: dict[tuple[int, int], Any] = {}
     for row in range(rows):
-        left = _broadcast(builder, builder.load(_at(builder, of, builder.add(builder.mul(of_stride, _INT(row)), step))))
+        left = _broadcast(builder, builder.load(at(builder, of, builder.add(builder.mul(of_stride, INT(row)), step))))
         for vector, value in enumerate(right):
             totals[row, vector] = builder.call(fma, [left, value, sums[row, vector]])
             sums[row, vector].add_incoming(begin[row, vector], entry)
             sums[row, vector].add_incoming(totals[row, vector], loop)
-    after = builder.add(step, _INT(1))
+    after = builder.add(step, INT(1))
     step.add_incoming(after, loop)
     builder.cbranch(builder.icmp_signed("<", after, depth), loop, done)
 
@@ -106,7 +116,7 @@ def _loop(builder: Any, c: Any, a: Any, b: Any, rows: int, depth: Any, *, add: b
 
 
 def _broadcast(builder: Any, number: Any) -> Any:
-    empty = ir.Constant(_VECTOR, ir.Undefined)
+    empty = ir.Constant(VECTOR, ir.Undefined)
     first = builder.insert_element(empty, number, ir.IntType(32)(0))
     return builder.shuffle_vector(first, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
