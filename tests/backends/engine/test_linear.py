@@ -12,7 +12,7 @@ from tts.errors import ConfigError
 torch = pytest.importorskip("torch", reason="the engine's linear layers run on torch")
 
 from tts.backends.engine import int8, linear  # noqa: E402 - torch comes first
-from tts.backends.engine.linear import Linear, PackedLinear, PlainLinear, SharedLinear, TiledLinear, make_linear, torch_threads  # noqa: E402
+from tts.backends.engine.linear import HostLinear, Linear, PackedLinear, PlainLinear, SharedLinear, TiledLinear, make_linear, torch_threads  # noqa: E402
 
 SHAPES = [(960, 576), (576, 1536), (1, 64), (17, 65), (130, 192), (200, 4864)]
 ROWS = [*range(1, 20), 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 257]
@@ -135,8 +135,9 @@ def test_rows_are_exact_with_fewer_instructions(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", instructions)
     done = program(
         "import torch\n"
-        "from tts.backends.engine.linear import make_linear\n"
+        "from tts.backends.engine.linear import gemm, make_linear\n"
         "for outputs, inputs in ((960, 576), (200, 1536)):\n"
+        "    gemm.supported = lambda: False\n"
         "    layer, x = make_linear(torch.randn(outputs, inputs), None, threads=2), torch.randn(128, inputs)\n"
         "    torch.set_num_threads(2)\n"
         "    whole = layer(x)\n"
@@ -146,12 +147,30 @@ def test_rows_are_exact_with_fewer_instructions(monkeypatch: pytest.MonkeyPatch,
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def without_our_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that lacks the registers of our own product."""
+    monkeypatch.setattr(linear.gemm, "supported", lambda: False)
+
+
+@pytest.mark.skipif(not linear.gemm.supported(), reason="this CPU lacks the registers of our own product (AVX-512)")
+def test_float32_is_our_own_product_where_the_cpu_has_the_registers() -> None:
+    for outputs, bias in ((94, None), (960, normal(960))):
+        layer = make_linear(normal(outputs, 576), bias, threads=2)
+        assert isinstance(layer, HostLinear)
+        assert_rows_are_exact(layer, normal(300, 576), 1)
+        x = normal(7, 576, seed=1)
+        torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, normal(outputs, 576), bias), rtol=1e-4, atol=1e-4)
+        assert layer(x[:0]).shape == (0, outputs)
+
+
 def test_few_rows_are_filled_up() -> None:
     weight, x = normal(320, 1536), normal(40, 1536, seed=1)
     filled = PackedLinear(weight, least_rows=7, exact_rows=True)
     assert torch.equal(filled(x[:1]), PackedLinear(weight)(torch.cat([x[:1], torch.zeros(6, 1536)]))[:1])
 
 
+@pytest.mark.usefixtures("without_our_product")
 def test_tiles_stand_in_where_onednn_is_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "least_exact_rows", lambda kind, *_: 1 if kind is TiledLinear else None)
     layer = make_linear(normal(576, 576), normal(576), strict=True)
@@ -159,6 +178,7 @@ def test_tiles_stand_in_where_onednn_is_not_exact(monkeypatch: pytest.MonkeyPatc
     assert_rows_are_exact(layer, normal(300, 576), 1)
 
 
+@pytest.mark.usefixtures("without_our_product")
 def test_a_machine_without_exact_products_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "least_exact_rows", lambda *_: None)
     with pytest.raises(ConfigError, match="strict"):
@@ -175,6 +195,7 @@ def test_bfloat16_is_packed_only_where_the_cpu_has_it(monkeypatch: pytest.Monkey
     assert isinstance(make_linear(normal(8, 64), None, precision="bfloat16", strict=False), PlainLinear)
 
 
+@pytest.mark.usefixtures("without_our_product")
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_small_products_stay_on_one_thread(monkeypatch: pytest.MonkeyPatch, precision: linear.Precision) -> None:
     assert not isinstance(make_linear(normal(64, 64), None, precision=precision, threads=1), SharedLinear)
@@ -189,6 +210,7 @@ def test_small_products_stay_on_one_thread(monkeypatch: pytest.MonkeyPatch, prec
     assert len(set_to) == 2
 
 
+@pytest.mark.usefixtures("without_our_product")
 def test_onednn_serves_where_only_the_number_of_threads_changes_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "least_exact_rows", lambda kind, w, b, threads: None if len(threads) > 1 else 3)
     assert isinstance(make_linear(normal(64, 64), None, threads=2), PackedLinear)
