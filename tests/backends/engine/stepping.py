@@ -340,3 +340,27 @@ async def emptied(backend: Any) -> None:
 
 def runners_of(backend: Any) -> list[Runner]:
     return [backend.runner, *(model.runner for model in backend.reward_models.values())]
+
+
+def script(hand: Hand, sizes: Sequence[int], caps: Sequence[int]) -> list[Asked]:
+    """Ask, for each of some prompts, for rows, a longer path with rows of its own, and scores."""
+    asked: list[Asked] = []
+    for number, size in enumerate(sizes):
+        prompt = hand.open(ids_of(size, number))
+        longer = hand.extend(prompt.path, ids_of(9, number))
+        rows = [[Row(1000 * number + 10 * part + i, 0, cap) for i, cap in enumerate(caps)] for part in (1, 2)]
+        asked += [prompt, longer, hand.write(prompt.path, rows[0]), hand.score(longer.path, ids_of(5, number))]
+        asked.append(hand.write(longer.path, rows[1]))
+    return asked
+
+
+def told_all(asked: Sequence[Asked]) -> list[Any]:
+    """Return all that was answered, to the last bit."""
+    assert all(each.done for each in asked)
+    answers: list[Any] = []
+    for each in asked:
+        if each.rows is not None:
+            answers.append([told(each.ends[index]) for index in range(len(each.ends))])
+        else:
+            answers.append(law_bits(each) if each.path is None else each.reading.failure)
+    return answers
