@@ -6,12 +6,17 @@ import math
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from tts.backends.engine.linear import make_linear
+
+Linear = Callable[[torch.Tensor], torch.Tensor]
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _STREAMED_BYTES = 512 << 20
@@ -74,15 +79,23 @@ def bandwidth() -> float:
 
 
 def measure(shapes: Shapes) -> Probe:
-    """Measure torch's own matrix products in the model's shapes, and reading memory: neither is a part of any system's code."""
+    """Measure reading memory, and linear layers in the model's shapes: by torch and by our engine, the better of the two."""
     weights = [torch.ones(b, a) for _ in range(_LAYERS) for a, b in shapes.layer()] + [torch.ones(shapes.vocabulary // 5, shapes.hidden)]
     size = sum(weight.numel() for weight in weights)
+    threads = torch.get_num_threads()
+    by_torch: list[Linear] = [partial(torch.nn.functional.linear, weight=weight) for weight in weights]
+    by_us: list[Linear] = [make_linear(weight, None, precision="float32", strict=True, threads=threads) for weight in weights]
     rates: dict[int, float] = {}
     for rows in ROWS:
         inputs = [torch.ones(rows, weight.shape[1]) for weight in weights]
-        seconds = _best(lambda inputs=inputs: [torch.nn.functional.linear(x, w) for x, w in zip(inputs, weights, strict=True)], 3)
+        seconds = min(_best(partial(_apply, layers, inputs), 3) for layers in (by_torch, by_us))
         rates[rows] = 2 * size * rows / seconds
     return Probe(bandwidth(), rates)
+
+
+def _apply(layers: Sequence[Linear], inputs: Sequence[torch.Tensor]) -> None:
+    for layer, x in zip(layers, inputs, strict=True):
+        layer(x)
 
 
 def _best(run: Callable[[], object], times: int) -> float:

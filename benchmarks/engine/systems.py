@@ -41,8 +41,8 @@ OURS, TRANSFORMERS, VLLM, LLAMA = "peer_ours.py", "peer_transformers.py", "peer_
 SPECS: Mapping[str, Spec] = {
     "ours": Spec(OURS, "", "float32", "our engine"),
     "ours-fast": Spec(OURS, "", "float32", "our engine without bit-equality across batches", "--fast", main=False),
-    "ours-unshared": Spec(OURS, "", "float32", "our engine, every row reads its whole path", "--unshared"),
-    "ours-no-reuse": Spec(OURS, "", "float32", "our engine, every child computes its whole path", "--no-reuse"),
+    "ours-unshared": Spec(OURS, "", "float32", "our engine, every row reads its whole path", "--unshared", main=False),
+    "ours-no-reuse": Spec(OURS, "", "float32", "our engine, every child computes its whole path", "--no-reuse", main=False),
     "generate": Spec(TRANSFORMERS, "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),
     "forward": Spec(TRANSFORMERS, "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"),
     "vllm": Spec(VLLM, "vllm", "float32", "vLLM with prefix caching; by its own choice a core is left to its scheduler", "{hf}"),
