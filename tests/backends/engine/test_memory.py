@@ -23,6 +23,7 @@ from tests.backends.engine.stepping import (
     engine,
     ids_of,
     recount,
+    rested,
     runner_of,
     scribble,
     script,
@@ -245,6 +246,21 @@ def test_a_backend_keeps_nothing_when_its_handles_are_gone(give: Give, blocks: i
         recount(backend.runner)
         give(backend, handles)
         await emptied(backend)
+
+    asyncio.run(main())
+
+
+def test_what_is_released_right_behind_the_last_row_is_given_back_without_a_further_call() -> None:
+    async def main() -> None:
+        backend = engine()
+        for number in range(10):
+            (handle,) = await opened(backend, text_of(20, number))
+            samples = await drained(start(backend, handle, *(Row(stream, 0, 5) for stream in range(3))))
+            backend.release([handle, *(sample.handle for sample in samples)])
+            await rested(backend)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert_empty(backend.runner)
 
     asyncio.run(main())
 

@@ -194,6 +194,24 @@ def test_counts_under_pressure_are_those_of_a_recount(tokens: int) -> None:
     assert stats.kv_read_actual <= stats.kv_read_unshared
 
 
+def test_rows_that_are_read_again_share_the_limit_of_a_step_and_end_as_they_would_have() -> None:
+    rows = [Row(stream, 0, 60) for stream in range(5)]
+    told_of = []
+    for lost in (False, True):
+        hand = Hand(runner_of(ROOMY, tokens=20, endless=True))
+        path = hand.open(ids_of(30, 1)).path
+        asked = hand.write(path, rows)
+        while hand.runner.stats.decode_tokens < 5 * 40:
+            hand.runner.step()
+        for line in hand.runner._scheduler.running if lost else ():
+            hand.runner.tree.forget(line.node)  # as a pass that breaks does
+        hand.run()
+        told_of.append(told_all([asked]))
+        assert max(hand.runner.stats.rows_histogram) <= 20 + 5
+        assert hand.runner.stats.recomputed == 5 * 39 * lost
+    assert told_of[0] == told_of[1]
+
+
 @pytest.mark.parametrize("tokens", [4, 20])
 def test_no_step_reads_more_than_its_limit_beside_one_token_a_row(tokens: int) -> None:
     runner = runner_of(12, tokens=tokens, rows=5)
