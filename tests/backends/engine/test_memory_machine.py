@@ -229,7 +229,7 @@ class Memory(RuleBasedStateMachine):
 
 # A failure is shown as it was met: making it smaller takes minutes.
 Memory.TestCase.settings = settings(
-    max_examples=50,
+    max_examples=30,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
