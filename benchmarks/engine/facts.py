@@ -26,7 +26,7 @@ class Facts:
         peak_unique, peak_logical: the most of them at one time; a released node counts while a descendant is held.
         generated: of all expanded nodes. useful: those among them on paths to the nodes that are held to the end.
         no_reuse_prefill: that an engine reads anew if each child's path is read again for each child.
-        longest: path, in tokens. width: most children of one operation.
+        longest: path, in tokens. width: most children of one operation. rewards: nodes that a process model reads.
     """
 
     nodes: int
@@ -40,6 +40,7 @@ class Facts:
     no_reuse_prefill: int
     longest: int
     width: int
+    rewards: int
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -120,6 +121,7 @@ def facts(template: dict[str, Any]) -> Facts:
         no_reuse_prefill=prefill,
         longest=max(walk.depth),
         width=width,
+        rewards=sum(len(op["nodes"]) for op in template["ops"] if op["op"] == "reward"),
     )
 
 

@@ -85,7 +85,9 @@ class LlamaCpp:
     def __init__(self, model: Any, templates: Sequence[Facts], options: argparse.Namespace) -> None:
         self.sequences = llama.llama_max_parallel_sequences()
         cells = max(one.peak_unique for one in templates)
-        self.policy, self.process = (Context(model, cells, self.sequences, options) for _ in range(2))
+        self.policy = Context(model, cells, self.sequences, options)
+        judging = any(one.rewards for one in templates)
+        self.process = Context(model, cells, self.sequences, options) if judging else self.policy
         self.reset()
 
     def reset(self) -> None:

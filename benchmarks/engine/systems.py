@@ -48,7 +48,7 @@ SPECS: Mapping[str, Spec] = {
     "vllm": Spec(VLLM, "vllm", "float32", "vLLM with prefix caching; by its own choice a core is left to its scheduler", "{hf}"),
     "vllm-all": Spec(VLLM, "vllm", "float32", "the same, its worker on every core", "{hf} --cpus all", main=False),
     "llama.cpp": Spec(LLAMA, "llama_cpp", "float32", "llama.cpp, keys in float32", "{f32} --kv f32 --flash off"),
-    "llama.cpp-f16": Spec(LLAMA, "llama_cpp", "f16 keys", "llama.cpp as it comes: flash attention", "{f32} --kv f16", main=False),
+    "llama.cpp-f16": Spec(LLAMA, "llama_cpp", "f16 keys", "llama.cpp as it comes: flash attention", "{f32} --kv f16"),
     "ours-int8": Spec(OURS, "", "int8", "our engine, 8-bit weights", "--precision int8"),
     "llama.cpp-q8": Spec(LLAMA, "llama_cpp", "int8", "llama.cpp, Q8_0 weights, keys in float16", "{q8_0} --kv f16"),
 }
