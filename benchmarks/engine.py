@@ -202,9 +202,15 @@ def show(report: Mapping[str, Any]) -> str:
     return "\n".join([*out, "", *report["verdicts"]])
 
 
+def leave(*_: object) -> None:
+    """End as an error does, so that the systems end too: some of them stand still. Once is enough."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 def main() -> None:
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the systems end too: some of them stand still
+    signal.signal(signal.SIGTERM, leave)
     chosen = options.workloads.split(",") if options.workloads else ["W1", "W2"] if options.quick else [n for n in WORKLOADS if n != CHECK]
     templates = {
         name: template(name, quick=options.quick, seed=options.seed, **sizes(options, name)) for name in dict.fromkeys([CHECK, *chosen])
