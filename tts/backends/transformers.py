@@ -284,7 +284,7 @@ class TransformersBackend:
     def _path(self, handle: Any) -> Path:
         if self._queue.closed:
             raise closed_error()
-        path = self._paths.get(handle)
+        path = self._paths.get(handle) if isinstance(handle, Handle) else None
         if path is None:
             raise EngineError("a handle was used that has been released or belongs to another backend")
         return path

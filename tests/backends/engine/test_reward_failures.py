@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="the engine runs on torch")
 transformers = pytest.importorskip("transformers", reason="the referee is the transformers library")
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
 
+from tests.backends.conftest import tiny_engine  # noqa: E402
 from tests.backends.engine.process_models import PROMPT, STEP, expected, paths_of, process, process_parts, read, weight_of  # noqa: E402
 from tests.backends.engine.stepping import emptied, engine  # noqa: E402
 from tests.backends.rows import drained, opened, start  # noqa: E402
@@ -137,3 +138,8 @@ def test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_
         await emptied(backend)
 
     asyncio.run(main())
+
+
+def test_a_value_head_of_another_size_is_refused_when_it_is_given() -> None:
+    with pytest.raises(ConfigError, match="'truth' has a weight of shape \\(65,\\), but the hidden size is 64"):
+        tiny_engine(heads={"truth": ValueHead(np.zeros(65, np.float32))})

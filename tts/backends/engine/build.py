@@ -135,6 +135,9 @@ def make_runner(checkpoint: Checkpoint, options: EngineOptions, *, heads: Mappin
     """
     place, config = options.place, read_config(checkpoint.config)
     host = place.type == "cpu"
+    for name, head in (heads or {}).items():
+        if head.weight.shape != (config.hidden,):
+            raise ConfigError(f"the value head {name!r} has a weight of shape {head.weight.shape}, but the hidden size is {config.hidden}")
     decoder = Decoder(
         config,
         checkpoint.weights,
