@@ -116,7 +116,7 @@ def test_handles_that_garbage_collection_finds_in_the_middle_of_a_step_are_given
         def stepped() -> None:
             collected.append(gc.collect())
             step()
-            gc.collect()
+            collected.append(gc.collect())
 
         backend.runner.step = stepped
         for number in range(4):
