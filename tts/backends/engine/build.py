@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 
+from tts.backends.base import Sampling
 from tts.backends.engine.backend import EngineBackend
 from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
@@ -19,6 +21,8 @@ from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import Limits
 from tts.backends.engine.tree import KVTree
 from tts.backends.engine.weights import Checkpoint, read_checkpoint
+from tts.backends.engine.work import Reading
+from tts.backends.kernels.draw import Asked
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.rendering import Renderer, eos_ids
 from tts.errors import ConfigError, KVBudgetError
@@ -146,11 +150,25 @@ def make_runner(checkpoint: Checkpoint, options: EngineOptions, *, heads: Mappin
         threads=options.threads or torch.get_num_threads(),
         device=place,
     )
+    if decoder.executor == "strict":
+        _compile_kernels(decoder)
     eos = eos_ids(checkpoint.generation, checkpoint.config, checkpoint.tokenizer)
     renderer = Renderer(checkpoint.tokenizer, eos)
     limits = Limits(rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048))
     tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place)))
     return Runner(decoder, tree, limits, decode=renderer.decode, eos=eos, heads=heads, share=options.share), renderer
+
+
+def _compile_kernels(decoder: Decoder) -> None:
+    """Read and draw one token, so that kernels are compiled while the model is loaded, and not in some problem's time."""
+    tree = KVTree(decoder.pool(1))
+    runner = Runner(decoder, tree, Limits(rows=1, tokens=1), decode=lambda _: "", eos=frozenset())
+    reading = Reading(tree.add(None, [0]), 1, 0, lambda _: None)
+    runner.read(reading)
+    while runner.busy:
+        runner.step()
+    zero, address = np.zeros(1, np.int64), np.zeros(1, np.uint64)
+    decoder.operations.draw(torch.from_numpy(reading.result()), Asked(zero, [Sampling()], address, zero, address))
 
 
 def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device) -> int:
