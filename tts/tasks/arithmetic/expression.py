@@ -1,0 +1,167 @@
+"""Expressions of whole numbers with +, - and *: their text, their reader, and the order in which they are worked out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tts.errors import ConfigError
+
+OPERATORS = ("+", "-", "*")
+_PRECEDENCE = {"+": 1, "-": 1, "*": 2}
+_LEXEME = re.compile(r"\s*(?:([0-9]+)|([-+*()]))")
+_SIGNS = str.maketrans("−–×·⋅∗", "--****")
+_DEEPEST = 64  # parentheses and signs within each other
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Two operands and what is done with them. operator: "+", "-" or "*"."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+Expression = int | Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation on two numbers, and its result."""
+
+    left: int
+    operator: str
+    right: int
+    result: int
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right} = {self.result}"
+
+
+def apply(operator: str, left: int, right: int) -> int:
+    """Return the result of one operation."""
+    return left + right if operator == "+" else left - right if operator == "-" else left * right
+
+
+def text(expression: Expression) -> str:
+    """Return the expression with no more parentheses than its order of work needs: "12 + 7 * 3", "8 - (3 + 4)"."""
+    if isinstance(expression, int):
+        return str(expression)
+    own = _PRECEDENCE[expression.operator]
+    left, right = text(expression.left), text(expression.right)
+    if isinstance(expression.left, Operation) and _PRECEDENCE[expression.left.operator] < own:
+        left = f"({left})"
+    if isinstance(expression.right, Operation) and _PRECEDENCE[expression.right.operator] <= own:
+        right = f"({right})"
+    return f"{left} {expression.operator} {right}"
+
+
+def operations(expression: Expression) -> Iterator[Operation]:
+    """Yield the operations in the order of work: what stands left first, operands before what is done with them."""
+    if isinstance(expression, Operation):
+        yield from operations(expression.left)
+        yield from operations(expression.right)
+        yield expression
+
+
+def numbers(expression: Expression) -> Iterator[int]:
+    """Yield the numbers of an expression from left to right."""
+    if isinstance(expression, int):
+        yield expression
+    else:
+        yield from numbers(expression.left)
+        yield from numbers(expression.right)
+
+
+def steps(expression: Expression) -> list[Step]:
+    """Return the expression worked out, one operation a step; none for a single number."""
+    found: list[Step] = []
+
+    def work(part: Expression) -> int:
+        if isinstance(part, int):
+            return part
+        left, right = work(part.left), work(part.right)
+        found.append(Step(left, part.operator, right, apply(part.operator, left, right)))
+        return found[-1].result
+
+    work(expression)
+    return found
+
+
+def value(expression: Expression) -> int:
+    """Return what the expression comes to."""
+    if isinstance(expression, int):
+        return expression
+    return apply(expression.operator, value(expression.left), value(expression.right))
+
+
+def parse(written: str) -> Expression:
+    """Return the expression that a text writes; typographic minus and multiplication signs are read too.
+
+    Raises:
+        ConfigError: the text is no expression of whole numbers with + - * and parentheses; the message names the place.
+    """
+    return _Reader(written.translate(_SIGNS)).read()
+
+
+class _Reader:
+    """Reads one expression by recursive descent: sums of products of signed numbers and parentheses."""
+
+    def __init__(self, written: str) -> None:
+        self._written = written
+        self._at = 0
+        self._depth = 0
+
+    def read(self) -> Expression:
+        """Return the expression that the whole text writes."""
+        found = self._chain(1)
+        if self._peek() or self._written[self._at :].strip():
+            raise self._refused("an operator or the end belongs here")
+        return found
+
+    def _chain(self, precedence: int) -> Expression:
+        found = self._chain(2) if precedence == 1 else self._operand()
+        while (operator := self._peek()) in OPERATORS and _PRECEDENCE[operator] == precedence:
+            self._next()
+            found = Operation(operator, found, self._chain(2) if precedence == 1 else self._operand())
+        return found
+
+    def _operand(self) -> Expression:
+        lexeme = self._peek()
+        if lexeme.isdigit():
+            return int(self._next())
+        if lexeme == "(":
+            self._next()
+            self._deeper(1)
+            found = self._chain(1)
+            if self._peek() != ")":
+                raise self._refused("a closing parenthesis belongs here")
+            self._next()
+            self._deeper(-1)
+            return found
+        if lexeme == "-":
+            self._next()
+            if self._peek().isdigit():
+                return -int(self._next())
+        raise self._refused("a number belongs here")
+
+    def _deeper(self, change: int) -> None:
+        self._depth += change
+        if self._depth > _DEEPEST:
+            raise self._refused(f"there are more than {_DEEPEST} parentheses within each other")
+
+    def _peek(self) -> str:
+        found = _LEXEME.match(self._written, self._at)
+        return "" if found is None else found[1] or found[2]
+
+    def _next(self) -> str:
+        found = _LEXEME.match(self._written, self._at)
+        assert found is not None, "only what was peeked is taken"
+        self._at = found.end()
+        return found[1] or found[2]
+
+    def _refused(self, why: str) -> ConfigError:
+        shown = self._written if len(self._written) <= 60 else self._written[:57] + "..."
+        return ConfigError(f"the expression {shown!r} cannot be read at character {self._at + 1}: {why}")

@@ -1,0 +1,208 @@
+"""Problems of the arithmetic family: seeded, endless, of a stated difficulty, in three splits that share no expression.
+
+An expression belongs to one split by the hash of its text, so the splits are disjoint by construction, whoever draws from them with
+whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has a step with such a pair, so
+that a model's accuracy on them shows whether it learned to calculate or to look up.
+
+What all problems keep to: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every result on the way at most 99 or 999 in size; a
+product has a factor of at most 9 in size. In a story nothing is ever less than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from tts.errors import ConfigError, unknown_name
+from tts.randomness import generator, hash64
+from tts.tasks.arithmetic.expression import OPERATORS, Expression, Operation, Step, steps, text
+from tts.tasks.arithmetic.worded import EVENTS, tell
+
+Split = Literal["train", "validation", "test"]
+SPLITS: Final = ("train", "validation", "test")
+MOST_OPERATIONS: Final = 10
+LARGEST_OPERAND: Final = {1: 9, 2: 99}
+LARGEST_RESULT: Final = {1: 99, 2: 999}
+_SHARES: Final = 20  # one in twenty expressions is of the validation split, one of the test split
+_HELD_OUT: Final = 20  # one in twenty pairs with an operand of two digits and more is held out
+_WEIGHTS: Final = {"+": 0.38, "-": 0.34, "*": 0.28}
+_PATIENCE: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difficulty:
+    """What makes a problem hard.
+
+    Args:
+        operations: number of operations, 1 to 10. digits: 1 (operands to 9) or 2 (to 99).
+        operators: which there may be, of "+-*". parentheses: whether there may be any. worded: whether it is told as a story, which
+            has no parentheses of its own: its events follow one another.
+
+    Raises:
+        ConfigError: a value is none of these, or a story without + is asked for.
+    """
+
+    operations: int = 4
+    digits: int = 2
+    operators: str = "+-*"
+    parentheses: bool = True
+    worded: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.operations) is not int or not 1 <= self.operations <= MOST_OPERATIONS:
+            raise ConfigError(f"operations is {self.operations!r}, but must be a whole number from 1 to {MOST_OPERATIONS}")
+        if type(self.digits) is not int or self.digits not in LARGEST_OPERAND:
+            raise ConfigError(f"digits is {self.digits!r}, but must be 1 or 2")
+        if not self.operators or set(self.operators) - set(OPERATORS) or len(set(self.operators)) < len(self.operators):
+            raise ConfigError(f"operators is {self.operators!r}, but must be some of {''.join(OPERATORS)}, each once")
+        if self.worded and "+" not in self.operators:
+            raise ConfigError(f"operators is {self.operators!r}, but a story needs +", hint="add + or leave worded out")
+        if self.operators == "*" and self.operations > 2 * self.digits:
+            raise ConfigError(
+                f"operations is {self.operations} with products only, but results would pass {LARGEST_RESULT[self.digits]}",
+                hint=f"at most {2 * self.digits}, or allow + or -",
+            )
+
+    def __str__(self) -> str:
+        kind = "worded" if self.worded else "plain"
+        rest = "" if self.operators == "+-*" else f"-{''.join(_LETTERS[operator] for operator in self.operators)}"
+        return f"{kind}-{self.digits}-{self.operations}{rest}{'' if self.parentheses or self.worded else '-flat'}"
+
+
+_LETTERS = {"+": "a", "-": "s", "*": "m"}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A problem of the family. text: as it is asked. expression: what is asked for. difficulty: as wanted."""
+
+    text: str
+    expression: Expression
+    difficulty: Difficulty
+
+    @property
+    def steps(self) -> list[Step]:
+        """The problem worked out."""
+        return steps(self.expression)
+
+    @property
+    def answer(self) -> int:
+        """What it comes to."""
+        return self.steps[-1].result
+
+
+def split_of(expression: Expression) -> Split:
+    """Return the one split that an expression belongs to."""
+    place = hash64("split", text(expression)) % _SHARES
+    return "validation" if place == 0 else "test" if place == 1 else "train"
+
+
+def held_out(step: Step) -> bool:
+    """Whether a step's pair of operands is kept out of the training split. Sums and products count the same both ways round."""
+    if max(abs(step.left), abs(step.right)) < 10:
+        return False
+    low, high = (step.left, step.right) if step.operator == "-" else sorted((step.left, step.right))
+    return hash64("pair", low, step.operator, high) % _HELD_OUT == 0
+
+
+def draw(difficulty: Difficulty, split: Split, seed: int, index: int) -> Drawn:
+    """Return problem number `index` of an endless series: the same, whatever else is drawn.
+
+    Args:
+        seed: any whole number below 2**64; `index`: any number of at least 0.
+
+    Raises:
+        ConfigError: the split is unknown, or no problem of this difficulty was found in it.
+    """
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    rng = generator(seed, hash64("arithmetic", str(difficulty), split), "draw", index)
+    for _ in range(_PATIENCE):
+        drawn = _story(difficulty, rng) if difficulty.worded else _plain(difficulty, rng)
+        if drawn is None or split_of(drawn.expression) != split or (split == "train" and any(map(held_out, drawn.steps))):
+            continue
+        return drawn
+    raise ConfigError(f"no problem of difficulty {difficulty} was found in the split {split} in {_PATIENCE} draws", hint="make it wider")
+
+
+def problems(difficulty: Difficulty, split: Split, seed: int, start: int = 0) -> Iterator[Drawn]:
+    """Yield the endless series of `draw` from number `start` on; an expression may come again."""
+    index = start
+    while True:
+        yield draw(difficulty, split, seed, index)
+        index += 1
+
+
+def _plain(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
+    weights = np.array([_WEIGHTS[operator] for operator in difficulty.operators])
+    shape = _tree if difficulty.parentheses else _flat
+    made = shape(difficulty, rng, weights / weights.sum(), difficulty.operations)
+    return None if made is None else Drawn(text(made), made, difficulty) if _within(steps(made), difficulty.digits) else None
+
+
+def _tree(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression | None:
+    """Draw a tree of `count` operations, those on each side of the topmost drawn evenly."""
+    if count == 0:
+        return int(rng.integers(1, LARGEST_OPERAND[difficulty.digits] + 1))
+    operator = difficulty.operators[rng.choice(len(weights), p=weights)]
+    on_left = int(rng.integers(count))
+    left = _tree(difficulty, rng, weights, on_left)
+    right = None if left is None else _tree(difficulty, rng, weights, count - 1 - on_left)
+    if left is None or right is None:
+        return None
+    made = Operation(operator, left, right)
+    return made if _within(steps(made)[-1:], difficulty.digits) else None
+
+
+def _flat(difficulty: Difficulty, rng: np.random.Generator, weights: np.ndarray, count: int) -> Expression:
+    """Draw a chain without parentheses: products first, and then from left to right."""
+    operands = rng.integers(1, LARGEST_OPERAND[difficulty.digits] + 1, count + 1).tolist()
+    chosen = [difficulty.operators[i] for i in rng.choice(len(weights), size=count, p=weights)]
+    terms: list[Expression] = [operands[0]]
+    between: list[str] = []
+    for operator, operand in zip(chosen, operands[1:], strict=True):
+        if operator == "*":
+            terms[-1] = Operation("*", terms[-1], operand)
+        else:
+            between.append(operator)
+            terms.append(operand)
+    found = terms[0]
+    for operator, term in zip(between, terms[1:], strict=True):
+        found = Operation(operator, found, term)
+    return found
+
+
+def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
+    kinds = [kind for kind in EVENTS if not set(kind) - set(difficulty.operators)]
+    largest = LARGEST_OPERAND[difficulty.digits]
+    start = there = int(rng.integers(2, largest + 1))
+    chain: list[tuple[str, int, int]] = []
+    left = difficulty.operations
+    while left:
+        fitting = [kind for kind in kinds if len(kind) <= left]
+        kind = fitting[rng.integers(len(fitting))]
+        first, second = int(rng.integers(2, largest + 1)), int(rng.integers(2, 10)) if len(kind) == 2 else 0
+        there = apply_event(kind, there, first, second)
+        if not 0 <= there <= LARGEST_RESULT[difficulty.digits]:
+            return None
+        chain.append((kind, first, second))
+        left -= len(kind)
+    story = tell(tuple(chain), start, rng)
+    made = story.expression()
+    return Drawn(str(story), made, difficulty) if _within(steps(made), difficulty.digits) else None
+
+
+def apply_event(kind: str, there: int, first: int, second: int) -> int:
+    """Return how many there are behind an event."""
+    change = first * second if len(kind) == 2 else first
+    return there + change if kind[0] == "+" else there - change if kind[0] == "-" else there * change
+
+
+def _within(found: Sequence[Step], digits: int) -> bool:
+    """Whether steps keep to what all problems keep to."""
+    return all(
+        abs(step.result) <= LARGEST_RESULT[digits] and (step.operator != "*" or min(abs(step.left), abs(step.right)) <= 9) for step in found
+    )

@@ -1,0 +1,2 @@
+"""stub"""
+AGAIN, ANSWER, RESTART, YES, NO = "Again", "A: ", "Restart?", " yes", " no"
