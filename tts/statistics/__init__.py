@@ -1,0 +1,43 @@
+"""Estimates with their intervals: proportions, means over problems, pass@k, and how well a score tells right from wrong.
+
+Samples of one problem are no independent evidence: they share its difficulty. So whatever is averaged over samples is resampled by
+problem (the *cluster*), and an interval says what another draw of as many problems might have given.
+
+Undefined is not zero: a statistic without data is NaN, and a NaN that is given to one is refused, since leaving it out is a choice
+that belongs to who asks, and should be counted. Nothing here has a state; generators are passed in.
+
+Shapes: N observations, P clusters, R resamples, K bins.
+"""
+
+from __future__ import annotations
+
+from tts.statistics.discrimination import (
+    Bin,
+    Calibration,
+    brier,
+    clustered_auc,
+    clustered_calibration_error,
+    expected_calibration_error,
+    roc_auc,
+)
+from tts.statistics.proportions import LEVEL, Estimate, pass_at_k, wilson
+from tts.statistics.resampling import RESAMPLES, Statistic, bootstrap, clustered_mean, ratio
+
+__all__ = [
+    "LEVEL",
+    "RESAMPLES",
+    "Bin",
+    "Calibration",
+    "Estimate",
+    "Statistic",
+    "bootstrap",
+    "brier",
+    "clustered_auc",
+    "clustered_calibration_error",
+    "clustered_mean",
+    "expected_calibration_error",
+    "pass_at_k",
+    "ratio",
+    "roc_auc",
+    "wilson",
+]

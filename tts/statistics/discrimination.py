@@ -1,0 +1,178 @@
+"""How well a score tells right from wrong, and whether it is a probability."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from tts.errors import ConfigError
+from tts.statistics.proportions import LEVEL, Estimate
+from tts.statistics.resampling import bootstrap, ratio
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+_BLOCK = 2_000_000  # numbers of a table that is made at once
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Observations whose score is in [low, high), or in [low, high] for the last bin.
+
+    Args:
+        num: how many. score, label: their means; NaN without any.
+    """
+
+    low: float
+    high: float
+    num: int
+    score: float
+    label: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How far scores are from frequencies: `error` in [0, 1], NaN without observations, and the reliability table behind it."""
+
+    error: float
+    table: tuple[Bin, ...]
+
+
+def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Return the probability that an observation of label 1 scores above one of label 0; a tie counts half.
+
+    Args:
+        scores: [N], any numbers. labels: [N], 0 or 1.
+
+    Returns:
+        In [0, 1]; NaN where one of the labels is absent.
+
+    Raises:
+        ConfigError: a NaN among the scores, another label, or lengths that differ.
+    """
+    score, label = _judged(scores, labels)
+    positives, negatives = label.sum(), (1 - label).sum()
+    if not positives or not negatives:
+        return math.nan
+    below = stats.rankdata(score)[label == 1].sum() - positives * (positives + 1) / 2
+    return float(below / (positives * negatives))
+
+
+def brier(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Return the mean squared difference between scores in [0, 1] and labels; NaN without observations. Arguments as `roc_auc`."""
+    score, label = _judged(scores, labels, unit=True)
+    return float(((score - label) ** 2).mean()) if len(score) else math.nan
+
+
+def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int = 10) -> Calibration:
+    """Return the mean distance between score and frequency over bins of equal *width*, weighted by their observations.
+
+    It is never below 0, so that by chance alone even a perfect score has an error of about sqrt(bins / N) / 3.
+
+    Source: Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning" (2015).
+
+    Args:
+        scores: [N], probabilities in [0, 1]. labels: [N], 0 or 1. bins: K; each is 1/K wide, and 1 belongs to the last.
+
+    Raises:
+        ConfigError: as `roc_auc`, a score outside [0, 1], or fewer than one bin.
+    """
+    score, label = _judged(scores, labels, unit=True)
+    at = _binned(score, bins)
+    num, score_sum, label_sum = (np.bincount(at, weights, bins) for weights in (None, score, label))
+    table = tuple(
+        Bin(i / bins, (i + 1) / bins, int(num[i]), *(float(each[i] / num[i]) if num[i] else math.nan for each in (score_sum, label_sum)))
+        for i in range(bins)
+    )
+    return Calibration(float(np.abs(score_sum - label_sum).sum() / len(score)) if len(score) else math.nan, table)
+
+
+def clustered_auc(scores: ArrayLike, labels: ArrayLike, clusters: ArrayLike, *, rng: np.random.Generator, level: float = LEVEL) -> Estimate:
+    """Return `roc_auc` with an interval from clusters drawn again.
+
+    A pair of observations is counted as often as the clusters of both were drawn: so the statistic of a resample is a quadratic
+    form of the counts, and one table of pairs [P, P] serves all resamples.
+
+    Args:
+        clusters: [N], which problem each observation is of, in whatever numbering.
+
+    Raises:
+        ConfigError: as `roc_auc`.
+    """
+    score, label = _judged(scores, labels)
+    at, num_clusters = _numbered(clusters, len(score))
+    positives, negatives = (np.bincount(at[label == i], minlength=num_clusters).astype(np.float64) for i in (1, 0))
+    wins = _wins(score, label, at, num_clusters)
+    return bootstrap(
+        lambda counts: ratio(((counts @ wins) * counts).sum(axis=-1), (counts @ positives) * (counts @ negatives)),
+        num_clusters,
+        rng,
+        level=level,
+    )
+
+
+def clustered_calibration_error(
+    scores: ArrayLike, labels: ArrayLike, clusters: ArrayLike, bins: int = 10, *, rng: np.random.Generator, level: float = LEVEL
+) -> Estimate:
+    """Return `expected_calibration_error` with a basic bootstrap interval within [0, 1]; clusters as in `clustered_auc`.
+
+    Raises:
+        ConfigError: as `expected_calibration_error`.
+    """
+    score, label = _judged(scores, labels, unit=True)
+    at, num_clusters = _numbered(clusters, len(score))
+    place = at * bins + _binned(score, bins)
+    gaps = np.bincount(place, score - label, num_clusters * bins).reshape(num_clusters, bins)
+    sizes = np.bincount(at, minlength=num_clusters).astype(np.float64)
+    estimate = bootstrap(
+        lambda counts: ratio(np.abs(counts @ gaps).sum(axis=-1), counts @ sizes), num_clusters, rng, level=level, method="basic"
+    )
+    low, high = (max(0.0, min(1.0, end)) if not math.isnan(end) else end for end in (estimate.low, estimate.high))
+    return Estimate(estimate.value, low, high, level, num_clusters)
+
+
+def _wins(score: Floats, label: Floats, at: Whole, num_clusters: int) -> Floats:
+    """Return [P, P]: over pairs of a positive of one cluster and a negative of another, how often the positive is above; ties half."""
+    levels, place = np.unique(score, return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    place, label, at = place[order], label[order], at[order]
+    wins, below = np.zeros((num_clusters, num_clusters)), np.zeros(num_clusters)
+    rows = max(1, _BLOCK // max(1, num_clusters))
+    for first in range(0, len(levels), rows):
+        part = slice(*np.searchsorted(place, [first, first + rows]))
+        cell = (place[part] - first) * num_clusters + at[part]
+        # [levels, P]: how many there are of each
+        positive, negative = (np.bincount(cell[label[part] == i], minlength=rows * num_clusters).reshape(rows, -1) for i in (1, 0))
+        wins += positive.T @ (below + np.cumsum(negative, axis=0) - negative / 2)
+        below += negative.sum(axis=0)
+    return wins
+
+
+def _binned(score: Floats, bins: int) -> Whole:
+    if bins < 1:
+        raise ConfigError(f"bins is {bins}, but must be at least 1")
+    return np.minimum((score * bins).astype(np.int64), bins - 1)
+
+
+def _numbered(clusters: ArrayLike, length: int) -> tuple[Whole, int]:
+    given = np.asarray(clusters)
+    if given.shape != (length,):
+        raise ConfigError(f"clusters is of shape {given.shape}, but must name one cluster for each of {length} scores")
+    names, at = np.unique(given, return_inverse=True)
+    return at.astype(np.int64), len(names)
+
+
+def _judged(scores: ArrayLike, labels: ArrayLike, *, unit: bool = False) -> tuple[Floats, Floats]:
+    score, label = np.asarray(scores, np.float64), np.asarray(labels, np.float64)
+    if score.ndim != 1 or score.shape != label.shape:
+        raise ConfigError(f"scores is of shape {score.shape} and labels of {label.shape}, but must be two lists of one length")
+    if (missing := int(np.isnan(score).sum())) > 0:
+        raise ConfigError(f"scores has {missing} NaN of {len(score)}, but must be known", hint="leave those out, and say how many they are")
+    if not np.isin(label, (0, 1)).all():
+        raise ConfigError("labels has a value that is neither 0 nor 1")
+    if unit and ((score < 0) | (score > 1)).any():
+        raise ConfigError(f"scores go from {score.min()} to {score.max()}, but must be probabilities", hint="map them to [0, 1] first")
+    return score, label

@@ -1,0 +1,90 @@
+"""An estimate with its interval, proportions of independent trials, and the share of problems that k samples solve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from tts.errors import ConfigError
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and its interval.
+
+    Args:
+        value: the estimate; NaN: undefined. low, high: ends of the interval; NaN: unknown. level: of confidence.
+        num: independent units behind it: trials, or clusters.
+    """
+
+    value: float
+    low: float
+    high: float
+    level: float = LEVEL
+    num: int = 0
+
+    def __contains__(self, value: float) -> bool:
+        """Whether a value lies within the interval."""
+        return self.low <= value <= self.high
+
+
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    """Return the probability that at least one of k samples is right, without bias, from n samples of which c are right.
+
+    It is the share of right ones among all subsets of k of the n samples; 1 - (1 - c/n)^k would be biased.
+
+    Source: Chen et al., "Evaluating large language models trained on code" (2021), arXiv:2107.03374, equation 1:
+        1 - C(n - c, k) / C(n, k), here as a product of min(c, k) factors.
+    Shapes: n, c and k are broadcast against each other.
+
+    Returns:
+        Probabilities in [0, 1]; NaN where they are not whole numbers with 0 <= c <= n and 1 <= k <= n.
+    """
+    n_, c_, k_ = np.broadcast_arrays(*(np.asarray(each, np.float64) for each in (n, c, k)))
+    valid = (c_ >= 0) & (c_ <= n_) & (k_ >= 1) & (k_ <= n_) & np.isfinite(n_)
+    valid &= (n_ == np.floor(n_)) & (c_ == np.floor(c_)) & (k_ == np.floor(k_))
+    few, many = np.where(valid, np.minimum(c_, k_), 0), np.where(valid, np.maximum(c_, k_), 0)
+    size = np.where(valid, n_, 1)
+    missed = np.ones(size.shape)
+    for i in range(int(few.max(initial=0))):
+        missed *= np.where(i < few, np.maximum(size - many - i, 0) / np.maximum(size - i, 1), 1)
+    return np.where(valid, 1 - missed, np.nan)
+
+
+def wilson(successes: float, n: float, level: float = LEVEL) -> Estimate:
+    """Return a proportion with Wilson's interval, which keeps within [0, 1] and does not shrink to a point at its ends.
+
+    Source: Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
+
+    Args:
+        successes: of n independent trials. Both may be fractions, as effective numbers are.
+
+    Returns:
+        With n = 0 a value of NaN in [0, 1]: nothing is known.
+
+    Raises:
+        ConfigError: not 0 <= successes <= n, or a level outside (0, 1).
+    """
+    check_level(level)
+    if not (math.isfinite(n) and 0 <= successes <= n):
+        raise ConfigError(f"successes is {successes!r} of n = {n!r}, but must be from 0 to n")
+    if n == 0:
+        return Estimate(math.nan, 0.0, 1.0, level, 0)
+    z = float(stats.norm.isf((1 - level) / 2))
+    share = successes / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # at the ends the interval reaches them exactly, whatever the rounding
+    return Estimate(share, 0.0 if successes == 0 else centre - half, 1.0 if successes == n else centre + half, level, int(n))
+
+
+def check_level(level: float) -> None:
+    """Refuse a level of confidence outside (0, 1)."""
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level!r}, but must be between 0 and 1, such as 0.95")
