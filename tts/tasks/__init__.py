@@ -8,8 +8,10 @@ from tts.tasks.base import Task
 
 TASKS = {
     "arithmetic": "tts.tasks.arithmetic.task:ArithmeticTask",
+    "countdown": "tts.tasks.arithmetic.countdown_task:CountdownTask",
     "math": "tts.tasks.math:MathTask",
     "multiple_choice": "tts.tasks.multiple_choice:MultipleChoiceTask",
+    "pocket": "tts.tasks.arithmetic.pocket:PocketTask",
     "text": "tts.tasks.text:TextTask",
 }
 

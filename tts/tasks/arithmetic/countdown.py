@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from tts.errors import ConfigError, unknown_name
 from tts.randomness import generator, hash64
-from tts.tasks.arithmetic.expression import OPERATORS, Expression, Operation, Step, numbers, steps
+from tts.tasks.arithmetic.expression import OPERATORS, Expression, Operation, Step, apply, numbers, steps
 from tts.tasks.arithmetic.generator import SPLITS, Split
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FEWEST: Final = 2
 MOST: Final = 6
-_LARGEST_NUMBER: Final = 25
-_LARGEST_RESULT: Final = 99
+LARGEST_NUMBER: Final = 25
+LARGEST_RESULT: Final = 99
 _SHARES: Final = 20
 _PATIENCE: Final = 20_000
-_ASKED = re.compile(r"Reach ([0-9]+) with ([0-9]+(?: [0-9]+)+)\.")
+_NUMBER = r"[0-9]{1,9}"  # longer ones are in no countdown
+_NUMBERS = rf"(?P<numbers>{_NUMBER}(?:(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s+){_NUMBER})+)"
+_REACH = rf"(?:reach|make|get)\s+(?P<target>{_NUMBER})"
+_USE = rf"(?:with|from|using|use|out\s+of)\s+(?:only\s+)?(?:the\s+numbers\s+)?{_NUMBERS}"
+_ASKED = [
+    re.compile(rf"(?:please\s+)?{order}\s*[.!]?", re.IGNORECASE) for order in (rf"{_REACH}\s+{_USE}", rf"{_USE}\s*,?\s*(?:to\s+)?{_REACH}")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +53,11 @@ class CountdownProblem:
 
 
 def read(written: str) -> CountdownProblem | None:
-    """Return the problem that a text asks, or None where it is none."""
-    found = _ASKED.fullmatch(" ".join(written.split()))
-    return None if found is None else CountdownProblem(int(found[1]), tuple(map(int, found[2].split())))
+    """Return the problem that a text asks, or None where it is none: "Reach 39 with 17 22.", "Use 3, 5 and 7 to make 36", and the like."""
+    for pattern in _ASKED:
+        if found := pattern.fullmatch(" ".join(written.split())):
+            return CountdownProblem(int(found["target"]), tuple(map(int, re.findall(_NUMBER, found["numbers"]))))
+    return None
 
 
 def draw(count: int, split: Split, seed: int, index: int) -> CountdownProblem:
@@ -81,6 +90,17 @@ def split_of(problem: CountdownProblem) -> Split:
     return "validation" if place == 0 else "test" if place == 1 else "train"
 
 
+def may_have(step: Step) -> bool:
+    """Whether the known solution of some drawn problem may have a step.
+
+    Countdowns of the training split keep no pair of operands out (`tts.tasks.arithmetic.generator.held_out`): for a model that was
+    trained on them, only pairs that no countdown may have are unseen.
+    """
+    return step.result == apply(step.operator, step.left, step.right) and all(
+        1 <= number <= LARGEST_RESULT for number in (step.left, step.right, step.result)
+    )
+
+
 def composed(found: list[Step]) -> Expression | None:
     """Return the expression that steps make of their first operands, or None where they do not come down to one.
 
@@ -103,13 +123,13 @@ def composed(found: list[Step]) -> Expression | None:
 
 def _tree(rng: np.random.Generator, count: int) -> Expression | None:
     if count == 1:
-        return int(rng.integers(1, _LARGEST_NUMBER + 1))
+        return int(rng.integers(1, LARGEST_NUMBER + 1))
     on_left = int(rng.integers(1, count))
     left, right = _tree(rng, on_left), _tree(rng, count - on_left)
     if left is None or right is None:
         return None
     made = Operation(OPERATORS[rng.integers(len(OPERATORS))], left, right)
-    return made if 1 <= steps(made)[-1].result <= _LARGEST_RESULT else None
+    return made if 1 <= steps(made)[-1].result <= LARGEST_RESULT else None
 
 
 def _shuffled(solution: Expression, rng: np.random.Generator) -> tuple[int, ...]:

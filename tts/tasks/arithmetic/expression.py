@@ -12,7 +12,9 @@ OPERATORS = ("+", "-", "*")
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2}
 _LEXEME = re.compile(r"\s*(?:([0-9]+)|([-+*()]))")
 _SIGNS = str.maketrans("−–×·⋅∗", "--****")
-_DEEPEST = 64  # parentheses and signs within each other
+_DEEPEST = 64  # parentheses within each other
+_LONGEST = 100  # operations
+_WIDEST = 18  # digits of a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def parse(written: str) -> Expression:
     """Return the expression that a text writes; typographic minus and multiplication signs are read too.
 
     Raises:
-        ConfigError: the text is no expression of whole numbers with + - * and parentheses; the message names the place.
+        ConfigError: the text is no expression of whole numbers with + - * and parentheses, or a huge one; the message names the place.
     """
     return _Reader(written.translate(_SIGNS)).read()
 
@@ -113,6 +115,7 @@ class _Reader:
         self._written = written
         self._at = 0
         self._depth = 0
+        self._operations = 0
 
     def read(self) -> Expression:
         """Return the expression that the whole text writes."""
@@ -125,13 +128,16 @@ class _Reader:
         found = self._chain(2) if precedence == 1 else self._operand()
         while (operator := self._peek()) in OPERATORS and _PRECEDENCE[operator] == precedence:
             self._next()
+            self._operations += 1
+            if self._operations > _LONGEST:
+                raise self._refused(f"there are more than {_LONGEST} operations")
             found = Operation(operator, found, self._chain(2) if precedence == 1 else self._operand())
         return found
 
     def _operand(self) -> Expression:
         lexeme = self._peek()
         if lexeme.isdigit():
-            return int(self._next())
+            return self._number()
         if lexeme == "(":
             self._next()
             self._deeper(1)
@@ -144,8 +150,13 @@ class _Reader:
         if lexeme == "-":
             self._next()
             if self._peek().isdigit():
-                return -int(self._next())
+                return -self._number()
         raise self._refused("a number belongs here")
+
+    def _number(self) -> int:
+        if len(self._peek()) > _WIDEST:
+            raise self._refused(f"the number has more than {_WIDEST} digits")
+        return int(self._next())
 
     def _deeper(self, change: int) -> None:
         self._depth += change

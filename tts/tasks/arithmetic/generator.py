@@ -42,7 +42,7 @@ class Difficulty:
             has no parentheses of its own: its events follow one another.
 
     Raises:
-        ConfigError: a value is none of these, or a story without + is asked for.
+        ConfigError: a value is none of these, a story without + is asked for, or so many products that no result would be in bounds.
     """
 
     operations: int = 4
@@ -56,8 +56,11 @@ class Difficulty:
             raise ConfigError(f"operations is {self.operations!r}, but must be a whole number from 1 to {MOST_OPERATIONS}")
         if type(self.digits) is not int or self.digits not in LARGEST_OPERAND:
             raise ConfigError(f"digits is {self.digits!r}, but must be 1 or 2")
-        if not self.operators or set(self.operators) - set(OPERATORS) or len(set(self.operators)) < len(self.operators):
-            raise ConfigError(f"operators is {self.operators!r}, but must be some of {''.join(OPERATORS)}, each once")
+        if not _is_choice(self.operators):
+            raise ConfigError(f"operators is {self.operators!r}, but must be a text of some of {' '.join(OPERATORS)}, each once")
+        for name, flag in (("parentheses", self.parentheses), ("worded", self.worded)):
+            if type(flag) is not bool:
+                raise ConfigError(f"{name} is {flag!r}, but must be True or False")
         if self.worded and "+" not in self.operators:
             raise ConfigError(f"operators is {self.operators!r}, but a story needs +", hint="add + or leave worded out")
         if self.operators == "*" and self.operations > 2 * self.digits:
@@ -73,6 +76,11 @@ class Difficulty:
 
 
 _LETTERS = {"+": "a", "-": "s", "*": "m"}
+
+
+def _is_choice(operators: object) -> bool:
+    """Whether a value is a text of some operators, each at most once."""
+    return isinstance(operators, str) and bool(operators) and not set(operators) - set(OPERATORS) and len(set(operators)) == len(operators)
 
 
 @dataclass(frozen=True, slots=True)

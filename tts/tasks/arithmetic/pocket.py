@@ -1,2 +1,95 @@
-"""stub"""
-AGAIN, ANSWER, RESTART, YES, NO = "Again", "A: ", "Restart?", " yes", " no"
+r"""What the model pocket was trained on: arithmetic asked in plain text and worked out in lines, anew or behind earlier attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tts.errors import ConfigError
+from tts.tasks.arithmetic import lines
+from tts.tasks.arithmetic.reading import asked_text, read
+from tts.tasks.base import need_texts, split_at
+from tts.tasks.framing import unknown_kind
+from tts.types import Problem
+
+ANSWER: Final = lines.ANSWER  # begins the answer line
+AGAIN: Final = "Again"  # stands on a line of its own behind each earlier attempt
+RESTART: Final = "Restart?"  # asks, behind a solution or a part of one, whether a fresh start would do better
+YES, NO = " yes", " no"  # what answers that
+MOST_ATTEMPTS: Final = 4  # that stand in a prompt; the model has seen no more
+
+# Means of worked solutions with two-digit operands over 1 to 10 operations, the end of sequence included.
+_TOKENS = {"solve": 60, "step": 10, "revise": 60}
+
+
+class PocketTask:
+    """Expressions of whole numbers and stories of one person's things, for the model pocket, which can read nothing else.
+
+    Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for "revise", behind that
+    the last four attempts at most, each followed by a line "Again".
+    """
+
+    name: str = "pocket"
+    step_stop: tuple[str, ...] = lines.STEP_STOP
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:
+        """Return the text that the model goes on from; "revise" takes the last four of `texts` at most, oldest first.
+
+        Raises:
+            ConfigError: the problem is none of the family (the message says why), `kind` is another, or "revise" has no attempt, or one
+                that is not a solution in whole lines.
+        """
+        if kind not in ("solve", "revise"):
+            raise unknown_kind(self.name, kind, {"solve": "", "revise": ""})
+        asked = read(asked_text(problem, self.name)).text
+        if kind == "solve":
+            return f"{asked}\n"
+        need_texts(kind, texts, 1)
+        attempts = texts[-MOST_ATTEMPTS:]
+        for attempt in attempts:
+            _check(attempt)
+        return "".join([f"{asked}\n", *(f"{attempt}{AGAIN}\n" for attempt in attempts)])
+
+    def split(self, text: str) -> list[str]:
+        """Return the lines of a text, each with its newline."""
+        return split_at(text, self.step_stop)
+
+    def is_finished(self, text: str) -> bool:
+        """Whether the last line that is not empty is "A: number" and its newline is there."""
+        return lines.is_answered(text)
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length in tokens of a solution ("solve", "revise") or of one line ("step")."""
+        if kind not in _TOKENS:
+            raise unknown_kind(self.name, kind, _TOKENS)
+        return _TOKENS[kind]
+
+    def extract(self, text: str) -> str | None:
+        """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
+        return lines.stated_number(text)
+
+    def canonical(self, answer: str) -> str:
+        """Return a number in lowest terms, and any other text with its spaces and case folded."""
+        return lines.number_form(answer)
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Whether two answers are the same number; always decided."""
+        return self.canonical(a) == self.canonical(b)
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether two answers are the same number."""
+        return self.canonical(a) == self.canonical(b)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""
+
+
+def _check(attempt: str) -> None:
+    """Refuse an attempt that the model could not have written: it must end its last line, and have a step or an answer."""
+    written = attempt.splitlines()
+    if attempt.endswith("\n") and any(lines.read_step(line) or lines.read_answer(line) is not None for line in written):
+        return
+    raise ConfigError(
+        f"an attempt to revise is {attempt[:40]!r}, but must be a solution in whole lines, such as '3 + 4 = 7\\nA: 7\\n'",
+        hint="revise what the model wrote itself, to the end of a line",
+    )

@@ -1,28 +1,23 @@
-r"""Arithmetic in lines: "3 + 4 = 7\n7 - 2 = 5\nA: 5\n", the language of the embedded models."""
+r"""Arithmetic in lines: "3 + 4 = 7\n7 - 2 = 5\nA: 5\n", asked and answered in plain text."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tts.errors import ConfigError
+from tts.tasks.arithmetic.lines import STEP_STOP, is_answered, number_form, stated_number
 from tts.tasks.base import split_at
-from tts.tasks.extraction import final_answer
 from tts.tasks.framing import unknown_kind
-from tts.tasks.rational import rational
 from tts.types import Problem
 
 _TOKENS = {"solve": 64, "step": 16}
-_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:/[+-]?[0-9]+(?:\.[0-9]+)?)?"
-_GROUPS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")  # thousands
-_ANSWER_LINE = re.compile(rf"^[ \t]*A:[ \t]*({_NUMBER})[ \t]*\r?$", re.MULTILINE)
 
 
 class ArithmeticTask:
     """Problems whose answer is one number, for a model that was trained on their plain text."""
 
     name: str = "arithmetic"
-    step_stop: tuple[str, ...] = ("\n",)
+    step_stop: tuple[str, ...] = STEP_STOP
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:  # noqa: ARG002 - the protocol has it
         """Return the problem's text unchanged.
@@ -41,10 +36,7 @@ class ArithmeticTask:
 
     def is_finished(self, text: str) -> bool:
         """Whether the last line that is not empty is "A: number" and its newline is there."""
-        if not text.endswith("\n"):
-            return False
-        last_line = text.rstrip().rpartition("\n")[2]
-        return _ANSWER_LINE.fullmatch(last_line) is not None
+        return is_answered(text)
 
     def typical_tokens(self, kind: str = "solve") -> int:
         """Return the usual length in tokens of a solution ("solve") or of one line ("step")."""
@@ -54,17 +46,11 @@ class ArithmeticTask:
 
     def extract(self, text: str) -> str | None:
         """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
-        numbers = _ANSWER_LINE.findall(text)
-        if numbers and numbers[-1].isdigit():
-            return numbers[-1]
-        answer = numbers[-1] if numbers else final_answer(text)
-        return answer if answer is not None and rational(_GROUPS.sub("", answer)) is not None else None
+        return stated_number(text)
 
     def canonical(self, answer: str) -> str:
         """Return a number in lowest terms, and any other text with its spaces and case folded."""
-        folded = " ".join(answer.split()).casefold()
-        value = rational(_GROUPS.sub("", folded.replace("−", "-")))
-        return folded if value is None else str(value)
+        return number_form(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
         """Whether two answers are the same number; always decided."""

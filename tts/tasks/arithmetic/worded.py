@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from tts.tasks.arithmetic.expression import Expression, Operation
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NAMES: Final = {
     "Anna": "She", "Ben": "He", "Carla": "She", "David": "He", "Emma": "She", "Felix": "He", "Grace": "She", "Hugo": "He", "Iris": "She",
@@ -46,6 +47,10 @@ class Event:
             return Operation(self.kind, before, self.first)
         return Operation(self.kind[0], before, Operation("*", self.first, self.second))
 
+    def told(self, story: Story) -> str:
+        """Return the event's sentence in a story."""
+        return _told(EVENTS[self.kind][self.template], story, self.first, self.second)
+
 
 @dataclass(frozen=True, slots=True)
 class Story:
@@ -64,11 +69,10 @@ class Story:
         return found
 
     def __str__(self) -> str:
-        told = [_told(EVENTS[event.kind][event.template], self, event.first, event.second) for event in self.events]
-        return " ".join([_told(_START, self, self.start, 0), *told, _told(_QUESTION, self, 0, 0)])
+        return " ".join([_told(_START, self, self.start), *(event.told(self) for event in self.events), _told(_QUESTION, self)])
 
 
-def _told(template: str, story: Story, first: int, second: int) -> str:
+def _told(template: str, story: Story, first: int = 0, second: int = 0) -> str:
     numbered = re.sub(r"\bN\b", str(first), re.sub(r"\bM\b", str(second), template))
     return numbered.replace("{they}", NAMES[story.name]).replace("{items}", story.items).replace("{name}", story.name)
 
@@ -87,30 +91,70 @@ def tell(chain: tuple[tuple[str, int, int], ...], start: int, rng: np.random.Gen
     return Story(name, items, start, tuple(events))
 
 
-def _pattern(template: str) -> str:
+def _pattern(template: str) -> re.Pattern[str]:
     escaped = re.escape(template)
     for mark, group in (("\\{they\\}", "(?:She|He)"), ("\\{items\\}", "(?P<items>[a-z]+)"), ("\\{name\\}", "(?P<name>[A-Z][a-z]+)")):
         escaped = escaped.replace(mark, group, 1).replace(mark, group.replace("P<items>", ":"))
-    return re.sub(r"\bM\b", "(?P<M>[0-9]+)", re.sub(r"\bN\b", "(?P<N>[0-9]+)", escaped))
+    number = "[0-9]{1,9}"  # longer ones are in no story
+    return re.compile(re.sub(r"\bM\b", f"(?P<M>{number})", re.sub(r"\bN\b", f"(?P<N>{number})", escaped)))
 
 
-_READ_START = re.compile(_pattern(_START))
-_READ_QUESTION = re.compile(_pattern(_QUESTION))
-_READ_EVENTS = [(kind, i, re.compile(_pattern(one))) for kind, templates in EVENTS.items() for i, one in enumerate(templates)]
+_SENTENCE_END = re.compile(r"(?<=[.?])\s+")
+_READ_START, _READ_QUESTION = _pattern(_START), _pattern(_QUESTION)
+_READ_EVENTS = [(kind, i, _pattern(one)) for kind, templates in EVENTS.items() for i, one in enumerate(templates)]
 
 
 def read(written: str) -> Story | None:
     """Return the story that a text tells, or None where it is none of ours; spaces and line breaks count alike."""
-    start, *told, question = re.split(r"(?<=[.?])\s+", " ".join(written.split())) or [""]
-    opened = _READ_START.fullmatch(start)
-    if opened is None or opened["name"] not in NAMES or opened["items"] not in ITEMS or not _READ_QUESTION.fullmatch(question):
-        return None
+    found = _reading(written)
+    return found if isinstance(found, Story) else None
+
+
+def fault(written: str) -> str | None:
+    """Return why a text is none of our stories, in words that name the first sentence that is none of theirs; None: it is one."""
+    found = _reading(written)
+    return None if isinstance(found, Story) else found
+
+
+def is_meant(written: str) -> bool:
+    """Whether a text, right or not, is meant to be such a story: one of its sentences could be in one."""
+    patterns = [_READ_START, _READ_QUESTION, *(pattern for _, _, pattern in _READ_EVENTS)]
+    return any(pattern.fullmatch(sentence) for sentence in _sentences(written) for pattern in patterns)
+
+
+def _sentences(written: str) -> list[str]:
+    return _SENTENCE_END.split(" ".join(written.split()))
+
+
+def _reading(written: str) -> Story | str:
+    """Return the story, or why there is none."""
+    first, *told = _sentences(written)
+    opened = _READ_START.fullmatch(first)
+    if opened is None:
+        return f"it begins with {first!r}, not with a sentence such as 'Anna has 12 apples.'"
+    if opened["name"] not in NAMES:
+        return f"nobody in its stories is called {opened['name']}, as in {first!r}; there are {', '.join(NAMES)}"
+    if opened["items"] not in ITEMS:
+        return f"nothing in its stories is called {opened['items']}, as in {first!r}; there are {', '.join(ITEMS)}"
+    story = Story(opened["name"], opened["items"], int(opened["N"]), ())
+    if _told(_START, story, story.start) != first:
+        return f"{first!r} would be {_told(_START, story, story.start)!r}"
+    question = _told(_QUESTION, story)
+    if not told or told[-1] != question:
+        return f"it ends with {(told or [first])[-1]!r}, not with {question!r}"
     events: list[Event] = []
-    for sentence in told:
-        matches = ((kind, i, pattern.fullmatch(sentence)) for kind, i, pattern in _READ_EVENTS)
-        event = next((Event(kind, i, int(m["N"]), int(m["M"]) if "M" in m.groupdict() else 0) for kind, i, m in matches if m), None)
+    for sentence in told[:-1]:
+        event = _event(sentence)
         if event is None:
-            return None
+            return f"the sentence {sentence!r} is not in its stories"
+        if (expected := event.told(story)) != sentence:
+            return f"the sentence {sentence!r} would be {expected!r} in this story"
         events.append(event)
-    story = Story(opened["name"], opened["items"], int(opened["N"]), tuple(events))
-    return story if str(story) == " ".join(written.split()) else None
+    return Story(story.name, story.items, story.start, tuple(events))
+
+
+def _event(sentence: str) -> Event | None:
+    for kind, template, pattern in _READ_EVENTS:
+        if found := pattern.fullmatch(sentence):
+            return Event(kind, template, int(found["N"]), int(found["M"]) if "M" in pattern.groupindex else 0)
+    return None

@@ -1,0 +1,129 @@
+"""Countdown as a task: the answer is the expression that the steps compose, and what makes it right is its numbers and its value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tts.errors import ConfigError
+from tts.tasks.arithmetic import countdown
+from tts.tasks.arithmetic.countdown import FEWEST, LARGEST_NUMBER, LARGEST_RESULT, MOST, CountdownProblem, composed
+from tts.tasks.arithmetic.expression import Expression, numbers, parse, value
+from tts.tasks.arithmetic.expression import text as expression_text
+from tts.tasks.arithmetic.lines import STEP_STOP, read_step
+from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, shown
+from tts.tasks.base import split_at
+from tts.tasks.framing import unknown_kind
+from tts.types import Problem
+
+# Means of known solutions over 2 to 4 numbers, which the model pocket was trained on, the end of sequence included.
+_TOKENS = {"solve": 21, "step": 8}
+_MOST_STEPS = 50  # ten times what any countdown needs
+_ANSWER_LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\r\n]*?)[ \t]*\r?\n?")
+
+
+class CountdownTask:
+    r"""Problems such as "Reach 39 with 17 22.", worked out in lines: "17 + 22 = 39\nA: 39\n".
+
+    The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the steps before it compose
+    (`tts.tasks.arithmetic.countdown.composed`). Two answers are the same where they use the same numbers, each as often, and come to the
+    same value, worked out exactly; so a reference answer is any expression that solves the problem, and an answer that misses the target,
+    or uses a number twice, is an answer of another class.
+    """
+
+    name: str = "countdown"
+    step_stop: tuple[str, ...] = STEP_STOP
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:  # noqa: ARG002 - the protocol has it
+        """Return the problem as it was written in training, and a newline.
+
+        Raises:
+            ConfigError: the problem is no countdown, or passes what all countdowns keep to, or `kind` is not "solve".
+        """
+        if kind != "solve":
+            raise unknown_kind(self.name, kind, {"solve": ""})
+        return f"{_read(asked_text(problem, self.name)).text}\n"
+
+    def split(self, text: str) -> list[str]:
+        """Return the lines of a text, each with its newline."""
+        return split_at(text, self.step_stop)
+
+    def is_finished(self, text: str) -> bool:
+        """Whether the last line that is not empty is "A: " and a number or an expression, and its newline is there."""
+        return text.endswith("\n") and _stated(text.rstrip().rpartition("\n")[2]) is not None
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length in tokens of a solution ("solve") or of one line ("step")."""
+        if kind not in _TOKENS:
+            raise unknown_kind(self.name, kind, _TOKENS)
+        return _TOKENS[kind]
+
+    def extract(self, text: str) -> str | None:
+        """Return the expression of the last answer line, or what the steps before it compose; None without such a line or expression."""
+        found: Expression | None = None
+        steps: list[str] = []
+        for line in self.split(text):
+            stated = _stated(line)
+            if stated is None:
+                steps.append(line)
+                continue
+            found = _composed(steps) if isinstance(stated, int) else stated
+            steps = []
+        return None if found is None else expression_text(found)
+
+    def canonical(self, answer: str) -> str:
+        """Return the value of an expression and its numbers in order, and any other text with its spaces and case folded."""
+        expression = _parsed(answer)
+        if expression is None:
+            return " ".join(answer.split()).casefold()
+        return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"  # two spaces: no folded text has them
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Whether two answers use the same numbers and come to the same value; always decided."""
+        return self.canonical(a) == self.canonical(b)
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether two answers use the same numbers and come to the same value."""
+        return self.canonical(a) == self.canonical(b)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""
+
+
+def _composed(written: Sequence[str]) -> Expression | None:
+    """Return what the steps among some lines compose; None where there is none, they leave several results, or there are very many."""
+    steps = [step for line in written if (step := read_step(line)) is not None]
+    return composed(steps) if len(steps) <= _MOST_STEPS else None
+
+
+def _stated(line: str) -> Expression | None:
+    found = _ANSWER_LINE.fullmatch(line)
+    return None if found is None else _parsed(found[1])
+
+
+def _parsed(written: str) -> Expression | None:
+    try:
+        return parse(written)
+    except ConfigError:
+        return None
+
+
+def _read(written: str) -> CountdownProblem:
+    problem = countdown.read(written)
+    if problem is None:
+        raise ConfigError(
+            f"the problem is {shown(written)}, but the task 'countdown' reads only the likes of 'Reach 39 with 17 22.'",
+            hint=f"other arithmetic has --task pocket; for anything else, {ELSEWHERE}",
+        )
+    if not FEWEST <= len(problem.numbers) <= MOST:
+        raise _outside(written, f"{len(problem.numbers)} numbers", f"there must be {FEWEST} to {MOST}")
+    for number in problem.numbers:
+        if not 1 <= number <= LARGEST_NUMBER:
+            raise _outside(written, f"the number {number}", f"numbers must be from 1 to {LARGEST_NUMBER}")
+    if not 1 <= problem.target <= LARGEST_RESULT:
+        raise _outside(written, f"the target {problem.target}", f"targets must be from 1 to {LARGEST_RESULT}")
+    return problem
+
+
+def _outside(written: str, has: str, rule: str) -> ConfigError:
+    return ConfigError(f"the countdown {shown(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}")

@@ -1,0 +1,93 @@
+"""Solutions judged line by line: is a step right, given what stands before it? So an error counts once, where it is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tts.tasks.arithmetic.countdown import CountdownProblem
+from tts.tasks.arithmetic.expression import Expression, Step, apply, operations, steps, value
+from tts.tasks.arithmetic.lines import read_answer, read_step, solution
+
+
+def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
+    """Return whether each line of a solution is right.
+
+    Line number k is right if it is step number k of the worked solution, with the results that were *written* before it in place of the
+    right ones, and its own result is right; so what follows an error faithfully is right again. Behind a line that is no step, what it
+    should have come to stands. The answer line is right if every step has its line and it repeats the last result. Lines beyond the last
+    step, and behind the answer line, are wrong; no line, no verdict.
+
+    Args:
+        expression: what the problem asks for. lines: of a solution, with or without their newlines, whole or cut short.
+    """
+    before, stated, behind = _parted(lines)
+    verdicts: list[bool] = []
+    last = _followed(expression, iter(before), verdicts)
+    verdicts += [False] * (len(before) - len(verdicts))
+    if stated is not None:
+        complete = len(before) == sum(1 for _ in operations(expression))
+        verdicts.append(complete and stated == last)
+    return verdicts + [False] * behind
+
+
+def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
+    """Return whether each line of a countdown's solution is right.
+
+    A step is right if both its operands are there, as numbers or results that no step has used yet, and its result is right. It uses up
+    what is there of its operands and leaves the result as written. The answer line is right if one number is left, and it is the target
+    and the number written. Lines that are no step, and lines behind the answer line, are wrong.
+    """
+    before, stated, behind = _parted(lines)
+    there = Counter(problem.numbers)
+    verdicts: list[bool] = []
+    for line in before:
+        step = read_step(line)
+        verdicts.append(step is not None and _used(there, step) and step.result == apply(step.operator, step.left, step.right))
+        if step is not None:
+            there[step.result] += 1
+    if stated is not None:
+        verdicts.append(stated == problem.target and list(there.elements()) == [stated])
+    return verdicts + [False] * behind
+
+
+def as_worked(expression: Expression, lines: Sequence[str]) -> list[bool]:
+    """Return, of each line, whether the solution up to its end is the worked solution, word for word."""
+    reference = solution(steps(expression), value(expression))
+    verdicts: list[bool] = []
+    for k, line in enumerate(lines):
+        same = k < len(reference) and line.removesuffix("\n") == reference[k].removesuffix("\n")
+        verdicts.append(same and all(verdicts[-1:]))
+    return verdicts
+
+
+def _parted(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
+    """Return the lines before the first answer line, what that states (None: there is none), and the number of lines behind it."""
+    for k, line in enumerate(lines):
+        if (stated := read_answer(line)) is not None:
+            return lines[:k], stated, len(lines) - k - 1
+    return lines, None, 0
+
+
+def _followed(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int:
+    """Append the verdict of a line for each operation of a part, as far as there are lines; return what the part comes to as written."""
+    if isinstance(part, int):
+        return part
+    left, right = _followed(part.left, lines, verdicts), _followed(part.right, lines, verdicts)
+    expected = Step(left, part.operator, right, apply(part.operator, left, right))
+    line = next(lines, None)
+    if line is None:
+        return expected.result
+    written = read_step(line)
+    verdicts.append(written == expected)
+    return expected.result if written is None else written.result
+
+
+def _used(there: Counter[int], step: Step) -> bool:
+    """Take a step's operands out of what is there, as far as they are; return whether both were."""
+    taken = 0
+    for number in (step.left, step.right):
+        if there[number] > 0:
+            there[number] -= 1
+            taken += 1
+    return taken == 2

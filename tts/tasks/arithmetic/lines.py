@@ -1,0 +1,62 @@
+r"""Solutions in lines, the language of the embedded models: "3 + 4 = 7\n7 - 2 = 5\nA: 5\n". Their steps, and their answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from tts.tasks.arithmetic.expression import OPERATORS, Step
+from tts.tasks.extraction import final_answer
+from tts.tasks.rational import rational
+
+ANSWER: Final = "A: "
+STEP_STOP: Final = ("\n",)
+
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:/[+-]?[0-9]+(?:\.[0-9]+)?)?"
+_GROUPS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")  # thousands
+_ANSWER_LINE = re.compile(rf"^[ \t]*A:[ \t]*({_NUMBER})[ \t]*\r?$", re.MULTILINE)
+_WHOLE = r"(-?[0-9]{1,18})"  # longer ones are nobody's results
+_STEP = re.compile(rf"\s*{_WHOLE}\s*([{re.escape(''.join(OPERATORS))}])\s*{_WHOLE}\s*=\s*{_WHOLE}\s*")
+_STATED = re.compile(rf"\s*A:\s*{_WHOLE}\s*")
+
+
+def solution(steps: Sequence[Step], answer: int) -> list[str]:
+    """Return a worked solution: its steps, one a line, and the answer line; each with its newline."""
+    return [*(f"{step}\n" for step in steps), f"{ANSWER}{answer}\n"]
+
+
+def read_step(line: str) -> Step | None:
+    """Return the step that a line writes, right or wrong, or None where it writes none."""
+    found = _STEP.fullmatch(line)
+    return None if found is None else Step(int(found[1]), found[2], int(found[3]), int(found[4]))
+
+
+def read_answer(line: str) -> int | None:
+    """Return the whole number that an answer line states, or None where the line is none."""
+    found = _STATED.fullmatch(line)
+    return None if found is None else int(found[1])
+
+
+def is_answered(text: str) -> bool:
+    """Whether the last line that is not empty is "A: number" and its newline is there."""
+    if not text.endswith("\n"):
+        return False
+    last_line = text.rstrip().rpartition("\n")[2]
+    return _ANSWER_LINE.fullmatch(last_line) is not None
+
+
+def stated_number(text: str) -> str | None:
+    """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
+    numbers = _ANSWER_LINE.findall(text)
+    if numbers and numbers[-1].isdigit():
+        return numbers[-1]
+    answer = numbers[-1] if numbers else final_answer(text)
+    return answer if answer is not None and rational(_GROUPS.sub("", answer)) is not None else None
+
+
+def number_form(answer: str) -> str:
+    """Return a number in lowest terms, and any other text with its spaces and case folded."""
+    folded = " ".join(answer.split()).casefold()
+    value = rational(_GROUPS.sub("", folded.replace("−", "-")))
+    return folded if value is None else str(value)

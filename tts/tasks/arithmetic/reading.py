@@ -1,0 +1,144 @@
+"""What people ask, read as a problem of the family: an expression or a story, however it is put; anything else is refused with a reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from tts.errors import ConfigError
+from tts.tasks.arithmetic import countdown, worded
+from tts.tasks.arithmetic.expression import Expression, numbers, parse, steps, text, value
+from tts.tasks.arithmetic.generator import LARGEST_OPERAND, LARGEST_RESULT, MOST_OPERATIONS
+from tts.types import Problem
+
+ELSEWHERE: Final = "name a real model, for example --model smollm2 or a Hub name, with --task math"
+
+_MOST_OPERAND, _MOST_RESULT, _MOST_FACTOR = max(LARGEST_OPERAND.values()), max(LARGEST_RESULT.values()), 9
+_OPENING = re.compile(
+    r"^(?:please[,:]?\s+)?(?:(?:what\s+is|what's|what’s|how\s+much\s+is|compute|calculate|evaluate|solve|work\s+out|find)\b\s*:?\s*)?"
+    r"(?:the\s+(?:value|result)\s+of\s+)?",
+    re.IGNORECASE,
+)
+_CLOSING = " \t\r\n=?."
+_BETWEEN = r"(?<=[0-9)])\s*{}\s*(?=[0-9(-])"  # what stands between two operands
+_WORDS = [
+    (re.compile(_BETWEEN.format(word), re.IGNORECASE), sign)
+    for word, sign in (("x", " * "), ("times", " * "), ("plus", " + "), ("minus", " - "))
+]
+_ARITHMETIC = re.compile(r"[-−–+*×·⋅∗/÷^().,=\s0-9]+")
+_DIGIT = re.compile(r"[0-9]")
+# What is arithmetic, but none of the family's, by a sign of it.
+_STRANGE = (
+    (re.compile(r"\*\*|\^"), "a power"),
+    (re.compile(r"[/÷]"), "a division"),
+    (re.compile(r"[0-9]\.[0-9]|\.[0-9]"), "a decimal number"),
+    (re.compile(r"[0-9],[0-9]"), "a number with a comma"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A problem of the family. text: as models were trained on it. expression: what is asked for."""
+
+    text: str
+    expression: Expression
+
+
+def asked_text(problem: Problem, task: str) -> str:
+    """Return the one text that a problem asks.
+
+    Raises:
+        ConfigError: it is a conversation; `task` is named as what cannot read one.
+    """
+    if isinstance(problem.prompt, str):
+        return problem.prompt
+    if len(problem.prompt) == 1 and problem.prompt[0].role == "user":
+        return problem.prompt[0].content
+    roles = ", ".join(message.role for message in problem.prompt) or "none"
+    raise ConfigError(
+        f"the problem is a conversation (turns: {roles}), but the task {task!r} reads one question, as a text or as one user message",
+        hint=f"ask the question alone; or {ELSEWHERE}",
+    )
+
+
+@lru_cache(maxsize=4096)
+def read(written: str) -> Asked:
+    """Return the problem that a text asks: an expression, bare or in a question ("What is 3 + 4?"), or one of our stories.
+
+    Raises:
+        ConfigError: it is neither, or passes what all problems of the family keep to; with the reason.
+    """
+    if countdown.read(written) is not None:
+        rule = "is a countdown, but the task 'pocket' reads expressions and stories"
+        raise ConfigError(f"the problem {shown(written)} {rule}", hint="name its task: --task countdown")
+    if worded.is_meant(written):
+        return _story(written)
+    expression = _expression(written)
+    _check(expression, shown(written))
+    return Asked(text(expression), expression)
+
+
+def shown(written: str) -> str:
+    """Return a text as messages quote it: on one line, and not all of it where it is long."""
+    line = " ".join(written.split())
+    return repr(line if len(line) <= 60 else line[:57] + "...")
+
+
+def _story(written: str) -> Asked:
+    story = worded.read(written)
+    if story is None:
+        hint = f"its stories are made of a few fixed sentences, such as 'She buys 7 more.'; for others, {ELSEWHERE}"
+        raise ConfigError(f"the story {shown(written)} cannot be read: {worded.fault(written)}", hint=hint)
+    expression = story.expression()
+    _check(expression, shown(written))
+    there = story.start
+    for event in story.events:
+        there = value(event.after(there))
+        if there < 0:
+            has = f"comes to {there} behind {event.told(story)!r}"
+            raise _outside(shown(written), has, "stories in which nothing is ever less than none")
+    return Asked(str(story), expression)
+
+
+def _expression(written: str) -> Expression:
+    """Return the expression that a question holds."""
+    body = _OPENING.sub("", written.strip(), count=1).rstrip(_CLOSING)
+    for word, sign in _WORDS:
+        body = word.sub(sign, body)
+    if not (_ARITHMETIC.fullmatch(body) and _DIGIT.search(body)):
+        raise ConfigError(
+            f"the problem is {shown(written)}, but the model pocket was trained on arithmetic only: "
+            "an expression such as '12 + 7 * (3 - 5)', or one of its stories",
+            hint=ELSEWHERE,
+        )
+    for sign, what in _STRANGE:
+        if sign.search(body):
+            raise _outside(shown(written), f"has {what}", "whole numbers with +, - and * only")
+    try:
+        return parse(body)
+    except ConfigError as failure:
+        raise ConfigError(failure.cause, hint="write whole numbers with +, -, * and parentheses, such as 12 + 7 * (3 - 5)") from None
+
+
+def _check(expression: Expression, problem: str) -> None:
+    """Refuse what passes a limit that all problems keep to."""
+    found = steps(expression)
+    if not found:
+        raise _outside(problem, f"is the number {expression} alone", "problems with something to calculate")
+    if len(found) > MOST_OPERATIONS:
+        raise _outside(problem, f"has {len(found)} operations", f"{MOST_OPERATIONS} at most")
+    for number in numbers(expression):
+        if not 1 <= number <= _MOST_OPERAND:
+            raise _outside(problem, f"has the number {number}", f"numbers from 1 to {_MOST_OPERAND}")
+    for step in found:
+        if step.operator == "*" and min(abs(step.left), abs(step.right)) > _MOST_FACTOR:
+            raise _outside(problem, f"has the product {step}", f"products with a factor of at most {_MOST_FACTOR}")
+        if abs(step.result) > _MOST_RESULT:
+            raise _outside(problem, f"comes to {step.result} on the way ({step})", f"results of at most {_MOST_RESULT} in size")
+
+
+def _outside(problem: str, has: str, trained_on: str) -> ConfigError:
+    """Return the error for arithmetic that the family does not have."""
+    return ConfigError(f"the problem {problem} {has}, but the model pocket was trained on {trained_on}", hint=ELSEWHERE)
