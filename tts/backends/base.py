@@ -236,12 +236,16 @@ class RowSet:
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """The answer to one item of a call: its value, input tokens computed and reused, and model seconds."""
+    """The answer to one item of a call: its value, input tokens computed and reused, and model seconds.
+
+    `prompt`: how many of the computed tokens are a prompt's that a process model read before it could read the path.
+    """
 
     value: T
     computed: int
     reused: int | None = 0
     seconds: float = 0.0
+    prompt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,11 +360,11 @@ def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> No
     """Raise CapabilityError where a backend lacks a capability; the hint names those that have it."""
     for name in capabilities:
         if getattr(backend.caps, name) in ("absent", False):
-            have = ", ".join(_having(name)) or "none that is installed"
-            raise CapabilityError(
-                f"{needed_by} needs the capability {name!r}, which the backend {backend.name!r} lacks",
-                hint=f"backends that have it: {have}",
-            )
+            have = _having(name)
+            hint = f"backends that have it: {', '.join(have) or 'none that is installed'}"
+            if backend.name in have:  # but not with this model
+                hint = "it has it for models whose record names a process model or value heads"
+            raise CapabilityError(f"{needed_by} needs the capability {name!r}, which the backend {backend.name!r} lacks", hint=hint)
 
 
 def _having(capability: str) -> list[str]:

@@ -18,6 +18,7 @@ import torch
 import transformers
 from huggingface_hub import constants
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers.utils import logging as transformers_logging
 
@@ -66,7 +67,7 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> Loaded:
     """Load what a record names.
 
     Args:
-        record: of a package's GGUF file, a folder, or a Hub name.
+        record: of a package's GGUF file, a shipped model, a folder, or a Hub name.
         device: a torch device.
         dtype: of the weights.
 
@@ -79,33 +80,42 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> Loaded:
         with quiet():
             model = llama_from_gguf(file, dtype)
         loaded = Loaded(model, tokenizer_from_gguf(file), record.sha256 or file_digest(path))
-    elif record.source in ("folder", "hub"):
-        loaded = _from_pretrained(record, dtype)
+    elif path is not None:
+        loaded = _from_folder(record, path, dtype)
+    elif record.source == "hub":
+        loaded = _from_hub(record, dtype)
     else:
         raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
     loaded.model.to(device)
     return loaded
 
 
-def _from_pretrained(record: ModelRecord, dtype: torch.dtype) -> Loaded:
-    """Load a folder or a Hub name: what lies in the local cache first, then from the Hub."""
+def _from_folder(record: ModelRecord, folder: Path, dtype: torch.dtype) -> Loaded:
     try:
-        return _read(record, dtype, local=True)
+        return _read(str(folder), dtype, local=True)
+    except (*NOT_LOADED, SafetensorError) as failure:
+        raise unavailable(record, failure) from failure
+
+
+def _from_hub(record: ModelRecord, dtype: torch.dtype) -> Loaded:
+    """Load a Hub name: what lies in the local cache first, then from the Hub."""
+    try:
+        return _read(record.location, dtype, local=True)
     except NOT_LOADED as failure:
-        if record.source == "folder" or constants.HF_HUB_OFFLINE:
+        if constants.HF_HUB_OFFLINE:
             raise unavailable(record, failure) from failure
     if not hub_answers():
         raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
     try:
-        return _read(record, dtype, local=False)
+        return _read(record.location, dtype, local=False)
     except NOT_LOADED as failure:
         raise unavailable(record, failure) from failure
 
 
-def _read(record: ModelRecord, dtype: torch.dtype, *, local: bool) -> Loaded:
+def _read(location: str, dtype: torch.dtype, *, local: bool) -> Loaded:
     with quiet():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(record.location, local_files_only=local)
-        model = transformers.AutoModelForCausalLM.from_pretrained(record.location, dtype=dtype, local_files_only=local)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local)
+        model = transformers.AutoModelForCausalLM.from_pretrained(location, dtype=dtype, local_files_only=local)
     return Loaded(model, tokenizer, weights_digest(model))
 
 
@@ -122,8 +132,13 @@ def hub_answers() -> bool:
 
 def unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
     """Return the error for a model that could not be loaded, with the first line of the reason."""
-    reason = " ".join(str(failure).partition("\n")[0].split())
-    return ConfigError(f"model {record.name!r} could not be loaded: {reason}", hint=HUB_HINT if record.source == "hub" else "")
+    hint = HUB_HINT if record.source == "hub" else ""
+    return ConfigError(f"model {record.name!r} could not be loaded: {first_line(failure)}", hint=hint)
+
+
+def first_line(failure: Exception) -> str:
+    """Return the first line of what a failure says."""
+    return " ".join(str(failure).partition("\n")[0].split())
 
 
 @contextmanager

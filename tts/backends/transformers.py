@@ -164,6 +164,10 @@ class TransformersBackend:
         """
         return len(self._renderer.prompt(prompt))
 
+    def count_text(self, text: str) -> int:
+        """Return the number of tokens that a text is behind a path."""
+        return len(self._renderer.text(text))
+
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles.
 

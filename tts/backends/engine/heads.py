@@ -83,14 +83,30 @@ class StepTemplate:
     """How a path is shown to a process model.
 
     Args:
-        step: texts that end a step in the policy's text. separator: text put behind each step, "" where the step's own end is read.
-        encode: turns a text into the model's tokens, with nothing added. readout: of the last token of each step.
+        encode: turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer, and reads the
+            policy's own tokens, so that it never computes more of them than were written.
+        readout: of the last token of each step. step: texts that end a step in the policy's text.
+        separator: text put behind each step, "" where the step's own end is read, as it always is of the policy's own tokens.
+
+    Raises:
+        ConfigError: a separator without `encode`.
     """
 
-    encode: Callable[[str], Sequence[int]]
+    encode: Callable[[str], Sequence[int]] | None
     readout: Readout
     step: tuple[str, ...] = ("\n",)
     separator: str = ""
+
+    def __post_init__(self) -> None:
+        if self.separator and self.encode is None:
+            raise ConfigError(f"separator is {self.separator!r}, but the policy's own tokens are read as they are", hint="give encode")
+
+    def tokens(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
+        """Return the model's tokens of a step: of its text with the separator, or the policy's own, which are given."""
+        if isinstance(piece, tuple):
+            return piece
+        assert self.encode is not None, "a text was given to a model that reads the policy's own tokens"
+        return tuple(self.encode(piece + self.separator))
 
 
 def _squashed(x: NDArray[np.float64]) -> NDArray[np.float64]:

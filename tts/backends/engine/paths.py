@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from tts.backends.engine.tree import KVTree, Node
 from tts.backends.engine.views import View
@@ -58,17 +58,34 @@ class State:
         return State(self._gone, self._tree, node, at=at, written=written, num_prompt=self.num_prompt, views=self.views)
 
 
-def step_tokens(state: State, step: Sequence[str]) -> Iterator[tuple[Node, int]]:
-    """Return, for each piece of a path's text (as `Task.split` makes them), the node and the index of the token that completes it.
+Token = tuple[Node, int]  # a node, and which of its tokens
+
+
+def step_tokens(state: State, step: Sequence[str]) -> list[Token]:
+    """Return, for each piece of a path's text (as `Task.split` makes them), the token that completes it.
 
     Forced text behind a token that carries text of a next step is written before what is carried; there a step may be read one
     token late.
     """
+    tokens, ends = _completed(state, step)
+    return [tokens[at] for at in ends]
+
+
+def step_ids(state: State, step: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the tokens of each piece of a path's text, up to the one that completes it; () where the piece before took that one."""
+    tokens, ends = _completed(state, step)
+    ids = [node.tokens[index] for node, index in tokens]
+    return [tuple(ids[start:end]) for start, end in pairwise([0, *(at + 1 for at in ends)])]
+
+
+def _completed(state: State, step: Sequence[str]) -> tuple[list[Token], list[int]]:
+    """Return the tokens of a path behind its prompt, and for each piece of its text the index of the one that completes it."""
     nodes = [node for node in state.node.path() if node.start >= state.num_prompt]
-    tokens = [(node, index, len(piece)) for node in nodes for index, piece in enumerate(node.pieces)]
-    ends = list(accumulate(length for _, _, length in tokens))
-    at = 0
+    tokens = [(node, index) for node in nodes for index in range(len(node.pieces))]
+    ends = list(accumulate(len(piece) for node in nodes for piece in node.pieces))
+    at, found = 0, list[int]()
     for end in accumulate(len(text) for text in split_at(state.written, tuple(step))):
         while ends[at] < end:
             at += 1
-        yield tokens[at][0], tokens[at][1]
+        found.append(at)
+    return tokens, found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import StepTemplate
 from tts.backends.engine.views import View
+from tts.backends.facts import ValueFacts
 from tts.backends.lengths import check_known, check_prompt
+from tts.budget import Rates
 from tts.types import Prompt
 
 
@@ -17,21 +20,30 @@ class RewardModel:
     """A process model that scores steps.
 
     Args:
-        runner: of the model. template: how paths are shown to it. render: turns a problem's prompt into its tokens.
+        runner: of the model. template: how paths are shown to it.
+        render: turns a problem's prompt into its tokens; None: it reads the policy's own, as the template says.
+        rates: what its tokens cost; FLOPs left None are its own, prices left None the policy's.
     """
 
     runner: Runner
     template: StepTemplate
-    render: Callable[[Prompt], Sequence[int]]
+    render: Callable[[Prompt], Sequence[int]] | None
+    rates: Rates = field(default_factory=Rates)
 
-    def view(self, prompt: Prompt) -> View:
-        """Return an empty view of a prompt.
+    def view(self, prompt: Prompt, own: tuple[int, ...]) -> View:
+        """Return an empty view of a prompt; `own`: its tokens to the policy.
 
         Raises:
             PromptTooLong: the prompt leaves no room in the model's context.
             ConfigError: the model's chat template refuses the prompt.
         """
-        ids = tuple(self.render(prompt))
+        ids = own if self.render is None else tuple(self.render(prompt))
         check_prompt(len(ids), self.runner.context)
         check_known(ids, self.runner.decoder.config.vocab)
         return View(self.runner, self.template, ids)
+
+    def facts(self, policy: Rates) -> ValueFacts:
+        """Return what is known of it as a value head; `policy`: what the policy's tokens cost."""
+        flops = 2 * self.runner.decoder.parameters if self.rates.flops is None else self.rates.flops
+        priced = policy if self.rates.usd_in is None else self.rates
+        return ValueFacts(self.template.step, dataclasses.replace(priced, flops=flops), own_model=True)

@@ -27,10 +27,11 @@ class Call:
 
 
 class Tell:
-    """How a call's end reaches who asked. Used once, in the engine's thread. `computed`, `reused` may be set before."""
+    """How a call's end reaches who asked. Used once, in the engine's thread. `computed`, `prompt`, `reused` may be set before."""
 
     def __init__(self, call: Call, future: asyncio.Future[Reply[Any]], counters: Counters) -> None:
         self.computed = call.computed
+        self.prompt = 0
         self.reused = call.reused
         self.seconds = 0.0
         self.future = future
@@ -71,7 +72,7 @@ class Tell:
         self._counters.prompt_tokens += self.computed
         self._counters.reused_tokens += self.reused
         if not self.future.done():
-            self.future.set_result(Reply(make(), self.computed, self.reused, self.seconds))
+            self.future.set_result(Reply(make(), self.computed, self.reused, self.seconds, self.prompt))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

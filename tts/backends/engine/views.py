@@ -1,13 +1,15 @@
 """A process model's view of the policy's tree: the same steps in its own tokens, read once each, mirrored when they are asked for.
 
 A view hangs on one opened prompt. Below it stands a node for every distinct prefix of steps that was ever scored, with its
-reading. Scoring a path goes down as far as it is known and reads only what is new: after one more step, that step's tokens.
+reading. Scoring a path goes down as far as it is known and reads only what is new: after one more step, that step's tokens;
+and of a step that was scored before it was whole, where it is read in the policy's own tokens, those that were added since.
 Keys and values of a view are a cache: they are the first to be evicted, and are computed again when a step is added below them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,27 @@ from tts.errors import ConfigError, PromptTooLong
 
 Readings = NDArray[np.float64]
 Failed = Exception | None
+Piece = str | tuple[int, ...]  # a step: its text, or the policy's own tokens of it
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What reading a path found and cost.
+
+    Args:
+        readings: one a step. computed, reused: tokens of this call; `prompt`: how many of those computed are the prompt's.
+        seconds: of the steps it took part in. failure: what went wrong, if anything.
+    """
+
+    readings: Readings
+    computed: int
+    prompt: int
+    reused: int
+    seconds: float
+    failure: Failed
+
+
+Done = Callable[[Seen], None]
 
 
 class _Step:
@@ -30,7 +53,7 @@ class _Step:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.below: dict[str, _Step] = {}
+        self.below: dict[Piece, _Step] = {}
         self.reading: float | None = None
         self.released = False
         self.waiting: list[Callable[[Failed, float], None]] = []
@@ -49,22 +72,36 @@ class View:
         self._prompt = tuple(prompt)
         self._root: _Step | None = None
 
-    def score(self, steps: Sequence[str], done: Callable[[Readings, int, int, float, Failed], None]) -> None:
-        """Read a path's steps.
+    def score(self, steps: Sequence[Piece], done: Done) -> None:
+        """Read a path's steps; `done` is called with what was found.
 
         Args:
-            steps: its pieces, in order. done: called with the readings, one a step, the tokens computed and reused for this call,
-                the seconds of its steps, and the failure, if it failed.
+            steps: its pieces, in order.
 
         Raises:
             PromptTooLong: the path passes the process model's context; nothing has been computed.
             ConfigError: a step is no token to the process model, or one that it does not know; nothing has been computed.
         """
-        known, texts = self._known(steps), list(steps)
-        fresh = [tuple(self._template.encode(text + self._template.separator)) for text in texts[len(known) :]]
+        known = self._known(steps)
+        fresh = [(piece, self._template.tokens(piece)) for piece in steps[len(known) :]]
         start = (known[-1].node.end if known else len(self._prompt)) if self._root else 0
-        new_prompt = 0 if self._root else len(self._prompt)
-        total = start + new_prompt + sum(map(len, fresh))
+        self._check(start + (0 if self._root else len(self._prompt)), [ids for _, ids in fresh])
+        prompt = 0
+        if self._root is None and fresh:
+            self._root, prompt = _Step(self._runner.tree.add(None, self._prompt, CACHED)), len(self._prompt)
+        computed, chain = prompt, list(known)
+        for piece, ids in fresh:
+            above = chain[-1] if chain else self._root
+            assert above is not None, "a step has a prompt above it"
+            begun, more = _begun(above, piece, ids)
+            computed += len(more)
+            step = above.below[piece] = _Step(self._runner.tree.add(begun.node, more, CACHED))
+            chain.append(step)
+            self._read(above, step, piece)
+        _Gathered(chain, computed, prompt, start, done).begin()
+
+    def _check(self, before: int, fresh: Sequence[Sequence[int]]) -> None:
+        total = before + sum(map(len, fresh))
         if total > self._runner.context:
             raise PromptTooLong(
                 f"the path is {total} tokens to the process model, but its context is {self._runner.context}",
@@ -74,16 +111,6 @@ class View:
             check_known(ids, self._runner.decoder.config.vocab)
             if not ids:
                 raise ConfigError("a step is no token to the process model, but needs one to be read at", hint="give it a separator")
-        if self._root is None and fresh:
-            self._root = _Step(self._runner.tree.add(None, self._prompt, CACHED))
-        chain = list(known)
-        for text, ids in zip(texts[len(known) :], fresh, strict=True):
-            above = chain[-1] if chain else self._root
-            assert above is not None, "a step has a prompt above it"
-            step = above.below[text] = _Step(self._runner.tree.add(above.node, ids, CACHED))
-            chain.append(step)
-            self._read(above, step, text)
-        _Gathered(chain, new_prompt * bool(fresh) + sum(map(len, fresh)), start, done).begin()
 
     def release(self) -> None:
         """Give up everything: the prompt is gone."""
@@ -95,17 +122,17 @@ class View:
             step.released = True
             self._runner.tree.release(step.node)
 
-    def _known(self, steps: Sequence[str]) -> list[_Step]:
+    def _known(self, steps: Sequence[Piece]) -> list[_Step]:
         known: list[_Step] = []
         below = self._root.below if self._root else {}
-        for text in steps:
-            if text not in below:
+        for piece in steps:
+            if piece not in below:
                 break
-            known.append(below[text])
+            known.append(below[piece])
             below = known[-1].below
         return known
 
-    def _read(self, above: _Step, step: _Step, text: str) -> None:
+    def _read(self, above: _Step, step: _Step, piece: Piece) -> None:
         def done(reading: Reading) -> None:
             failure = reading.failure
             if failure is None:
@@ -113,8 +140,8 @@ class View:
                     step.reading = float(self._template.readout(reading.found[-1][-1:])[0])
                 except Exception as broken:  # noqa: BLE001 - of the readout, so of this step alone
                     failure = engine_error(broken)
-            if failure is not None and above.below.get(text) is step:
-                del above.below[text]  # it may be asked for again
+            if failure is not None and above.below.get(piece) is step:
+                del above.below[piece]  # it may be asked for again
             waiting, step.waiting = step.waiting, []
             for tell in waiting:
                 tell(failure, reading.seconds)
@@ -127,14 +154,22 @@ class View:
         self._runner.read(Reading(node, size, size - 1, done, logits=self._template.readout.logits))
 
 
+def _begun(above: _Step, piece: Piece, ids: tuple[int, ...]) -> tuple[_Step, tuple[int, ...]]:
+    """Return what a step goes on from, and the tokens left to read: what was scored of it before it was whole, else the step above."""
+    if isinstance(piece, tuple):
+        for cut in range(len(ids) - 1, 0, -1):
+            if (part := above.below.get(ids[:cut])) is not None:
+                return part, ids[cut:]
+    return above, ids
+
+
 class _Gathered:
     """Waits for all readings of one path."""
 
-    def __init__(
-        self, chain: Sequence[_Step], computed: int, reused: int, done: Callable[[Readings, int, int, float, Failed], None]
-    ) -> None:
+    def __init__(self, chain: Sequence[_Step], computed: int, prompt: int, reused: int, done: Done) -> None:
         self._chain = chain
         self._computed = computed
+        self._prompt = prompt
         self._reused = reused
         self._done = done
         self._seconds = 0.0
@@ -158,4 +193,4 @@ class _Gathered:
 
     def _end(self) -> None:
         readings = np.array([np.nan if step.reading is None else step.reading for step in self._chain], np.float64)
-        self._done(readings, self._computed, self._reused, self._seconds, self._failure)
+        self._done(Seen(readings, self._computed, self._prompt, self._reused, self._seconds, self._failure))

@@ -13,10 +13,12 @@ from huggingface_hub import constants, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from tts.backends.engine.heads import ValueHead
 from tts.backends.loading import (
     HUB_HINT,
     NOT_LOADED,
     file_digest,
+    first_line,
     hub_answers,
     llama_weights,
     quiet,
@@ -26,7 +28,7 @@ from tts.backends.loading import (
     unavailable,
 )
 from tts.errors import ConfigError
-from tts.models.registry import ModelRecord, locate
+from tts.models.registry import ModelRecord, head_path, locate
 
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
@@ -48,7 +50,7 @@ class Checkpoint:
 
 
 def read_checkpoint(record: ModelRecord) -> Checkpoint:
-    """Read what a record names: a package's GGUF file, dequantised, or safetensors in a folder or on the Hub.
+    """Read what a record names: a package's GGUF file, dequantised, or safetensors in this package, in a folder or on the Hub.
 
     Raises:
         ConfigError: the record has no weights, or they cannot be had or read.
@@ -80,6 +82,38 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
     except (*NOT_LOADED, SafetensorError, AttributeError, TypeError) as failure:  # the last two: an index of another kind
         raise unavailable(record, failure) from failure
     return Checkpoint(config, weights, tokenizer, generation, tensors_digest(config, weights))
+
+
+def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
+    """Read the value heads that a record names.
+
+    Raises:
+        ConfigError: a file is missing or broken, or its tensors are no head.
+    """
+    return {name: read_head(record, file) for name, file in record.heads}
+
+
+def read_head(record: ModelRecord, file: str) -> ValueHead:
+    """Read one linear head: the tensors "weight" [hidden] and "bias" [1].
+
+    Raises:
+        ConfigError: the file is missing or broken, or a tensor is missing, of another shape, or not finite.
+    """
+    path = head_path(record, file)
+    what = f"the head {path} of model {record.name!r}"
+    try:
+        tensors = load_file(path)
+    except (*NOT_LOADED, SafetensorError) as failure:
+        raise ConfigError(f"{what} could not be read: {first_line(failure)}") from failure
+    for name, rule in (("weight", "[hidden]"), ("bias", "[1]")):
+        tensor = tensors.get(name)
+        if tensor is None:
+            raise ConfigError(f"{what} lacks the tensor {name!r}, but needs weight [hidden] and bias [1]")
+        if tensor.ndim != 1 or (name == "bias" and tensor.numel() != 1):
+            raise ConfigError(f"{what} has a {name} of shape {tuple(tensor.shape)}, but it must be {rule}")
+        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
+            raise ConfigError(f"{what} has a {name} that is not of finite numbers")
+    return ValueHead(tensors["weight"].float().numpy(), float(tensors["bias"]), step=record.step)
 
 
 def _generation(folder: Path) -> Any:
