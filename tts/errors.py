@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class TTSError(Exception):
@@ -89,3 +90,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     return ConfigError(f"{kind} is {name!r}, but no {kind} has that name", hint=hint)
+
+
+def shown(value: Any) -> str:
+    """Return what stands for a value in a message: its `repr`, on one line and no longer than fits."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "too long to write"
+    return text if len(text) <= 80 else f"{text[:79]}…"

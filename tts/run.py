@@ -25,6 +25,7 @@ from tts.tasks.base import Task
 from tts.trace import Trace
 from tts.types import Candidate, Problem, Solution, Trajectory, Usage
 from tts.verifiers.base import Verifier, bind
+from tts.verifiers.fitting import check_fit, token_rates
 
 _WORTH_SAYING = 0.1  # share of a limit that may be left over without a word
 
@@ -99,7 +100,7 @@ class Run:
 
         Raises:
             ConfigError: an empty prompt, a role without a verifier, an oracle without leave, a limit without rates.
-            CapabilityError: the backend lacks what the strategy or a verifier needs.
+            CapabilityError: the backend lacks what the strategy or a verifier needs, or a verifier reads other steps than the task's.
         """
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
@@ -113,7 +114,7 @@ class Run:
         for role, verifier in self.verifiers.items():
             if verifier.model not in self.backends:
                 raise ConfigError(f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role")
-            require(self.backends[verifier.model], verifier.needs, f"the verifier {verifier.name!r}")
+            check_fit(verifier, self.backends[verifier.model], self.task)
             if verifier.oracle and not self.allow_oracle:
                 raise ConfigError(
                     f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs leave",
@@ -141,7 +142,7 @@ class Run:
         self.check()
         scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
         meter = Meter(self.budget, self.clock, self.started)
-        rates = {role: self.backends[verifier.model].rates for role, verifier in self.verifiers.items()}
+        rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
         search = Search(
             problem=dataclasses.replace(self.problem.stripped(), task=self.task.name),
             task=self.task,

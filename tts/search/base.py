@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from tts.backends.base import Sampling
-from tts.errors import ConfigError
+from tts.errors import ConfigError, shown
 from tts.types import Candidate, Message, Problem
 
 if TYPE_CHECKING:
@@ -285,15 +285,6 @@ def nonempty_text(name: str, value: Any) -> None:
     """Raise ConfigError where a parameter is not a text, or is empty."""
     if not isinstance(value, str) or not value:
         raise _refused(name, value, "a text that is not empty")
-
-
-def shown(value: Any) -> str:
-    """Return what stands for a value in a message: its `repr`, on one line and no longer than fits."""
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # Python writes no whole number of more than 4300 digits
-        return "too long to write"
-    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _refused(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Backend, Reply, Row, RowSet, SampleRequest, Sampling, Stop
+from tts.backends.facts import text_bound
 from tts.budget import Exhausted
 from tts.errors import BudgetExceeded
 from tts.randomness import hash64
@@ -22,12 +23,14 @@ class MeteredCalls:
 
     Args:
         backend: the model. task: of the problem. granted: most tokens that may be computed.
+        granted_prompt: most tokens of prompts that a process model may read first.
         handles: returns the handles of trajectories on this backend.
             It charges what it must read for them.
         stream: address of the judge's own draws. seconds_left: of the budget; None: it does not limit them.
 
     Attributes:
-        computed: tokens so far, of which `written` were generated. reused: tokens read again. seconds: of the model's work.
+        computed: tokens so far, of which `written` were generated. prompt: tokens of prompts that a process model read, beside.
+        reused: tokens read again. seconds: of the model's work.
     """
 
     def __init__(
@@ -38,15 +41,18 @@ class MeteredCalls:
         handles: Callable[[Sequence[Trajectory], Callable[[Sequence[Reply[Any]]], object]], Awaitable[list[Any]]],
         stream: int,
         seconds_left: Callable[[], float | None] = lambda: None,
+        granted_prompt: int = 0,
     ) -> None:
         self.task = task
         self.seconds_left = seconds_left
         self.computed = 0
         self.written = 0
+        self.prompt = 0
         self.reused = 0
         self.seconds = 0.0
         self._backend = backend
         self._granted = granted
+        self._granted_prompt = granted_prompt
         self._handles = handles
         self._stream = stream
 
@@ -57,16 +63,16 @@ class MeteredCalls:
     async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
         handles = await self._handles(trajectories, self._charge)
-        return np.array(self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens)))
+        self._check(text_bound(self._backend, text) * len(handles))
+        laws = self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens))
+        return np.array(laws).reshape(len(handles), len(tokens))
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling, draw: int = 0) -> list[str]:
         """See `Calls.generate`. A reply that failed is ""."""
         left = self.seconds_left()
         if left is not None and left <= 0:
             raise Exhausted("seconds")
-        needed = sum(self._backend.count(prompt) + max_tokens for prompt in prompts)
-        if self.computed + needed > self._granted:
-            raise BudgetExceeded(f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound")
+        self._check(sum(self._backend.count(prompt) + max_tokens for prompt in prompts))
         handles = self._charge(await self._backend.open(prompts))
         streams = [hash64("reply", self._stream, str(prompt), draw) for prompt in prompts]
         rowsets = [
@@ -104,15 +110,25 @@ class MeteredCalls:
         self.computed += tokens
         self.written += tokens
 
+    def _check(self, needed: int) -> None:
+        if self.computed + needed > self._granted:
+            raise BudgetExceeded(f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound")
+
     def _charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
         for reply in replies:
-            self.computed += reply.computed
+            self.computed += reply.computed - reply.prompt
+            self.prompt += reply.prompt
             self.reused += reply.reused or 0
             self.seconds += reply.seconds
         if self.computed > self._granted:
             raise BudgetExceeded(
                 f"a verifier computed {self.computed} tokens, but states a bound of {self._granted}",
                 hint="its bound(prefix_tokens, new_tokens) must cover what it reads and writes, prompts of its own included",
+            )
+        if self.prompt > self._granted_prompt:
+            raise BudgetExceeded(
+                f"a verifier's own model read {self.prompt} tokens of prompts, but states a bound of {self._granted_prompt}",
+                hint="its prompt_bound(prompt_tokens) must cover what its model reads when a prompt was opened",
             )
         return [reply.value for reply in replies]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts.backends.base import TEMPLATE_TOKENS, Backend, Reply
+from tts.backends.facts import text_bound
 from tts.errors import PromptTooLong
 from tts.search.spending import Spending
 from tts.search.tree import Tree
@@ -132,11 +133,6 @@ class Opener:
         for (_, model), handle in self._abroad.items():
             self._backends[model].release([handle])
         self._abroad.clear()
-
-
-def text_bound(backend: Backend, text: str) -> int:
-    """Return the most tokens that a text can be behind a path: neither its count alone nor its bytes bound every tokenizer."""
-    return max(backend.count(text), len(text.encode())) if text else 0
 
 
 def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:

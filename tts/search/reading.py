@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Backend, Extension, Reply
-from tts.search.opening import Opener, input_usage, text_bound
+from tts.backends.facts import text_bound
+from tts.search.opening import Opener, input_usage
 from tts.search.spending import Spending
 from tts.search.tree import Tree
 from tts.types import Trajectory

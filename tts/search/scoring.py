@@ -87,6 +87,7 @@ class Scoring:
             self.timed_out = True
             return end
         self.unpaid.difference_update(t.node for t in paid)
+        opened = {self._tree.root_of(t) for t in paid if t.node in self._tree.held}
         backend = self._backends[verifier.model]
         calls = MeteredCalls(
             backend,
@@ -95,6 +96,7 @@ class Scoring:
             lambda some, charge: self._opener.handles(some, verifier.model, charge),
             hash64(self._stream, role),
             lambda: self._spending.meter.seconds_left,
+            amounts["prompts"],
         )
         self.asked.add(role)
         started = self._clock()
@@ -106,13 +108,15 @@ class Scoring:
             return end
         finally:
             usage = Usage(
+                prompt_tokens=calls.prompt,
                 verifier_tokens=calls.computed,
                 verifier_reused_tokens=calls.reused,
                 verifier_calls=len(paid),
                 seconds=self._clock() - started,
                 work_seconds=calls.seconds,
             )
-            self._spending.book("score", role, len(paid), usage, rates=backend.rates, written=calls.written, grant=grant)
+            self._spending.book("score", role, len(paid), usage, rates=self._spending.rates[role], written=calls.written, grant=grant)
+        self._spending.prompts_were_read(role, opened)
         late = self._spending.meter.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
             if late and _is_unknown(score):  # time, not the verifier, left it so
@@ -135,19 +139,25 @@ class Scoring:
         meter, verifier, tree = self._spending.meter, self.get(role), self._tree
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
-        tokens = paths = 0
+        tokens = paths = prompts = 0
+        opened: set[int] = set()
         for t in todo:
-            known = tree.scored_tokens(t, role)
+            held = t.node in tree.held  # else it is opened again, and read from its prompt on
+            known = tree.scored_tokens(t, role) if held else 0
             if self._spending.holds_reserves:
                 self._free_path(t, role)
+            root = tree.root_of(t)
+            if root not in opened or not held:
+                prompts += self._spending.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
+                opened.add(root)
             tokens += verifier.bound(tree.path_tokens(t) - t.num_tokens + known, t.num_tokens - known)
             paths += tree.path_tokens(t)
-            wanted = self._spending.score_cost(role, tokens, len(paid) + 1, paths)
+            wanted = self._spending.score_cost(role, tokens, len(paid) + 1, paths, prompts)
             short = next((unit for unit, amount in wanted.items() if amount > meter.left(unit)), None)
             if short is not None:
                 return paid, total, Exhausted(short)
             paid.append(t)
-            total = wanted | {"bound": tokens}
+            total = wanted | {"bound": tokens, "prompts": prompts}
         return paid, total, None
 
     def _free_path(self, t: Trajectory, role: str) -> None:

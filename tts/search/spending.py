@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from tts.backends.base import Backend
 from tts.budget import USD_UNIT, Exhausted, Grant, Meter, Rates, RowCost
 from tts.ledger import Call, Ledger
 from tts.types import Usage
-from tts.verifiers.base import Verifier
+from tts.verifiers.base import ReadsPrompt, Verifier
 
 
 class Spending:
@@ -19,6 +20,9 @@ class Spending:
     Args:
         meter: of the problem's budget. verifiers: by role. declared: roles whose cost is reserved with every row.
         rates: cost of a verifier's tokens, by role.
+
+    Attributes:
+        rates: as given.
     """
 
     def __init__(self, meter: Meter, verifiers: Mapping[str, Verifier], declared: Sequence[str], rates: Mapping[str, Rates]) -> None:
@@ -26,8 +30,10 @@ class Spending:
         self.ledger = Ledger()
         self._verifiers = verifiers
         self._declared = [role for role in declared if role in verifiers]
-        self._rates = rates
+        self.rates = rates
         self._reserves: dict[int, dict[str, int]] = {}
+        self._prompt_bounds = {role: one.prompt_bound for role, one in verifiers.items() if isinstance(one, ReadsPrompt)}
+        self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
 
     def row_cost(self, backend: Backend, prefix: int, computed: int = 0) -> RowCost:
         """Return the bound of a row behind `prefix` tokens, of which it may compute `computed` again; declared verifiers included."""
@@ -44,21 +50,56 @@ class Spending:
             lambda unit, new: sum(self._verifying(role, unit, bound(prefix, new), prefix + new) for role, bound in bounds),
         )
 
-    def score_cost(self, role: str, tokens: int, calls: int, paths: int) -> dict[str, int]:
+    def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
+        """Return the bound of a row that may have to pay what verifiers' own models read of its prompt; tokens by root.
+
+        Every row of a call is bounded so, for any of them may be the one; what stays held behind the call is one such amount a root
+        (see `reserve_prompt`).
+        """
+        dearest = {unit: max(self._prompts_cost(unit, *one) for one in prompts.items()) for unit in ("flops", "usd")}
+        if not any(dearest.values()):
+            return cost
+        return dataclasses.replace(cost, verifier_cost=lambda unit, new: dearest[unit] + cost.verifier_cost(unit, new))
+
+    def _prompts_cost(self, unit: str, root: int, tokens: int) -> int:
+        """Return what declared verifiers' own models may yet cost to read a prompt; 0 where that is held already, or not limited."""
+        if root in self._reserves or unit not in self.meter.limits:
+            return 0
+        return sum(self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self._declared)
+
+    def unread_prompt(self, role: str, root: int, tokens: int, *, again: bool = False) -> int:
+        """Return the most tokens that a verifier's own model has yet to read of a prompt; `again`: whether it is opened anew."""
+        if role not in self._prompt_bounds or ((role, root) in self._read and not again):
+            return 0
+        return self._prompt_bounds[role](tokens)
+
+    def prompts_were_read(self, role: str, roots: Iterable[int]) -> None:
+        """Note which prompts a verifier's own model has read: it reads each once."""
+        self._read.update((role, root) for root in roots)
+
+    def reserve_prompt(self, root: int, tokens: int) -> None:
+        """Hold what declared verifiers' own models may cost to read a prompt, if it can be paid and is not held already."""
+        amounts = {unit: amount for unit in ("flops", "usd") if (amount := self._prompts_cost(unit, root, tokens))}
+        if amounts:
+            with suppress(Exhausted):
+                self._reserves[root] = self.meter.amounts(**amounts).held
+
+    def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
         """Return the bound, in each limited unit, of scoring `calls` trajectories.
 
         Args:
             tokens: verifier tokens in all. paths: tokens of the trajectories, prompts included, in all.
+            prompts: tokens of prompts that the verifier's own model may have to read first.
         """
         costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
         for unit in ("flops", "usd"):
             if unit in self.meter.limits:
-                costs[unit] = self._verifying(role, unit, tokens, paths)
+                costs[unit] = self._verifying(role, unit, tokens, paths) + self.rates[role].cost(unit, computed=prompts)
         return {unit: costs[unit] for unit in self.meter.limits if unit in costs}
 
     def _verifying(self, role: str, unit: str, tokens: int, path: int) -> int:
         """Return what a verifier's tokens may cost at most: all read, or all written by a judge; all read again, and the path."""
-        rates = self._rates[role]
+        rates = self.rates[role]
         dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))
         return dearest + rates.cost(unit, reused=tokens + path)
 

@@ -32,6 +32,10 @@ class Tree:
         self._live = 0  # distinct live tokens
         self._logical = 0  # what the live tips would keep without sharing
 
+    def root_of(self, t: Trajectory) -> int:
+        """Return the number of a node's root."""
+        return self._root[t.node]
+
     def own_tokens(self, t: Trajectory) -> int:
         """Return the tokens that this node adds to its path: the prompt, for a root."""
         return self.prompt_tokens[t.node] if t.parent is None else t.num_tokens - t.parent.num_tokens

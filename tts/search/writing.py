@@ -64,7 +64,8 @@ class Writer:
         spec = self._spec(parents, until, sampling or self._sampling, model, scratch=scratch)
         prefix = max(map(search.tree.path_tokens, parents))
         cost = search.spending.row_cost(spec.backend, prefix, search.opener.recomputed(parents, model))
-        call = Wave(spec, search.spending, cost, self._clock)
+        prompts = {root: search.tree.prompt_tokens[root] for root in {search.tree.root_of(t) for t in parents}}
+        call = Wave(spec, search.spending, search.spending.before_prompts(cost, prompts), self._clock)
         counter = self._scratch_index if scratch else search.tree.next_child
         branches = branches_of(parents, self._children_of if scratch else search.tree.children_of)
         grant = call.grant(branches)
@@ -97,9 +98,11 @@ class Writer:
             await call.run(tasks, grant, on_row)
         finally:
             self.timed_out = self.timed_out or call.timed_out
-            for child in children:
-                if child.status != "failed" and child.node not in search.unscorable:
-                    search.spending.reserve(child.node, cost, search.tree.own_tokens(child))
+            to_score = [child for child in children if child.status != "failed" and child.node not in search.unscorable]
+            for root in sorted({search.tree.root_of(child) for child in to_score}):
+                search.spending.reserve_prompt(root, prompts[root])
+            for child in to_score:
+                search.spending.reserve(child.node, cost, search.tree.own_tokens(child))
         return len(tasks)
 
     def units(self) -> int | None:

@@ -9,6 +9,9 @@ VERIFIERS = Table(
     "tts.verifiers",
     {
         "checker": "tts.verifiers.checker:Checker",
+        "probe": "tts.verifiers.probe:Probe",
+        "process": "tts.verifiers.process:ProcessVerifier",
+        "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",
         "toy": "tts.verifiers.toy:ToyVerifier",
     },
 )

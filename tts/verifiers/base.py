@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Sampling
-from tts.errors import ConfigError, VerifierError
+from tts.backends.base import Backend, Sampling
+from tts.errors import ConfigError, VerifierError, shown
+from tts.models.registry import ModelRecord
 from tts.tasks.base import Task
 from tts.types import Problem, Prompt, Trajectory
 
@@ -96,7 +97,42 @@ class Verifier(Protocol):
 
         Args:
             prefix_tokens: tokens, prompt included, up to the last ancestor that this verifier has scored (else to the root's prompt).
-            new_tokens: tokens behind it. The bound never decreases in it.
+            new_tokens: tokens behind it. The bound never decreases in it. See `ReadsPrompt` for prompts.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsHead(Protocol):
+    """A verifier that reads one value head; that the backend has it, and at which steps, is checked before anything is spent."""
+
+    @property
+    def head(self) -> str:
+        """The value head's name."""
+        ...
+
+
+@runtime_checkable
+class ReadsPrompt(Protocol):
+    """A verifier whose own model must read a prompt, once each time that one is opened: booked as prompt tokens, beside `bound`."""
+
+    def prompt_bound(self, prompt_tokens: int) -> int:
+        """Return the most tokens of its own that a prompt of so many of the policy's tokens is."""
+        ...
+
+
+@runtime_checkable
+class FromRecord(Protocol):
+    """A verifier some of whose parameters stand in the record of the model it asks; a Solver has them filled when it is made."""
+
+    def filled(self, record: ModelRecord | None, backend: Backend) -> Verifier:
+        """Return it with every parameter known.
+
+        Args:
+            record: of its model; None: the caller gave a backend, which has none. backend: of its model.
+
+        Raises:
+            ConfigError: what was left out stands nowhere, or does not fit the model.
         """
         ...
 
@@ -154,3 +190,9 @@ def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray
     if math.isinf(low) or math.isinf(high):
         return np.asarray(1.0 / (1.0 + np.exp(-scores)))
     return (scores - low) / (high - low)
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raise ConfigError where a verifier's parameter is not a text, or is empty."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name} is {shown(value)}, but must be a text that is not empty")
