@@ -35,10 +35,15 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
         name: of the backend that runs a model given by name or record; None: its own. url: of the server that does.
 
     Raises:
-        ConfigError: the model is unknown, or no model at all.
+        ConfigError: the model is unknown, writes nothing, or is no model at all.
     """
     if isinstance(model, str | ModelRecord):
         record = registry.get(model) if isinstance(model, str) else model
+        if record.readout:
+            raise ConfigError(
+                f"the model is {record.name!r}, a process model, but it scores steps and writes nothing",
+                hint="name the policy whose record serves it, such as 'pocket'",
+            )
         if url is not None and name is None and _SERVER not in BACKENDS.names():
             raise ConfigError(f"url is {url!r}, but no backend that is installed calls a server", hint="leave the url out")
         if url is not None:

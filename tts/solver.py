@@ -7,27 +7,24 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from tts.backends.base import Backend, Sampling
 from tts.backends.callable import WriteFunction
 from tts.budget import Budget
-from tts.errors import ConfigError, TTSError
+from tts.errors import ConfigError, TTSError, shown
 from tts.kept import LOOP, Kept, Model, resolve
 from tts.models.registry import ModelRecord
 from tts.run import Event, Run
-from tts.search.base import Plan, Strategy, check_problem, lacking, shown
+from tts.scorers import Scorers, VerifierLike, made
+from tts.search.base import Plan, Strategy, check_problem
 from tts.search.embedding import Embedder
-from tts.search.registry import parse, parse_call
+from tts.search.registry import parse
 from tts.tasks.base import Task
 from tts.types import Message, Problem, Solution, Usage
-from tts.verifiers import VERIFIERS
-from tts.verifiers.base import Verifier
-from tts.verifiers.callable import CallableVerifier, ScoreFunction
 
-DEFAULT_MODEL = "smollm2"
+DEFAULT_MODEL = "pocket"
 
-VerifierLike = str | Verifier | ScoreFunction
 ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
 
 
@@ -36,8 +33,9 @@ class Solver:
 
     Args:
         models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`CallableBackend`).
-        verifiers: by role; "main" is what strategies and selections ask unless told otherwise. A name ("checker",
-            "toy(error=0.1)"), a verifier, or a function of (problem, text).
+        verifiers: by role; "main" is what strategies and selections ask unless told otherwise. A name ("process",
+            "toy(error=0.1)"), a verifier, or a function of (problem, text). None: the one that the policy's record names, if any,
+            left out with a warning where the backend or the task cannot have it; {}: none.
         backend: name of the backend that runs models given by name; None: their records' own.
         task: a name or a task; None: the problem's own, else the policy's record's.
         strategy: a plan or its text; None: chosen for you, and said in the warnings.
@@ -73,16 +71,14 @@ class Solver:
         if "policy" not in roles:
             raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
         self._strategy = None if strategy is None else _plan(strategy)
-        given: Mapping[str, VerifierLike] = (
-            verifiers if isinstance(verifiers, Mapping) else {} if verifiers is None else {"main": verifiers}
-        )
-        self._verifiers = {role: _verifier(verifier) for role, verifier in given.items()}
+        scorers = made(verifiers)
         self._kept = Kept() if keep is None else keep
         self._task = task
         self._owned = keep is None
         self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
-        self._kept.backends(self._models)  # made now, like the task, so that a mistake shows here
+        backends = self._kept.backends(self._models)  # made now, like the task, so that a mistake shows here
         self._task_of(_ANY)
+        self._scorers = Scorers(scorers, self._models, backends)
         self._sampling = sampling or Sampling()
         self._allow_oracle = allow_oracle
         self._concurrency = concurrency
@@ -139,18 +135,27 @@ class Solver:
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
         if not given:
             return []
-        like = self._run(_ANY, shares[0], strategy, seed, self._clock() if budget is not None else None)
+        started = self._clock() if budget is not None else None
+        like = self._run(_ANY, shares[0], strategy, seed, started)
         like.check()
-        return LOOP.run(self._solve_all(like, given, shares))
 
-    async def _solve_all(self, like: Run, problems: Sequence[Problem], shares: Sequence[Budget]) -> list[Solution]:
+        def run(problem: Problem, share: Budget) -> Run:
+            if problem.task is not None:  # what verifiers read may not be in its steps
+                return self._run(problem, share, strategy, seed, started)
+            check_problem(problem)
+            return dataclasses.replace(like, problem=problem, budget=share)
+
+        return LOOP.run(self._solve_all(like, run, given, shares))
+
+    async def _solve_all(
+        self, like: Run, make: Callable[[Problem, Budget], Run], problems: Sequence[Problem], shares: Sequence[Budget]
+    ) -> list[Solution]:
         gate = asyncio.Semaphore(self._concurrency)
 
         async def one(problem: Problem, share: Budget) -> Solution:
             async with gate:
                 try:
-                    check_problem(problem)
-                    return await dataclasses.replace(like, problem=problem, budget=share, task=self._task_of(problem)).solve()
+                    return await make(problem, share).solve()
                 except Exception as failure:  # noqa: BLE001 - one problem's failure is no reason for the others to
                     return _unsolved(like, problem, share, failure)
 
@@ -168,21 +173,25 @@ class Solver:
 
     def _run(self, problem: Problem, budget: Budget, strategy: Any, seed: int, started: float | None = None) -> Run:
         check_problem(problem)
-        plan = self._strategy if strategy is None else _plan(strategy)
-        notes: tuple[str, ...] = ()
+        plan, task, backends = (
+            self._strategy if strategy is None else _plan(strategy),
+            self._task_of(problem),
+            self._kept.backends(self._models),
+        )
+        verifiers, notes = self._scorers.fitting(task, backends, plan)
         if plan is None:
-            plan = parse("best_of_n | weighted" if self._verifiers else "best_of_n | majority")
-            notes = (f"no strategy was given and no performance model is there to choose one: {plan} was used",)
+            plan = parse("best_of_n | weighted" if verifiers else "best_of_n | majority")
+            notes += (f"no strategy was given and no performance model is there to choose one: {plan} was used",)
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return Run(
             problem=problem,
             budget=budget,
             seed=seed,
-            task=self._task_of(problem),
+            task=task,
             plan=plan,
-            backends=self._kept.backends(self._models),
-            verifiers=self._verifiers,
+            backends=backends,
+            verifiers=verifiers,
             sampling=self._sampling,
             model=self._models["policy"].name,
             clock=self._clock,
@@ -267,23 +276,6 @@ def _problems(given: Any) -> list[Problem]:
 
 def _plan(given: str | Plan | Strategy) -> Plan:
     return parse(given) if isinstance(given, str) else Plan.of(given)
-
-
-def _verifier(given: Any) -> Verifier:
-    if isinstance(given, str):
-        made = parse_call(VERIFIERS, given)
-        if missing := lacking(made, Verifier):
-            raise ConfigError(f"the verifier {given!r} lacks {', '.join(missing)}", hint="see tts.verifiers.base.Verifier")
-        return made
-    if not isinstance(given, type):  # a class may look like its objects
-        if isinstance(given, Verifier):
-            return given
-        if callable(given):
-            return CallableVerifier(cast("ScoreFunction", given))
-    raise ConfigError(
-        f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
-        hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
-    )
 
 
 _SHARED = Kept()

@@ -20,11 +20,15 @@ def solve(  # noqa: PLR0913 - the options of the command
     *,
     budget: Annotated[str, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30.")] = "2000",
     strategy: Annotated[str | None, typer.Option(help="For example: best_of_n(n=8) | majority. Without it one is chosen.")] = None,
-    model: Annotated[str, typer.Option(help="A name of `tts models`, a folder, or a Hub name.")] = "smollm2",
+    model: Annotated[str, typer.Option(help="A name of `tts models`, a folder, or a Hub name.")] = "pocket",
     backend: Annotated[str | None, typer.Option(help="What runs the model, if not its own backend.")] = None,
     url: Annotated[str | None, typer.Option(help="A server that runs the model.")] = None,
-    task: Annotated[str | None, typer.Option(help="How the problem is asked and its answer found: math, text, ….")] = None,
-    verifier: Annotated[str | None, typer.Option(help="What scores candidates: checker, toy(error=0.1), ….")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="How the problem is asked and its answer found: math, text, …; else the model's.")
+    ] = None,
+    verifier: Annotated[
+        str | None, typer.Option(help="What scores candidates: process, probe, self_evaluation, …, or none; else the model's own.")
+    ] = None,
     allow_oracle: Annotated[bool, typer.Option("--allow-oracle", help="Let a verifier see the reference answer.")] = False,
     answer: Annotated[str | None, typer.Option(help="The reference answer, for verifiers that need it.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy; 0.8 unless given.")] = None,
@@ -55,7 +59,7 @@ def solve(  # noqa: PLR0913 - the options of the command
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(
-                model, verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
+                model, {} if verifier == "none" else verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
                 allow_oracle=allow_oracle, on_event=on_event,
             ) as solver:  # fmt: skip
                 return solver.solve(given, limits, seed=seed)
