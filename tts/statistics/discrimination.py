@@ -140,8 +140,9 @@ def _wins(score: Floats, label: Floats, at: Whole, num_clusters: int) -> Floats:
     order = np.argsort(place, kind="stable")
     place, label, at = place[order], label[order], at[order]
     wins, below = np.zeros((num_clusters, num_clusters)), np.zeros(num_clusters)
-    rows = max(1, _BLOCK // max(1, num_clusters))
-    for first in range(0, len(levels), rows):
+    most = max(1, _BLOCK // max(1, num_clusters))
+    for first in range(0, len(levels), most):
+        rows = min(most, len(levels) - first)
         part = slice(*np.searchsorted(place, [first, first + rows]))
         cell = (place[part] - first) * num_clusters + at[part]
         # [levels, P]: how many there are of each
