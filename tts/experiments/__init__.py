@@ -1,1 +1,1 @@
-"""The place of batch experiments (configuration, runner, store, replay, fits, plots, reports). None is here yet."""
+"""Batch experiments. Here so far: data sets (`datasets/`); to come: configuration, runner, store, replay, fits, plots and reports."""

@@ -1,0 +1,51 @@
+"""Countdowns of some numbers: fixed sets of the endless series in `tts/tasks/arithmetic/countdown.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tts.errors import ConfigError
+from tts.experiments.datasets import identity
+from tts.experiments.datasets.drawing import by_turns, choices
+from tts.randomness import hash64
+from tts.tasks.arithmetic.countdown import FEWEST, MOST, draw
+from tts.tasks.arithmetic.expression import text
+from tts.tasks.arithmetic.generator import Split
+from tts.types import Problem
+
+
+def load(*, limit: int = 200, split: Split = "test", seed: int = 0, numbers: int | Sequence[int] = (2, 3, 4)) -> list[Problem]:
+    """Return countdowns of each number of numbers named, as many of each as of the others.
+
+    Args:
+        limit: problems in all, at least 1; a smaller limit gives the first of them.
+        split: "train", "validation" or "test"; no target with the same numbers is in two of them, with whatever seed.
+        seed: 0 to 2**64 - 1; another one draws other problems of the same split.
+        numbers: how many there are to reach the target with, a value or several, 2 to 6; the model pocket was trained on 2 to 4.
+
+    Returns:
+        Problems of the task "countdown", whose answer is one expression that solves them. Their ids name split, number of numbers and a
+        hash of target and numbers; `metadata` has operations (one less than numbers), digits, worded, numbers, and as identity the target
+        and the numbers in order.
+
+    Raises:
+        ConfigError: a value is not valid, or there are not so many different problems.
+    """
+    counts = choices("numbers", numbers)
+    for count in counts:
+        if type(count) is not int or not FEWEST <= count <= MOST:
+            raise ConfigError(f"numbers is {count!r}, but must be a whole number from {FEWEST} to {MOST}, or several")
+
+    def problem(count: int, index: int) -> Problem:
+        drawn = draw(count, split, seed, index)
+        assert drawn.solution is not None, "what is drawn is drawn with its solution"
+        same = f"{drawn.target} with {' '.join(map(str, sorted(drawn.numbers)))}"
+        return Problem(
+            prompt=drawn.text,
+            answer=text(drawn.solution),
+            id=f"countdown/{split}/{count}/{hash64(same):016x}",
+            task="countdown",
+            metadata={"operations": count - 1, "digits": 2, "worded": False, "numbers": count, "identity": same},
+        )
+
+    return by_turns(counts, limit, problem, identity, seed=seed)

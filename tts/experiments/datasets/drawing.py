@@ -1,0 +1,62 @@
+"""Fixed sets from endless series: grids of difficulties, drawn from by turns until there are enough different problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tts.errors import ConfigError
+from tts.types import Problem
+
+Cell = TypeVar("Cell")
+Value = TypeVar("Value")
+
+_PATIENCE = 1000  # draws of a difficulty in a row that are there already
+
+
+def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
+    """Return one value, or each of several once, as a list.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        return [given]
+    values = list(dict.fromkeys(given))
+    if not values:
+        raise ConfigError(f"{name} is {given!r}, but must be a value or some of them")
+    return values
+
+
+def by_turns(
+    cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], identity: Callable[[Problem], str], *, seed: int
+) -> list[Problem]:
+    """Return `limit` different problems, one of each cell by turns; so a smaller limit gives the first of them.
+
+    Args:
+        cells: difficulties. draw: gives problem number i of a cell's series. identity: what makes two problems the same.
+        seed: of the series; checked here.
+
+    Raises:
+        ConfigError: the limit or the seed is not valid, or a cell has too few problems that are not there yet.
+    """
+    if type(limit) is not int or limit < 1:
+        raise ConfigError(f"limit is {limit!r}, but must be a whole number of at least 1")
+    if type(seed) is not int or not 0 <= seed < 2**64:
+        raise ConfigError(f"seed is {seed!r}, but must be a whole number from 0 to 2**64 - 1")
+    problems: list[Problem] = []
+    seen: set[str] = set()
+    drawn = [0] * len(cells)
+    while len(problems) < limit:
+        turn = len(problems) % len(cells)
+        for _ in range(_PATIENCE):
+            problem = draw(cells[turn], drawn[turn])
+            drawn[turn] += 1
+            if identity(problem) not in seen:
+                break
+        else:
+            few = f"after {len(problems)} problems there is no other of difficulty {cells[turn]}"
+            raise ConfigError(f"limit is {limit}, but {few} in {_PATIENCE} draws", hint="lower the limit, or leave this difficulty out")
+        seen.add(identity(problem))
+        problems.append(problem)
+    return problems
