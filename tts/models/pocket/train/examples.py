@@ -1,0 +1,126 @@
+"""What the policy learns from: problems of the train split with their worked solutions, as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tts.randomness import generator
+from tts.tasks.arithmetic import countdown
+from tts.tasks.arithmetic.expression import text
+from tts.tasks.arithmetic.generator import MOST_OPERATIONS, Difficulty, Split, draw
+from tts.tasks.arithmetic.pocket import ANSWER
+
+IGNORED = -100  # a label that no loss counts
+# share of each kind of problem: (worded, digits); what is left is countdown
+_KINDS = {(False, 1): 0.16, (False, 2): 0.40, (True, 1): 0.12, (True, 2): 0.20}
+# of each number of operations, so that every number has the same share of the tokens
+_OPERATIONS = 1 / np.arange(1, MOST_OPERATIONS + 1) / np.sum(1 / np.arange(1, MOST_OPERATIONS + 1))
+_COUNTDOWN_NUMBERS = (2, 3, 4)
+_BLOCK = 16  # batches that are drawn together and cut by length
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A problem of the mixture. prompt: as the policy is asked. worked: its solution, to which the end of sequence belongs.
+
+    task, answer: by which an answer is found and checked.
+    """
+
+    prompt: str
+    worked: str
+    task: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sequence and where what is to be learned begins. prompt, completion: texts; the completion ends with the end of sequence."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences of similar length, padded at the end. ids, labels: [rows, tokens]."""
+
+    ids: torch.Tensor
+    labels: torch.Tensor
+
+
+def solution_text(found: Sequence[object], answer: int) -> str:
+    """Return steps, one a line, and the answer line."""
+    return "".join(f"{step}\n" for step in found) + f"{ANSWER}{answer}\n"
+
+
+def asked(seed: int, index: int, split: Split = "train") -> Asked:
+    """Return problem number `index` of the mixture."""
+    rng = generator(seed, 0, "mixture", split, index)
+    chosen = rng.random()
+    for (worded, digits), share in _KINDS.items():
+        chosen -= share
+        if chosen < 0:
+            operations = 1 + int(rng.choice(MOST_OPERATIONS, p=_OPERATIONS))
+            difficulty = Difficulty(operations=operations, digits=digits, worded=worded)
+            drawn = draw(difficulty, split, seed, index)
+            return Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer))
+    problem = countdown.draw(_COUNTDOWN_NUMBERS[rng.integers(len(_COUNTDOWN_NUMBERS))], split, seed, index)
+    assert problem.solution is not None, "what is drawn has a solution"
+    return Asked(f"{problem.text}\n", solution_text(problem.steps, problem.target), "countdown", text(problem.solution))
+
+
+def worked(seed: int, index: int, split: Split = "train") -> Example:
+    """Return problem number `index` of the mixture with its worked solution."""
+    problem = asked(seed, index, split)
+    return Example(problem.prompt, problem.worked)
+
+
+class Batches:
+    """Batches by number: a block of them is drawn, sorted by length and cut, so that little is padding.
+
+    Args:
+        example: makes example number `index`. tokens: of a batch, about. average: tokens of an example, about.
+    """
+
+    def __init__(self, tokenizer: Any, example: Callable[[int], Example], *, tokens: int, average: int, seed: int) -> None:
+        self._tokenizer = tokenizer
+        self._example = example
+        self._rows = max(1, tokens // average) * _BLOCK
+        self._seed = seed
+        self._block = -1
+        self._batches: list[Batch] = []
+
+    def __call__(self, step: int) -> Batch:
+        """Return batch number `step`."""
+        block, place = divmod(step, _BLOCK)
+        if block != self._block:
+            self._block, self._batches = block, self._drawn(block)
+        return self._batches[place]
+
+    def _drawn(self, block: int) -> list[Batch]:
+        examples = [self._example(block * self._rows + i) for i in range(self._rows)]
+        prompts = self._tokenizer([example.prompt for example in examples])["input_ids"]
+        completions = self._tokenizer([example.completion for example in examples], add_special_tokens=False)["input_ids"]
+        end = [self._tokenizer.eos_token_id]
+        rows = sorted(((p, [*c, *end]) for p, c in zip(prompts, completions, strict=True)), key=lambda row: len(row[0]) + len(row[1]))
+        lengths = np.cumsum([len(p) + len(c) for p, c in rows])
+        edges = np.searchsorted(lengths, np.linspace(0, lengths[-1], _BLOCK + 1)[1:-1])
+        batches = [_padded(list(part), self._tokenizer.pad_token_id) for part in np.split(np.array(rows, dtype=object), edges)]
+        order = generator(self._seed, 0, "order", block).permutation(_BLOCK)
+        return [batches[i] for i in order]
+
+
+def _padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> Batch:
+    longest = max(len(p) + len(c) for p, c in rows)
+    ids = torch.full((len(rows), longest), pad)
+    labels = torch.full((len(rows), longest), IGNORED)
+    for i, (prompt, completion) in enumerate(rows):
+        end = len(prompt) + len(completion)
+        ids[i, :end] = torch.tensor([*prompt, *completion])
+        labels[i, len(prompt) : end] = torch.tensor(completion)
+    return Batch(ids, labels)

@@ -1,0 +1,190 @@
+"""Stage "self-eval": the policy learns to tell whether a fresh start would do better, and to correct earlier attempts of its own.
+
+Both are learned from what the base policy itself writes: several solutions of each of many problems that it was not trained on. Worked
+solutions of new problems stay part of the mixture, so that it forgets nothing.
+
+Self-evaluation: behind a solution, or a part of it cut at random, stands "Restart?"; the answer is " no" where the solution beats or ties
+another of its siblings, drawn at random, else " yes". Here a solution is right or wrong, so it is " yes" only for a wrong one with a
+right sibling.
+    Source: Manvi, Singh and Ermon 2024 (arXiv 2410.02725). Differs: right or wrong stands for the reward model that compares pairs; one
+    reading of a solution asks at several places at once (see `questions`), which is the same sequences at a fraction of the tokens.
+
+Revision: up to four wrong attempts, then a right solution; the last attempt is the wrong one nearest to it in edit distance.
+    Source: Snell et al. 2024 (arXiv 2408.03314), section 6.1 and appendix. Differs: where no sample is right the worked solution stands in,
+    so that hard problems are there too; in one example of five the last attempt is right already, and to be written again, since at use
+    nobody knows which attempts are wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from tts.models.pocket.train.examples import IGNORED, Asked, Batches, Example, asked, worked
+from tts.models.pocket.train.loop import Recipe, train
+from tts.models.pocket.train.network import load, mean_loss, next_token_loss, save
+from tts.models.pocket.train.sampling import Marker, continued
+from tts.randomness import generator
+from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
+
+SAMPLES = 8
+TEMPERATURE = 0.8
+MOST_ATTEMPTS = 4
+_FIRST_INDEX = 10_000_000  # of problems, beyond those that the base was trained on
+_PROBLEMS_PER_MINUTE = 500
+_QUESTIONS = 6  # asked of one solution
+_TURNS = ("worked", "question", "revise", "worked", "question")  # what each step in turn is a batch of
+_AVERAGE = {"worked": 75, "revise": 260}  # tokens of an example
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A problem, what the policy wrote, and which of it is right."""
+
+    problem: Asked
+    solutions: tuple[str, ...]
+    right: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Solutions with the question asked at several places of each. ids, positions: [rows, tokens]; mask: [rows, 1, tokens, tokens].
+
+    at: rows and columns of the questions; wanted: their answers' tokens.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    mask: torch.Tensor
+    at: tuple[torch.Tensor, torch.Tensor]
+    wanted: torch.Tensor
+
+
+def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
+    """Draw samples from OUT/base, train on, and save the policy as OUT/policy.
+
+    A quarter of the minutes is drawing.
+    """
+    recipe = Recipe(tokens=4096, minutes=minutes * 0.75, matrix_rate=0.006, rate=1e-3, decay=0.9)
+    problems = max(64, round(minutes * 0.25 * _PROBLEMS_PER_MINUTE))
+    solved = samples(out, problems, seed, device)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "base")
+    model = load(out / "base").to(device)
+    kept, unseen = solved[len(solved) // 16 :], solved[: len(solved) // 16]
+    drawn = {
+        "worked": Batches(tokenizer, partial(worked, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
+        "revise": Batches(tokenizer, partial(revision, kept, seed), tokens=recipe.tokens, average=_AVERAGE["revise"], seed=seed),
+    }
+    rows = recipe.tokens // (_AVERAGE["worked"] + _QUESTIONS)
+
+    def loss_of(step: int) -> torch.Tensor:
+        turn, number = _TURNS[step % len(_TURNS)], step // len(_TURNS) * 2 + (step % len(_TURNS) > 2)
+        if turn == "question":
+            return question_loss(model, questions(tokenizer, kept, rows, seed, number))
+        return next_token_loss(model, drawn[turn](number if turn == "worked" else step // len(_TURNS)))
+
+    checked = [questions(tokenizer, unseen, rows, seed + 1, i) for i in range(4)]
+    unseen_worked = Batches(tokenizer, partial(worked, seed, split="validation"), tokens=4096, average=_AVERAGE["worked"], seed=seed)
+    checked_worked = [unseen_worked(i) for i in range(4)]
+
+    def held_out_loss() -> float:
+        model.eval()
+        with torch.no_grad():
+            return mean_loss(model, checked_worked) + sum(question_loss(model, one).item() for one in checked) / len(checked)
+
+    identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "problems": problems, "device": torch.device(device).type}
+    found = train(model, loss_of, recipe, out / "self_eval", held_out_loss=held_out_loss, identity=identity)
+    save(model, tokenizer, out / "policy")
+    return found
+
+
+def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
+    """Return what the base policy writes on problems of the train split; drawn once and kept in OUT/self_eval/samples.jsonl."""
+    path = out / "self_eval" / "samples.jsonl"
+    if not path.is_file() or sum(1 for _ in path.open()) != problems:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        given = [asked(seed, _FIRST_INDEX + i) for i in range(problems)]
+        marker = Marker()
+        texts = continued(out / "base", [one.prompt for one in given], each=SAMPLES, temperature=TEMPERATURE, seed=seed, device=device)
+        lines = [
+            json.dumps({"problem": asdict(one), "solutions": drawn, "right": [marker.right(one, text) for text in drawn]})
+            for one, drawn in zip(given, texts, strict=True)
+        ]
+        path.write_text("".join(f"{line}\n" for line in lines))
+    read = [json.loads(line) for line in path.open()]
+    return [Solved(Asked(**one["problem"]), tuple(one["solutions"]), tuple(one["right"])) for one in read]
+
+
+def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, number: int) -> Questions:
+    """Return batch number `number`: one solution of each of `rows` problems, asked about whole and cut at random places.
+
+    Each question sees the solution up to its place and itself only, and stands at the position behind it: exactly what the policy
+    sees when the solution was cut there.
+    """
+    rng = generator(seed, 0, "questions", number)
+    chosen = [solved[i] for i in rng.integers(len(solved), size=rows)]
+    mine = [int(rng.integers(len(one.solutions))) for one in chosen]
+    prompts = tokenizer([one.problem.prompt for one in chosen])["input_ids"]
+    texts = tokenizer([one.solutions[i] for one, i in zip(chosen, mine, strict=True)], add_special_tokens=False)["input_ids"]
+    longest = max(len(p) + len(t) for p, t in zip(prompts, texts, strict=True)) + _QUESTIONS
+    asking, yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (RESTART, YES, NO))
+    ids = torch.full((rows, longest), tokenizer.pad_token_id)
+    positions = torch.arange(longest).repeat(rows, 1)
+    seen = torch.ones(longest, longest, dtype=torch.bool).tril().repeat(rows, 1, 1)
+    answers = torch.empty(rows, _QUESTIONS, dtype=torch.long)
+    columns = torch.empty(rows, _QUESTIONS, dtype=torch.long)
+    for row, (one, i, prompt, text) in enumerate(zip(chosen, mine, prompts, texts, strict=True)):
+        end = len(prompt) + len(text)
+        ids[row, :end] = torch.tensor([*prompt, *text])
+        places = np.sort(rng.integers(len(prompt), end + 1, size=_QUESTIONS))
+        places[-1] = end
+        columns[row] = torch.arange(end, end + _QUESTIONS)
+        ids[row, end : end + _QUESTIONS] = asking
+        positions[row, end : end + _QUESTIONS] = torch.from_numpy(places)
+        seen[row, end:] = False
+        for column, place in zip(range(end, end + _QUESTIONS), places.tolist(), strict=True):
+            seen[row, column, :place] = True
+            seen[row, column, column] = True
+        seen[row, end + _QUESTIONS :, 0] = True  # padding must see something
+        siblings = [j for j in range(len(one.right)) if j != i]
+        rivals = [one.right[siblings[k]] for k in rng.integers(len(siblings), size=_QUESTIONS)]
+        answers[row] = torch.tensor([yes if rival and not one.right[i] else no for rival in rivals])
+    mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))[:, None]
+    return Questions(ids, positions, mask, (torch.arange(rows).repeat_interleave(_QUESTIONS), columns.flatten()), answers.flatten())
+
+
+def question_loss(model: LlamaForCausalLM, batch: Questions) -> torch.Tensor:
+    """Return the mean loss of the questions' answers, in nats."""
+    device = model.device
+    with torch.autocast(device.type, torch.bfloat16):
+        states = model.model(
+            input_ids=batch.ids.to(device),
+            position_ids=batch.positions.to(device),
+            attention_mask=batch.mask.to(device, torch.bfloat16),
+            use_cache=False,
+        ).last_hidden_state
+        logits = model.lm_head(states[batch.at[0].to(device), batch.at[1].to(device)])
+    return torch.nn.functional.cross_entropy(logits.float(), batch.wanted.to(device), ignore_index=IGNORED)
+
+
+def revision(solved: Sequence[Solved], seed: int, index: int) -> Example:
+    """Return example number `index`: earlier attempts in the prompt, a right solution to be written."""
+    rng = generator(seed, 0, "revision", index)
+    one = solved[rng.integers(len(solved))]
+    right = [text for text, good in zip(one.solutions, one.right, strict=True) if good] or [one.problem.worked]
+    wrong = [text for text, good in zip(one.solutions, one.right, strict=True) if not good and text.endswith("\n")]
+    target = right[rng.integers(len(right))]
+    attempts = [wrong[i] for i in rng.permutation(len(wrong))[: rng.integers(MOST_ATTEMPTS + 1)]]
+    attempts.sort(key=lambda text: difflib.SequenceMatcher(None, text, target, autojunk=False).ratio())
+    if not attempts or rng.random() < 0.2:
+        attempts = [*attempts[-MOST_ATTEMPTS + 1 :], target]
+    return Example(one.problem.prompt + "".join(f"{attempt}{AGAIN}\n" for attempt in attempts), target)

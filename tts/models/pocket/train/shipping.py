@@ -1,0 +1,34 @@
+"""Stage "ship": what users need of a run, copied into the package with its checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import tts.models.pocket
+from tts.errors import ConfigError
+
+_MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+FILES = (*(f"{model}/{name}" for model in ("policy", "process") for name in _MODEL), "heads/probe.safetensors", "heads/process.safetensors")
+
+
+def run(out: Path, *, minutes: float = 0, seed: int = 0, device: str = "cpu", package: Path | None = None) -> dict[str, float]:
+    """Copy a run's models into a package folder (this one, unless another is given) and write their checksums.
+
+    Raises:
+        ConfigError: a stage has not been run.
+    """
+    del minutes, seed, device
+    package = package or Path(tts.models.pocket.__path__[0])
+    missing = [name for name in FILES if not (out / name).is_file()]
+    if missing:
+        raise ConfigError(f"{out} lacks {', '.join(missing)}", hint="run the earlier stages there first")
+    sums = {}
+    for name in FILES:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(out / name, package / name)
+        sums[name] = hashlib.sha256((package / name).read_bytes()).hexdigest()
+    (package / "checksums.json").write_text(json.dumps(sums, indent=2) + "\n")
+    return {"files": float(len(FILES)), "bytes": float(sum((package / name).stat().st_size for name in FILES))}
