@@ -1,0 +1,74 @@
+"""Tables as a terminal, a document and a program want them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from tts.models.pocket.evaluate.tables import Entry, Table
+from tts.statistics import Estimate
+
+_UNDEFINED = "–"
+_WIDTH = 200  # of text that goes to no terminal
+
+
+def shown(entry: Entry) -> str:
+    """Return an entry as people read it: shares to two digits, an estimate with its interval, what is undefined as a dash."""
+    if isinstance(entry, Estimate):
+        if math.isnan(entry.value):
+            return _UNDEFINED
+        return f"{_number(entry.value)} [{_number(entry.low)}, {_number(entry.high)}]"
+    return _number(entry) if isinstance(entry, float) else f"{entry:,}" if isinstance(entry, int) else entry
+
+
+def print_text(tables: Sequence[Table], console: Console) -> None:
+    """Print tables on a terminal."""
+    if not console.is_terminal:
+        console.width = _WIDTH
+    for table in tables:
+        made = RichTable(title=table.title, caption=table.note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        for i, heading in enumerate(table.columns.values()):
+            made.add_column(heading, justify="right" if i else "left", no_wrap=bool(i))
+        for row in table.rows:
+            made.add_row(*map(shown, row))
+        console.print(made)
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Return tables for a document."""
+    parts: list[str] = []
+    for table in tables:
+        lines = [list(table.columns.values()), [":--", *["--:"] * (len(table.columns) - 1)], *(list(map(shown, row)) for row in table.rows)]
+        parts.append("\n".join([f"**{table.title}**", "", *(f"| {' | '.join(cells)} |" for cells in lines), "", table.note, ""]))
+    return "\n".join(parts)
+
+
+def plain(tables: Sequence[Table]) -> dict[str, object]:
+    """Return tables as JSON has them: by name; what is undefined is null."""
+    return {
+        table.name: {
+            "title": table.title,
+            "note": table.note,
+            "rows": [{key: _plain(entry) for key, entry in zip(table.columns, row, strict=True)} for row in table.rows],
+        }
+        for table in tables
+    }
+
+
+def _plain(entry: Entry) -> object:
+    if isinstance(entry, Estimate):
+        ends = {"value": entry.value, "low": entry.low, "high": entry.high}
+        return {**{key: _plain(value) for key, value in ends.items()}, "level": entry.level, "num": entry.num}
+    return None if isinstance(entry, float) and math.isnan(entry) else entry
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return _UNDEFINED
+    text = f"{value:.2f}"
+    text = "0.00" if text == "-0.00" else text
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
