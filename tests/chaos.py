@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Backend, Counters, Extension, Reply, Row, RowSet, Sample, SampleRequest
+from tts.backends.facts import text_bound
 from tts.budget import Rates
 from tts.errors import EngineError
 from tts.randomness import hash64
@@ -52,6 +53,7 @@ class ChaosBackend:
         self.rates = rates or inner.rates
         self.kv_bytes_per_token = inner.kv_bytes_per_token
         self.identity = inner.identity
+        self.value_heads = getattr(inner, "value_heads", None)
         self.counters = Counters()
         self.live: set[Any] = set()
         self.most_live = 0
@@ -71,6 +73,9 @@ class ChaosBackend:
 
     def count(self, prompt: Prompt) -> int:
         return self.inner.count(prompt)
+
+    def count_text(self, text: str) -> int:
+        return text_bound(self.inner, text)
 
     # Rows -----------------------------------------------------------------------------------------------------------------------
 

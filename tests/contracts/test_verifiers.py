@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests import pair
 from tests.contracts.verifier_contract import VerifierContract
 from tests.contracts.walk import classes_with, missing
 from tests.programs import Judge
+from tts.backends.base import Backend
 from tts.errors import VerifierError
 from tts.search.registry import parse_call
 from tts.types import Problem
@@ -16,6 +18,9 @@ from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
 from tts.verifiers.callable import CallableVerifier
 from tts.verifiers.checker import Checker
+from tts.verifiers.probe import Probe
+from tts.verifiers.process import ProcessVerifier
+from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
 
 
@@ -73,8 +78,44 @@ class TestCallableAsync(TestCallableOfTheWhole):
         return CallableVerifier(later)
 
 
-CONTRACTS = (TestChecker, TestToyPerfect, TestCallableOfTheWhole)
-CLASSES = {"Checker", "ToyVerifier", "CallableVerifier"}
+class TestProcess(VerifierContract):
+    """On a tiny random policy with a process model of another size."""
+
+    name = "process"
+    cut = len("3 + 4 = 7\n")
+
+    def backend(self) -> Backend:
+        return pair.shared_engine()
+
+    def make(self) -> Verifier:
+        return ProcessVerifier()
+
+
+class TestProbe(TestProcess):
+    name = "probe"
+    rounding = 1e-6
+
+    def make(self) -> Verifier:
+        return Probe()
+
+
+class TestSelfEvaluation(TestProcess):
+    name = "self_evaluation"
+    rounding = 1e-6
+
+    def make(self) -> Verifier:
+        return SelfEvaluation().filled(pair.record(), pair.shared_engine())
+
+
+class TestSelfEvaluationThatNobodyCounted(TestSelfEvaluation):
+    """With its texts given, and its question bounded by its bytes."""
+
+    def make(self) -> Verifier:
+        return SelfEvaluation(question="th?", yes="y", no="n")
+
+
+CONTRACTS = (TestChecker, TestToyPerfect, TestCallableOfTheWhole, TestProcess, TestProbe, TestSelfEvaluation)
+CLASSES = {"Checker", "ToyVerifier", "CallableVerifier", "ProcessVerifier", "Probe", "SelfEvaluation"}
 
 
 def test_every_verifier_has_a_contract_class() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos import ChaosBackend
 from tests.runs import check_books, make_run, searched
-from tts.backends.base import CAPABILITIES
+from tts.backends.base import CAPABILITIES, Backend
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.budget import Budget
 from tts.errors import ConfigError
@@ -20,7 +20,7 @@ from tts.search.calls import MeteredCalls
 from tts.search.search import Search
 from tts.search.selection import Majority
 from tts.types import Candidate, Problem, Trajectory
-from tts.verifiers.base import StepScores, Verifier, bind
+from tts.verifiers.base import ReadsPrompt, StepScores, Verifier, bind
 
 Check = Callable[[Search], Awaitable[None]]
 PROBLEM = Problem("3 + 4 - 2 + 9", answer="14", id="p")
@@ -59,16 +59,24 @@ class VerifierContract:
 
     Attributes:
         name: in the table of verifiers; None: it is not listed there.
+        cut: where a text may be cut in two and be the same to it: anywhere, or for what reads tokens, where a line ends.
+        rounding: how far the scores of one text, cut in other pieces, may be apart: what the policy's own pass rounds is its path's.
     """
 
     name: str | None = None
+    cut: int = 7
+    rounding: float = 0.0
 
     def make(self) -> Verifier:
         raise NotImplementedError
 
+    def backend(self) -> Backend:
+        """Return the model that it asks."""
+        return ToyBackend(ToyLanguage(accuracy=0.5, mute=0.2))
+
     def run(self, check: Check, problem: Problem = PROBLEM, budget: Budget | None = None) -> tuple[Search, ChaosBackend]:
         """Run a check inside a search that has the verifier as "main"."""
-        backend = ChaosBackend(ToyBackend(ToyLanguage(accuracy=0.5, mute=0.2)), seed=1)
+        backend = ChaosBackend(self.backend(), seed=1)
         run = make_run(
             problem, budget or Budget(tokens=10**6), Do(check=check), backend, verifiers={"main": self.make()}, allow_oracle=True
         )
@@ -85,7 +93,14 @@ class VerifierContract:
     def calls(self, search: Search) -> MeteredCalls:
         verifier = self.make()
         backend = search.opener._backends[verifier.model]
-        return MeteredCalls(backend, search.task, 10**9, lambda ts, charge: search.opener.handles(ts, verifier.model, charge), 7)
+        handles = lambda ts, charge: search.opener.handles(ts, verifier.model, charge)  # noqa: E731
+        return MeteredCalls(backend, search.task, 10**9, handles, 7, granted_prompt=10**9)
+
+    def within_bounds(self, calls: MeteredCalls, prompt: int, prefix: int, new: int) -> bool:
+        """Whether what was computed keeps both bounds of a verifier: of the path, and of the prompt."""
+        verifier = self.make()
+        of_prompt = verifier.prompt_bound(prompt) if isinstance(verifier, ReadsPrompt) else 0
+        return calls.computed <= verifier.bound(prefix, new) and calls.prompt <= of_prompt
 
     async def ask(self, search: Search, ts: Sequence[Trajectory], problem: Problem = PROBLEM) -> list[StepScores]:
         """Return scores as a search would get them: checked against the stated range and number of steps."""
@@ -167,10 +182,11 @@ class VerifierContract:
 
         async def check(search: Search) -> None:
             [at_once] = await search.extend([search.root], text)
-            [part] = await search.extend([search.root], text[:7])
-            [in_parts] = await search.extend([part], text[7:])
+            [part] = await search.extend([search.root], text[: self.cut])
+            [in_parts] = await search.extend([part], text[self.cut :])
             one, other = await self.ask(search, [at_once, in_parts])
-            assert same(one, other)
+            assert len(values(one)) == len(values(other))
+            assert values(one) == pytest.approx(values(other), rel=0, abs=self.rounding, nan_ok=True)
 
         self.run(check)
 
@@ -182,7 +198,7 @@ class VerifierContract:
             for t in await self.some(search):
                 calls = self.calls(search)
                 await bind(self.make(), PROBLEM)([t], calls)
-                assert calls.computed <= self.make().bound(prompt, t.num_tokens)
+                assert self.within_bounds(calls, prompt, prompt, t.num_tokens)
 
         self.run(check)
 
@@ -193,7 +209,7 @@ class VerifierContract:
                 [[child]] = await search.expand([t], 1, STEP)
                 calls = self.calls(search)
                 await bind(self.make(), PROBLEM)([child], calls)
-                assert calls.computed <= self.make().bound(prompt + t.num_tokens, child.num_tokens - t.num_tokens)
+                assert self.within_bounds(calls, prompt, prompt + t.num_tokens, child.num_tokens - t.num_tokens)
                 t = child
             assert t.depth > 2
 
