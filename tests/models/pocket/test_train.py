@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", minversion="2.9")  # which has Muon
 transformers = pytest.importorskip("transformers")
-if not hasattr(torch.optim, "Muon"):
-    pytest.skip("torch has no Muon optimiser before 2.9", allow_module_level=True)
 
 from tts.errors import ConfigError
 from tts.models.pocket.train import __main__ as command
@@ -39,7 +37,14 @@ def policy(tokenizer):
 
 @pytest.mark.parametrize(
     "text",
-    ["12 + 7 * (3 - -5)\n3 - -5 = 8\nA: 8\n", "Reach 96 with 25 7 3.\n", "Again\n", "Restart? no", "Zoë wrote: 5 ÷ 2\t≠ x\r\n", "  spaces  "],
+    [
+        "12 + 7 * (3 - -5)\n3 - -5 = 8\nA: 8\n",
+        "Reach 96 with 25 7 3.\n",
+        "Again\n",
+        "Restart? no",
+        "Zoë wrote: 5 ÷ 2\t≠ x\r\n",
+        "  spaces  ",
+    ],
 )
 def test_tokens_give_back_any_text(tokenizer, text: str) -> None:
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -174,7 +179,9 @@ def test_revisions_end_in_a_right_solution_behind_at_most_four_attempts() -> Non
 
 
 def test_prefixes_are_valued_up_to_a_little_behind_the_first_error() -> None:
-    problem = Asked("1 + 2 + 3 + 4 + 5 + 6 + 7\n", "1 + 2 = 3\n3 + 3 = 6\n6 + 4 = 10\n10 + 5 = 15\n15 + 6 = 21\n21 + 7 = 28\nA: 28\n", "pocket", "28")
+    problem = Asked(
+        "1 + 2 + 3 + 4 + 5 + 6 + 7\n", "1 + 2 = 3\n3 + 3 = 6\n6 + 4 = 10\n10 + 5 = 15\n15 + 6 = 21\n21 + 7 = 28\nA: 28\n", "pocket", "28"
+    )
     assert len(rollouts._open_prefixes(problem, problem.worked)) == 6  # all but the whole
     slipped = problem.worked.replace("3 + 3 = 6", "3 + 3 = 7").replace("6 + 4", "7 + 4")
     assert rollouts._open_prefixes(problem, slipped) == ["".join(slipped.splitlines(keepends=True)[:i]) for i in (1, 2, 3, 4)]
@@ -209,7 +216,9 @@ def test_what_ships_has_checksums_and_a_run_that_lacks_a_stage_does_not_ship(tok
         prm._save_head(torch.zeros(192), torch.zeros(1), run / "heads" / f"{head}.safetensors")
     shipping.run(run, package=package)
     sums = json.loads((package / "checksums.json").read_text())
-    assert sorted(sums) == sorted(str(path.relative_to(package)) for path in package.rglob("*") if path.is_file() and path.name != "checksums.json")
+    assert sorted(sums) == sorted(
+        str(path.relative_to(package)) for path in package.rglob("*") if path.is_file() and path.name != "checksums.json"
+    )
 
 
 def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, capsys) -> None:
@@ -223,12 +232,13 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, capsys) -> None:
 @pytest.mark.slow
 def test_a_reduced_run_learns(tmp_path: Path) -> None:
     """`policy --minutes 5` reaches a modest accuracy on sums it has not seen: far above the 1 in 100 of a guess."""
-    from tts.models.pocket.train.sampling import Marker, continued
+    from tts.models.pocket.train.sampling import Marker, Writer
 
     assert command.main(["policy", "--out", str(tmp_path), "--minutes", "5", "--seed", "0", "--device", "cpu"]) == 0
     rng = generator(0, 0, "reduced")
     problems = [draw(Difficulty(operations=2, digits=1), "test", 5, int(rng.integers(10**6))) for _ in range(100)]
     given = [Asked(f"{one.text}\n", "", "pocket", str(one.answer)) for one in problems]
-    texts = continued(tmp_path / "base", [one.prompt for one in given], each=1, temperature=0.0, seed=0, device="cpu")
+    with Writer(tmp_path / "base", temperature=0.0, seed=0, device="cpu") as writer:
+        texts = writer.continued([one.prompt for one in given], 1)
     right = sum(Marker().right(one, text[0]) for one, text in zip(given, texts, strict=True))
     assert right >= 25

@@ -4,7 +4,7 @@ The stages, in order, each from what the earlier ones left in DIR:
 
     policy      a Llama learns to write worked solutions                                   -> base/
     self-eval   it draws samples of its own, learns to judge and to correct them           -> policy/
-    rollouts    its solutions are drawn, and every prefix continued eight times            -> rollouts/
+    rollouts    its solutions are drawn, and every prefix continued eight times            -> stages/rollouts/
     prm         a process model, begun from the policy, learns what the prefixes are worth -> process/, heads/process.safetensors
     probe       a head on the policy's hidden states learns the same                       -> heads/probe.safetensors
     ship        what users need is copied into the package, with its checksums
@@ -50,10 +50,14 @@ def _keep_memory() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a stage."""
-    parser = argparse.ArgumentParser(prog="python -m tts.models.pocket.train", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tts.models.pocket.train", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("stage", choices=("policy", "self-eval", "rollouts", "prm", "probe", "ship"))
     parser.add_argument("--out", type=Path, required=True, help="the folder of the run")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long, in minutes of two cores (see loop.py); the shipped pair: the card")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="how long, in minutes of two cores (see loop.py); the shipped pair: the card"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default=None, help="cpu or cuda; cuda where there is one")
     options = parser.parse_args(arguments)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tts.randomness import generator
 from tts.tasks.arithmetic import countdown
@@ -18,8 +19,9 @@ from tts.tasks.arithmetic.pocket import ANSWER
 IGNORED = -100  # a label that no loss counts
 # share of each kind of problem: (worded, digits); what is left is countdown
 _KINDS = {(False, 1): 0.16, (False, 2): 0.40, (True, 1): 0.12, (True, 2): 0.20}
-# of each number of operations, so that every number has the same share of the tokens
-_OPERATIONS = 1 / np.arange(1, MOST_OPERATIONS + 1) / np.sum(1 / np.arange(1, MOST_OPERATIONS + 1))
+# shares of each number of operations: every number of them with the same share of the tokens, or of the problems
+EVEN_TOKENS = 1 / np.arange(1, MOST_OPERATIONS + 1) / np.sum(1 / np.arange(1, MOST_OPERATIONS + 1))
+EVEN_PROBLEMS = np.full(MOST_OPERATIONS, 1 / MOST_OPERATIONS)
 _COUNTDOWN_NUMBERS = (2, 3, 4)
 _BLOCK = 16  # batches that are drawn together and cut by length
 
@@ -58,14 +60,14 @@ def solution_text(found: Sequence[object], answer: int) -> str:
     return "".join(f"{step}\n" for step in found) + f"{ANSWER}{answer}\n"
 
 
-def asked(seed: int, index: int, split: Split = "train") -> Asked:
-    """Return problem number `index` of the mixture."""
+def asked(seed: int, index: int, split: Split = "train", shares: NDArray[np.float64] = EVEN_PROBLEMS) -> Asked:
+    """Return problem number `index` of the mixture. shares: of each number of operations."""
     rng = generator(seed, 0, "mixture", split, index)
     chosen = rng.random()
     for (worded, digits), share in _KINDS.items():
         chosen -= share
         if chosen < 0:
-            operations = 1 + int(rng.choice(MOST_OPERATIONS, p=_OPERATIONS))
+            operations = 1 + int(rng.choice(MOST_OPERATIONS, p=shares))
             difficulty = Difficulty(operations=operations, digits=digits, worded=worded)
             drawn = draw(difficulty, split, seed, index)
             return Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer))
@@ -76,7 +78,7 @@ def asked(seed: int, index: int, split: Split = "train") -> Asked:
 
 def worked(seed: int, index: int, split: Split = "train") -> Example:
     """Return problem number `index` of the mixture with its worked solution."""
-    problem = asked(seed, index, split)
+    problem = asked(seed, index, split, EVEN_TOKENS)
     return Example(problem.prompt, problem.worked)
 
 

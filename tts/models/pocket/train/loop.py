@@ -7,7 +7,6 @@ of how busy the machine was: a minute is `TOKENS_PER_MINUTE` tokens, about what 
 from __future__ import annotations
 
 import csv
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -114,24 +113,24 @@ def train(
         if (step + 1) % recipe.save_every == 0 or last:
             _save(folder, {"identity": dict(identity), "step": step + 1, "seconds": seconds, "recent": recent}, model, tools)
         if (step + 1) % _SHOW_EVERY == 0 or last:
-            checked = held_out_loss() if (step + 1) % (8 * _SHOW_EVERY) == 0 or last else float("nan")
+            checked = held_out_loss() if (step + 1) % (8 * _SHOW_EVERY) == 0 or last else None
             _show(folder, recipe, step + 1, sum(recent) / len(recent), checked, seconds)
     return {"loss": sum(recent) / max(1, len(recent)), "validation_loss": held_out_loss(), "seconds": seconds}
 
 
-def _show(folder: Path, recipe: Recipe, step: int, loss: float, checked: float, seconds: float) -> None:
+def _show(folder: Path, recipe: Recipe, step: int, loss: float, checked: float | None, seconds: float) -> None:
     left = seconds / step * (recipe.steps - step)
-    validation = "" if checked != checked else f", validation {checked:.4f}"
+    validation = "" if checked is None else f", validation {checked:.4f}"
     print(f"step {step}/{recipe.steps}: loss {loss:.4f}{validation}, {seconds:.0f} s, {left:.0f} s left", file=sys.stderr, flush=True)  # noqa: T201
     with (folder / "loss.csv").open("a", newline="") as file:
-        csv.writer(file).writerow([step, f"{loss:.5f}", "" if checked != checked else f"{checked:.5f}", f"{seconds:.1f}"])
+        csv.writer(file).writerow([step, f"{loss:.5f}", "" if checked is None else f"{checked:.5f}", f"{seconds:.1f}"])
 
 
 def _save(folder: Path, state: dict[str, Any], model: torch.nn.Module, tools: list[torch.optim.Optimizer]) -> None:
     """Write a checkpoint whole or not at all."""
     state |= {"model": model.state_dict(), "optimizers": [tool.state_dict() for tool in tools]}
     torch.save(state, folder / "checkpoint.new")
-    os.replace(folder / "checkpoint.new", folder / "checkpoint.pt")
+    (folder / "checkpoint.new").replace(folder / "checkpoint.pt")
 
 
 def _resumed(model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:

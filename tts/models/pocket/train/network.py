@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from tts.backends.loading import quiet
 from tts.models.pocket.train.examples import IGNORED, Batch
 
 CONTEXT = 1024
@@ -40,7 +40,8 @@ def new_policy(tokenizer: Any, seed: int) -> LlamaForCausalLM:
 
 def load(folder: Path) -> LlamaForCausalLM:
     """Return a saved model in float32."""
-    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    with quiet():
+        return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
 
 
 def save(model: LlamaForCausalLM, tokenizer: Any, folder: Path) -> None:
@@ -50,7 +51,11 @@ def save(model: LlamaForCausalLM, tokenizer: Any, folder: Path) -> None:
     config.architectures = ["LlamaForCausalLM"]
     config.save_pretrained(folder)
     GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True, temperature=0.8
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        do_sample=True,
+        temperature=0.8,
     ).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     weights = {name: p.detach().to(torch.float16).contiguous() for name, p in model.state_dict().items() if name != "lm_head.weight"}
@@ -61,7 +66,7 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Write tensors whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(dict(tensors), path.with_suffix(".new"), metadata={"format": "pt"})
-    os.replace(path.with_suffix(".new"), path)
+    path.with_suffix(".new").replace(path)
 
 
 def next_token_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:

@@ -31,7 +31,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         model,
         lambda step: next_token_loss(model, batches(step)),
         recipe,
-        out / "policy",
+        out / "stages" / "policy",
         held_out_loss=lambda: mean_loss(model, checked),
         identity={"stage": "policy", "seed": seed, "steps": recipe.steps, "tokens": recipe.tokens, "device": torch.device(device).type},
     )

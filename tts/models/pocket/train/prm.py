@@ -51,7 +51,7 @@ class Readings:
 
 
 def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Train a process model on OUT/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
+    """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=5e-4, decay=0.9, decay_weights=0.05)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
     model = ProcessModel(load(out / "policy")).to(device)
@@ -69,14 +69,14 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
         return sum(_loss(model, one).item() * size for one, size in zip(checked, sizes, strict=True)) / sum(sizes)
 
     identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "solutions": len(valued), "device": torch.device(device).type}
-    found = train(model, loss_of, recipe, out / "prm", held_out_loss=held_out_loss, identity=identity)
+    found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity)
     save(model.trunk, tokenizer, out / "process")
     _save_head(model.head.weight[0], model.head.bias, out / "heads" / "process.safetensors")
     return found
 
 
 def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Fit the probe on OUT/rollouts and the hidden states of OUT/policy; save OUT/heads/probe.safetensors.
+    """Fit the probe on OUT/stages/rollouts and the hidden states of OUT/policy; save OUT/heads/probe.safetensors.
 
     Args:
         minutes, seed: of no use: a convex problem, solved to its optimum in seconds.

@@ -12,9 +12,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from tts.errors import ConfigError
 from tts.models.pocket.train.examples import Asked, asked
-from tts.models.pocket.train.sampling import Marker, continued
+from tts.models.pocket.train.sampling import Marker, Writer, in_chunks
 from tts.tasks.arithmetic.generator import Split
 from tts.tasks.base import split_at
 
@@ -22,7 +24,7 @@ EACH = 8
 SOLUTIONS = 2  # of a problem
 TEMPERATURE = 0.8
 _FIRST_INDEX = 20_000_000  # of problems, beyond those of the earlier stages
-_PROBLEMS_PER_MINUTE = 150
+_PROBLEMS_PER_MINUTE = 260
 _BEYOND = 2  # steps behind the first wrong one that are still valued
 VALIDATION = 0.1  # share of problems, from the validation split
 
@@ -37,44 +39,55 @@ class Valued:
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Value prefixes of solutions by OUT/policy; write OUT/rollouts/{train,validation}.jsonl."""
+    """Value prefixes of solutions by OUT/policy; write OUT/stages/rollouts/{train,validation}.jsonl."""
     problems = max(16, round(minutes * _PROBLEMS_PER_MINUTE))
-    counts = {}
-    for split, number in (("train", problems), ("validation", max(8, round(problems * VALIDATION)))):
-        valued = values(out / "policy", [asked(seed, _FIRST_INDEX + i, split) for i in range(number)], seed, device)
-        path = out / "rollouts" / f"{split}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in valued))
-        counts[f"{split}_prefixes"] = float(sum(value is not None for one in valued for value in one.values))
+    marker, counts = Marker(), {}
+    with Writer(out / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
+        for split, number in (("train", problems), ("validation", max(8, round(problems * VALIDATION)))):
+
+            def make(numbers: range, split: Split = split) -> list[Any]:
+                found = values(writer, marker, [asked(seed, _FIRST_INDEX + i, split) for i in numbers])
+                return [[asdict(valued) for valued in of_one] for of_one in found]
+
+            made = in_chunks(out / "stages" / "rollouts" / f"{split}.jsonl", number, make)
+            counts[f"{split}_prefixes"] = float(sum(value is not None for one in made for valued in one for value in valued["values"]))
     return counts
 
 
 def read(out: Path, split: Split) -> list[Valued]:
-    """Return what `run` wrote."""
-    lines = [json.loads(line) for line in (out / "rollouts" / f"{split}.jsonl").open()]
-    return [Valued(Asked(**one["problem"]), one["solution"], tuple(one["values"])) for one in lines]
+    """Return what `run` wrote.
+
+    Raises:
+        ConfigError: it has not been run.
+    """
+    path = out / "stages" / "rollouts" / f"{split}.jsonl"
+    if not path.is_file():
+        raise ConfigError(f"{path} is not there", hint="run the stage rollouts first")
+    found = [valued for line in path.open() for one in json.loads(line) for valued in one]
+    return [Valued(Asked(**one["problem"]), one["solution"], tuple(one["values"])) for one in found]
 
 
-def values(policy: Path, problems: Sequence[Asked], seed: int, device: str) -> list[Valued]:
-    """Return solutions of problems with the values of their prefixes."""
-    marker = Marker()
-    drawn = continued(policy, [one.prompt for one in problems], each=SOLUTIONS, temperature=TEMPERATURE, seed=seed, device=device)
-    pairs = [(one, text) for one, texts in zip(problems, drawn, strict=True) for text in dict.fromkeys(texts) if text.endswith("\n")]
-    wanted: dict[str, Asked] = {}
-    for one, text in pairs:
-        for prefix in _open_prefixes(one, text):
-            wanted[one.prompt + prefix] = one
-    rollouts = continued(policy, list(wanted), each=EACH, temperature=TEMPERATURE, seed=seed, device=device)
+def values(writer: Writer, marker: Marker, problems: Sequence[Asked]) -> list[list[Valued]]:
+    """Return, for each problem, its different solutions with the values of their prefixes."""
+    drawn = writer.continued([one.prompt for one in problems], SOLUTIONS)
+    solutions = [[text for text in dict.fromkeys(texts) if text.endswith("\n")] for texts in drawn]
+    wanted = {
+        one.prompt + prefix: one
+        for one, texts in zip(problems, solutions, strict=True)
+        for text in texts
+        for prefix in _open_prefixes(one, text)
+    }
+    rollouts = writer.continued(list(wanted), EACH)
     worth = {
-        prompt: sum(marker.right(one, prompt[len(one.prompt) :] + text) for text in texts) / EACH
+        prompt: sum(marker.right(one, prompt.removeprefix(one.prompt) + text) for text in texts) / EACH
         for (prompt, one), texts in zip(wanted.items(), rollouts, strict=True)
     }
-    found: list[Valued] = []
-    for one, text in pairs:
-        prefixes = _prefixes(text)
-        known: list[float | None] = [worth.get(one.prompt + prefix) for prefix in prefixes[:-1]]
-        found.append(Valued(one, text, (*known, float(marker.right(one, text)))))
-    return found
+
+    def valued(one: Asked, text: str) -> Valued:
+        known = [worth.get(one.prompt + prefix) for prefix in _prefixes(text)[:-1]]
+        return Valued(one, text, (*known, float(marker.right(one, text))))
+
+    return [[valued(one, text) for text in texts] for one, texts in zip(problems, solutions, strict=True)]
 
 
 def _prefixes(solution: str) -> list[str]:

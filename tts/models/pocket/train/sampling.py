@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 from tts import tasks
-from tts.backends.base import Backend, Row, SampleRequest, Sampling, Stop
+from tts.backends.base import Row, SampleRequest, Sampling, Stop
 from tts.backends.engine.build import build
 from tts.models.pocket.train.examples import Asked
 from tts.models.registry import ModelRecord
@@ -18,44 +20,79 @@ from tts.randomness import hash64
 MOST_TOKENS = 256  # of one continuation
 _AT_ONCE = 64  # prompts that are continued together
 _ROWS = 128
+_CHUNK = 250
 
 
-def continued(folder: Path, prompts: Sequence[str], *, each: int, temperature: float, seed: int, device: str) -> list[list[str]]:
-    """Return `each` continuations of every prompt, to their end of sequence: a function of prompt and seed, whatever else is drawn.
+class Writer:
+    """A policy at work; a context manager.
 
     Args:
-        folder: of the policy. prompts: texts; a prompt given twice gets the same continuations twice.
+        folder: of the policy. temperature, seed: of what it writes. device: of the engine.
     """
-    backend = build(ModelRecord(name="policy", backend="engine", source="folder", location=str(folder)), device=device, max_rows=_ROWS)
 
-    async def all_of_them() -> list[list[str]]:
-        try:
-            return await _continued(backend, prompts, each, Sampling(temperature=temperature), seed)
-        finally:
-            await backend.close()
+    def __init__(self, folder: Path, *, temperature: float, seed: int, device: str) -> None:
+        record = ModelRecord(name="policy", backend="engine", source="folder", location=str(folder))
+        self._backend = build(record, device=device, max_rows=_ROWS)
+        self._sampling = Sampling(temperature=temperature)
+        self._seed = seed
+        self._loop = asyncio.Runner()
 
-    return asyncio.run(all_of_them())
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run(self._backend.close())
+        self._loop.close()
+
+    def continued(self, prompts: Sequence[str], each: int) -> list[list[str]]:
+        """Return `each` continuations of every prompt, to their end of sequence: a function of prompt and seed alone."""
+        return self._loop.run(self._all(prompts, each))
+
+    async def _all(self, prompts: Sequence[str], each: int) -> list[list[str]]:
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(prompt: str) -> list[str]:
+            async with gate:
+                (opened,) = await self._backend.open([prompt])
+                rows = tuple(Row(hash64("rollout", self._seed, prompt, j), opened.computed, MOST_TOKENS) for j in range(each))
+                drawn = self._backend.sample(SampleRequest(opened.value, rows, self._sampling, Stop()))
+                samples = [await drawn.row(j) for j in range(each)]
+                self._backend.release([opened.value, *(sample.handle for sample in samples if sample.handle is not None)])
+                return [sample.text for sample in samples]
+
+        return list(await asyncio.gather(*map(one, prompts)))
 
 
-async def _continued(backend: Backend, prompts: Sequence[str], each: int, sampling: Sampling, seed: int) -> list[list[str]]:
-    gate, done, began = asyncio.Semaphore(_AT_ONCE), 0, time.perf_counter()
+def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]]) -> list[Any]:
+    """Return `total` items, kept in a file as they are made, a chunk a line; go on where an earlier run stopped.
 
-    async def one(prompt: str) -> list[str]:
-        nonlocal done
-        async with gate:
-            (opened,) = await backend.open([prompt])
-            rows = tuple(Row(hash64("rollout", seed, prompt, j), opened.computed, MOST_TOKENS) for j in range(each))
-            drawn = backend.sample(SampleRequest(opened.value, rows, sampling, Stop()))
-            samples = [await drawn.row(j) for j in range(each)]
-            backend.release([opened.value, *(sample.handle for sample in samples if sample.handle is not None)])
-            done += 1
-            if done % 1000 == 0:
-                seconds = time.perf_counter() - began
-                left = seconds / done * (len(prompts) - done)
-                print(f"{done}/{len(prompts)} prompts, {seconds:.0f} s, {left:.0f} s left", file=sys.stderr, flush=True)  # noqa: T201
-            return [sample.text for sample in samples]
+    Args:
+        make: returns the items of a range of numbers, as JSON can hold them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    items = _kept(path)
+    began, before = time.perf_counter(), len(items)
+    with path.open("a") as file:
+        while len(items) < total:
+            made = make(range(len(items), min(total, len(items) + _CHUNK)))
+            file.write(json.dumps(made) + "\n")
+            file.flush()
+            items += made
+            seconds = time.perf_counter() - began
+            left = seconds / (len(items) - before) * (total - len(items))
+            print(f"{path.stem}: {len(items)}/{total}, {seconds:.0f} s, {left:.0f} s left", file=sys.stderr, flush=True)  # noqa: T201
+    return items[:total]
 
-    return list(await asyncio.gather(*map(one, prompts)))
+
+def _kept(path: Path) -> list[Any]:
+    """Return the items of the whole lines of a file; a line that was cut when a run was killed is removed."""
+    if not path.is_file():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    if len(whole) < len(lines):
+        path.write_text("".join(whole))
+    return [item for line in whole for item in json.loads(line)]
 
 
 class Marker:

@@ -18,7 +18,6 @@ Revision: up to four wrong attempts, then a right solution; the last attempt is 
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,7 +31,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from tts.models.pocket.train.examples import IGNORED, Asked, Batches, Example, asked, worked
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import load, mean_loss, next_token_loss, save
-from tts.models.pocket.train.sampling import Marker, continued
+from tts.models.pocket.train.sampling import Marker, Writer, in_chunks
 from tts.randomness import generator
 from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
 
@@ -40,10 +39,10 @@ SAMPLES = 8
 TEMPERATURE = 0.8
 MOST_ATTEMPTS = 4
 _FIRST_INDEX = 10_000_000  # of problems, beyond those that the base was trained on
-_PROBLEMS_PER_MINUTE = 500
+_PROBLEMS_PER_MINUTE = 1400
 _QUESTIONS = 6  # asked of one solution
 _TURNS = ("worked", "question", "revise", "worked", "question")  # what each step in turn is a batch of
-_AVERAGE = {"worked": 75, "revise": 260}  # tokens of an example
+_AVERAGE = {"worked": 55, "question": 90, "revise": 260}  # tokens of an example
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         "worked": Batches(tokenizer, partial(worked, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
         "revise": Batches(tokenizer, partial(revision, kept, seed), tokens=recipe.tokens, average=_AVERAGE["revise"], seed=seed),
     }
-    rows = recipe.tokens // (_AVERAGE["worked"] + _QUESTIONS)
+    rows = recipe.tokens // (_AVERAGE["question"] + _QUESTIONS)
 
     def loss_of(step: int) -> torch.Tensor:
         turn, number = _TURNS[step % len(_TURNS)], step // len(_TURNS) * 2 + (step % len(_TURNS) > 2)
@@ -102,26 +101,26 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
             return mean_loss(model, checked_worked) + sum(question_loss(model, one).item() for one in checked) / len(checked)
 
     identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "problems": problems, "device": torch.device(device).type}
-    found = train(model, loss_of, recipe, out / "self_eval", held_out_loss=held_out_loss, identity=identity)
+    found = train(model, loss_of, recipe, out / "stages" / "self_eval", held_out_loss=held_out_loss, identity=identity)
     save(model, tokenizer, out / "policy")
     return found
 
 
 def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
-    """Return what the base policy writes on problems of the train split; drawn once and kept in OUT/self_eval/samples.jsonl."""
-    path = out / "self_eval" / "samples.jsonl"
-    if not path.is_file() or sum(1 for _ in path.open()) != problems:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        given = [asked(seed, _FIRST_INDEX + i) for i in range(problems)]
-        marker = Marker()
-        texts = continued(out / "base", [one.prompt for one in given], each=SAMPLES, temperature=TEMPERATURE, seed=seed, device=device)
-        lines = [
-            json.dumps({"problem": asdict(one), "solutions": drawn, "right": [marker.right(one, text) for text in drawn]})
-            for one, drawn in zip(given, texts, strict=True)
-        ]
-        path.write_text("".join(f"{line}\n" for line in lines))
-    read = [json.loads(line) for line in path.open()]
-    return [Solved(Asked(**one["problem"]), tuple(one["solutions"]), tuple(one["right"])) for one in read]
+    """Return what the base policy writes on problems of the train split; drawn once and kept in OUT/stages/self_eval/samples.jsonl."""
+    marker = Marker()
+    with Writer(out / "base", temperature=TEMPERATURE, seed=seed, device=device) as writer:
+
+        def make(numbers: range) -> list[Any]:
+            given = [asked(seed, _FIRST_INDEX + i) for i in numbers]
+            texts = writer.continued([one.prompt for one in given], SAMPLES)
+            return [
+                asdict(Solved(one, tuple(drawn), tuple(marker.right(one, text) for text in drawn)))
+                for one, drawn in zip(given, texts, strict=True)
+            ]
+
+        found = in_chunks(out / "stages" / "self_eval" / "samples.jsonl", problems, make)
+    return [Solved(Asked(**one["problem"]), tuple(one["solutions"]), tuple(one["right"])) for one in found]
 
 
 def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, number: int) -> Questions:

@@ -20,7 +20,19 @@ def build() -> PreTrainedTokenizerFast:
     vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, *sorted(spelled)])}
     first_words = [*NAMES, "Reach", AGAIN]
     others = [word for word in words() if word not in NAMES]
-    whole = [" + ", " - ", " * ", " = ", ANSWER, RESTART, YES, NO, *first_words, *(f" {word}" for word in [*others, "with"] if word not in ("with",)), " with"]
+    whole = [
+        " + ",
+        " - ",
+        " * ",
+        " = ",
+        ANSWER,
+        RESTART,
+        YES,
+        NO,
+        *first_words,
+        *(f" {word}" for word in [*others, "with"] if word not in ("with",)),
+        " with",
+    ]
     for token in whole:
         vocabulary.setdefault("".join(_spelled(token)), len(vocabulary))
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
