@@ -101,7 +101,7 @@ def test_every_problem_of_a_small_family_comes_before_it_runs_out():
     [
         ("arithmetik", {}, "data set is 'arithmetik', but no data set has that name (hint: did you mean arithmetic?)"),
         ("arithmetic", {"operation": 3}, "parameter of the data set 'arithmetic' is 'operation'"),
-        ("arithmetic", {"operation": 3}, "did you mean operations?"),
+        ("arithmetic", {"operation": 3}, "did you mean operations or operators?"),
         ("arithmetic", {"operations": 11}, "operations is 11, but must be a whole number from 1 to 10"),
         ("arithmetic", {"operations": (1, "many")}, "operations is 'many', but"),
         ("arithmetic", {"operations": ()}, "operations is (), but must be a value or some of them"),

@@ -165,9 +165,8 @@ def test_votes_are_by_class():
 def test_the_checker_takes_any_expression_that_solves_it():
     problem = Problem("Reach 32 with 3 4 5.", answer="4 * (3 + 5)")
     rows = iter(WRITTEN)
-    run = make_run(
-        problem, 10**6, "best_of_n(n=8) | best", CallableBackend(lambda _: next(rows)), task="countdown", verifiers={"main": Checker()}
-    )
-    done = solve(run)
+    backend = CallableBackend(lambda _: next(rows))
+    parts = {"task": "countdown", "verifiers": {"main": Checker()}, "allow_oracle": True}
+    done = solve(make_run(problem, 10**6, "best_of_n(n=8) | best", backend, **parts))
     scores = {candidate.trajectory.full_text: candidate.scores["main"] for candidate in done.candidates}
     assert [scores[written] for written in WRITTEN] == [float(place == 0) for place in CLASSES]
