@@ -46,6 +46,13 @@ def model_of(vocab: int, hidden: int, layers: int, context: int, seed: int) -> A
     return model
 
 
+def _pocket_tokenizer() -> Any:
+    pytest.importorskip("transformers")
+    from tts.models.pocket.train.tokenizer import build
+
+    return build()
+
+
 def save_head(path: Path, hidden: int, **changes: Any) -> Path:
     """Write a head's tensors; a change of None leaves one out."""
     from safetensors.numpy import save_file
@@ -56,13 +63,19 @@ def save_head(path: Path, hidden: int, **changes: Any) -> Path:
     return path
 
 
-def saved(folder: Path, *, context: int = 160, process_context: int | None = None, process_letters: str = LETTERS) -> ModelRecord:
-    """Write a pair in the layout of the shipped one, and return its record; the process model is of another size."""
+def saved(
+    folder: Path, *, context: int = 160, process_context: int | None = None, process_letters: str = LETTERS, pocket: bool = False
+) -> ModelRecord:
+    """Write a pair in the layout of the shipped one, and return its record; the process model is of another size.
+
+    Args:
+        pocket: with the shipped pair's tokenizer, to which words are one token.
+    """
     pytest.importorskip("torch")
     for name, letters, hidden, layers, length, seed in (
         ("policy", LETTERS, HIDDEN, 2, context, 3), ("process", process_letters, PROCESS_HIDDEN, 1, process_context or context, 5),
     ):  # fmt: skip
-        tokenizer = tokenizer_of(letters)
+        tokenizer = _pocket_tokenizer() if pocket else tokenizer_of(letters)
         model_of(len(tokenizer), hidden, layers, length, seed).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     probe, readout = save_head(folder / "heads" / "probe.safetensors", HIDDEN), folder / "heads" / "process.safetensors"

@@ -19,7 +19,7 @@ from tts.models.registry import RECORDS, ModelRecord, get, locate, names, rates
 
 
 def test_every_record_is_found_by_its_name() -> None:
-    assert {"toy", "smollm2"} <= set(names())
+    assert {"pocket", "pocket-process", "smollm2", "toy"} <= set(names())
     for name in names():
         assert get(name).name == name
     assert (get("toy").backend, get("toy").task, get("toy").source) == ("toy", "arithmetic", "none")

@@ -135,30 +135,37 @@ class Scoring:
             raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
 
     def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
-        """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit."""
+        """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit.
+
+        In order, until one cannot be paid; behind that one, those alone for which something was held.
+        """
         meter, verifier, tree = self._spending.meter, self.get(role), self._tree
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
         tokens = paths = prompts = 0
         opened: set[int] = set()
+        stopped: Exhausted | None = None
         for t in todo:
+            if stopped is not None and not self._spending.is_reserved(t.node):
+                continue
             held = t.node in tree.held  # else it is opened again, and read from its prompt on
             known = tree.scored_tokens(t, role) if held else 0
             if self._spending.holds_reserves:
                 self._free_path(t, role)
             root = tree.root_of(t)
-            if root not in opened or not held:
-                prompts += self._spending.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
-                opened.add(root)
-            tokens += verifier.bound(tree.path_tokens(t) - t.num_tokens + known, t.num_tokens - known)
-            paths += tree.path_tokens(t)
-            wanted = self._spending.score_cost(role, tokens, len(paid) + 1, paths, prompts)
+            bound = tokens + verifier.bound(tree.path_tokens(t) - t.num_tokens + known, t.num_tokens - known)
+            unread = self._spending.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
+            shown = prompts + (unread if root not in opened or not held else 0)
+            wanted = self._spending.score_cost(role, bound, len(paid) + 1, paths + tree.path_tokens(t), shown)
             short = next((unit for unit, amount in wanted.items() if amount > meter.left(unit)), None)
             if short is not None:
-                return paid, total, Exhausted(short)
+                stopped = stopped or Exhausted(short)
+                continue
+            tokens, prompts, paths = bound, shown, paths + tree.path_tokens(t)
             paid.append(t)
+            opened |= {root} if held else set()
             total = wanted | {"bound": tokens, "prompts": prompts}
-        return paid, total, None
+        return paid, total, stopped
 
     def _free_path(self, t: Trajectory, role: str) -> None:
         """Free what is held for this node and for those of its ancestors that its score will cover."""

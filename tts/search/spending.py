@@ -108,6 +108,10 @@ class Spending:
         """Whether anything is held for scoring."""
         return bool(self._reserves)
 
+    def is_reserved(self, node: int) -> bool:
+        """Whether something is held for scoring a node."""
+        return node in self._reserves
+
     def reserve(self, node: int, cost: RowCost, generated: int) -> bool:
         """Hold what scoring this node may cost; False where the limits cannot pay it."""
         amounts = {unit: amount for unit in self.meter.limits if (amount := cost.reserve(unit, generated))} if self._declared else None
