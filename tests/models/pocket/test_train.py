@@ -1,3 +1,4 @@
+# ruff: noqa: E402 - what needs torch is imported where torch is
 """The training code: data that is a function of its number, a loop that resumes to the same weights, stages that fit together."""
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ of how busy the machine was: a minute is `TOKENS_PER_MINUTE` tokens, about what 
 from __future__ import annotations
 
 import csv
+import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +30,8 @@ class Recipe:
 
     Args:
         tokens: of a batch, about. minutes: see above. matrix_rate: learning rate of the layers' matrices (Muon). rate: of all else (AdamW).
-        warmup: share of the steps in which the rate rises. decay: share of the steps, at the end, in which it falls to a fiftieth.
+        warmup: share of the steps in which the rate rises. fall: share of the rate that is lost, evenly, from begin to end.
+        decay: share of the steps, at the end, in which it falls to a fiftieth, where that is faster.
         decay_weights: pull of the layers' matrices to zero. save_every: steps between checkpoints.
     """
 
@@ -38,6 +40,7 @@ class Recipe:
     matrix_rate: float
     rate: float
     warmup: float = 0.02
+    fall: float = 0.0
     decay: float = 0.6
     decay_weights: float = 0.0
     save_every: int = 100
@@ -50,8 +53,8 @@ class Recipe:
     def at(self, step: int) -> float:
         """Return the factor on the learning rates at a step."""
         rise = min(1.0, (step + 1) / max(1.0, self.warmup * self.steps))
-        fall = min(1.0, (self.steps - step) / max(1.0, self.decay * self.steps))
-        return rise * max(0.02, fall)
+        end = (self.steps - step) / max(1.0, self.decay * self.steps)
+        return rise * max(0.02, min(1.0 - self.fall * step / self.steps, end))
 
 
 def optimizers(model: torch.nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
@@ -140,7 +143,7 @@ def _resumed(model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder:
     try:
         state = torch.load(path, weights_only=True)
         found = state["identity"]
-    except (OSError, RuntimeError, KeyError, EOFError, ValueError) as failure:
+    except (OSError, RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as failure:
         raise ConfigError(f"the checkpoint {path} cannot be read: {failure}", hint="delete it to begin anew") from failure
     if found != dict(identity):
         other = {key: value for key, value in found.items() if identity.get(key) != value}

@@ -16,7 +16,7 @@ from tts.models.pocket.train.examples import IGNORED, Batch
 CONTEXT = 1024
 
 
-def new_policy(tokenizer: Any, seed: int) -> LlamaForCausalLM:
+def new_policy(tokenizer: Any, seed: int, device: str = "cpu") -> LlamaForCausalLM:
     """Return an untrained policy: Llama, 2.4 million parameters, heads of 64."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -35,13 +35,18 @@ def new_policy(tokenizer: Any, seed: int) -> LlamaForCausalLM:
     )
     with torch.random.fork_rng():
         torch.default_generator.manual_seed(seed)
-        return LlamaForCausalLM(config)
+        return _on(LlamaForCausalLM(config), device)
 
 
-def load(folder: Path) -> LlamaForCausalLM:
+def load(folder: Path, device: str = "cpu") -> LlamaForCausalLM:
     """Return a saved model in float32."""
     with quiet():
-        return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        return _on(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True), device)
+
+
+def _on(model: LlamaForCausalLM, device: str) -> LlamaForCausalLM:
+    torch.nn.Module.to(model, device)  # transformers' own `to` hides its signature
+    return model
 
 
 def save(model: LlamaForCausalLM, tokenizer: Any, folder: Path) -> None:

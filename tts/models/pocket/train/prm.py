@@ -54,7 +54,7 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
     """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=5e-4, decay=0.9, decay_weights=0.05)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
-    model = ProcessModel(load(out / "policy")).to(device)
+    model = ProcessModel(load(out / "policy", device)).to(device)
     valued, unseen = read(out, "train"), read(out, "validation")
     checked = [readings(tokenizer, unseen[i : i + _ROWS]) for i in range(0, len(unseen), _ROWS)]
 
@@ -83,7 +83,7 @@ def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str,
     """
     del minutes, seed
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
-    model = load(out / "policy").to(device).eval()
+    model = load(out / "policy", device).eval()
     states, values = _states(model, tokenizer, read(out, "train"))
     unseen_states, unseen_values = _states(model, tokenizer, read(out, "validation"))
     weight = torch.zeros(states.shape[1], dtype=torch.float64, requires_grad=True)

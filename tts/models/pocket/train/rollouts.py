@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,14 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     problems = max(16, round(minutes * _PROBLEMS_PER_MINUTE))
     marker, counts = Marker(), {}
     with Writer(out / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
-        for split, number in (("train", problems), ("validation", max(8, round(problems * VALIDATION)))):
 
-            def make(numbers: range, split: Split = split) -> list[Any]:
-                found = values(writer, marker, [asked(seed, _FIRST_INDEX + i, split) for i in numbers])
-                return [[asdict(valued) for valued in of_one] for of_one in found]
+        def make(split: Split, numbers: range) -> list[Any]:
+            found = values(writer, marker, [asked(seed, _FIRST_INDEX + i, split) for i in numbers])
+            return [[asdict(valued) for valued in of_one] for of_one in found]
 
-            made = in_chunks(out / "stages" / "rollouts" / f"{split}.jsonl", number, make)
+        numbers: dict[Split, int] = {"train": problems, "validation": max(8, round(problems * VALIDATION))}
+        for split, number in numbers.items():
+            made = in_chunks(out / "stages" / "rollouts" / f"{split}.jsonl", number, partial(make, split))
             counts[f"{split}_prefixes"] = float(sum(value is not None for one in made for valued in one for value in valued["values"]))
     return counts
 

@@ -77,7 +77,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     problems = max(64, round(minutes * 0.25 * _PROBLEMS_PER_MINUTE))
     solved = samples(out, problems, seed, device)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "base")
-    model = load(out / "base").to(device)
+    model = load(out / "base", device)
     kept, unseen = solved[len(solved) // 16 :], solved[: len(solved) // 16]
     drawn = {
         "worked": Batches(tokenizer, partial(worked, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
@@ -178,10 +178,10 @@ def question_loss(model: LlamaForCausalLM, batch: Questions) -> torch.Tensor:
 def revision(solved: Sequence[Solved], seed: int, index: int) -> Example:
     """Return example number `index`: earlier attempts in the prompt, a right solution to be written."""
     rng = generator(seed, 0, "revision", index)
-    one = solved[rng.integers(len(solved))]
+    one = solved[int(rng.integers(len(solved)))]
     right = [text for text, good in zip(one.solutions, one.right, strict=True) if good] or [one.problem.worked]
     wrong = [text for text, good in zip(one.solutions, one.right, strict=True) if not good and text.endswith("\n")]
-    target = right[rng.integers(len(right))]
+    target = right[int(rng.integers(len(right)))]
     attempts = [wrong[i] for i in rng.permutation(len(wrong))[: rng.integers(MOST_ATTEMPTS + 1)]]
     attempts.sort(key=lambda text: difflib.SequenceMatcher(None, text, target, autojunk=False).ratio())
     if not attempts or rng.random() < 0.2:
