@@ -93,6 +93,11 @@ def test_what_is_almost_a_story_is_told_from_one_by_its_first_strange_sentence(w
     assert is_meant(written)
 
 
+def test_the_reason_quotes_no_more_than_a_line_of_a_sentence():
+    for written in (STORY.replace("She buys", f"{'x' * 1000} buys"), STORY.replace("Anna", "A" + "n" * 1000), f"{'x' * 1000} {STORY}"):
+        assert len(fault(written) or "") < 400
+
+
 @pytest.mark.parametrize("written", ["", "12 + 7", "Who wrote Faust?", "Reach 39 with 17 22.", "Has Anna apples? She has."])
 def test_other_texts_are_not_meant_as_stories(written: str):
     assert not is_meant(written)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tts.errors import ConfigError
 from tts.types import Problem
 
 Cell = TypeVar("Cell")
-Value = TypeVar("Value")
+Value = TypeVar("Value", bound=int)
 
 _PATIENCE = 1000  # draws of a difficulty in a row that are there already
 
@@ -20,8 +20,8 @@ def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
     Raises:
         ConfigError: there is none.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        return [given]
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return [cast("Value", given)]
     values = list(dict.fromkeys(given))
     if not values:
         raise ConfigError(f"{name} is {given!r}, but must be a value or some of them")
