@@ -14,6 +14,7 @@ from tests.chaos import ChaosBackend
 from tests.contracts.verifier_contract import Do
 from tests.runs import Solved, check_books, make_run, searched
 from tts.backends.base import Sampling
+from tts.backends.toy import ToyBackend
 from tts.budget import USD_UNIT, Budget, Rates
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.run import Run
@@ -23,6 +24,7 @@ from tts.verifiers.base import Verifier
 from tts.verifiers.probe import Probe
 from tts.verifiers.process import ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
+from tts.verifiers.toy import ToyVerifier
 
 pytest.importorskip("torch", reason="the engine runs on torch")
 pytest.importorskip("transformers", reason="the pair's files are made by it")
@@ -218,6 +220,18 @@ def test_most_of_a_budget_of_flops_is_spent(plan: str) -> None:
         share = end.search.spending.meter.spent["flops"] / end.search.spending.meter.limits["flops"]
         assert share >= 0.8 or any("were held" in note for note in end.solution.warnings), (share, end.solution.warnings)
         assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
+
+
+def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_held() -> None:
+    """The first row is granted whole, its score where there is room: the others' scores are held, and are made all the same."""
+    seen = 0
+    for tokens in range(20, 260, 3):
+        end = searched(make_run(PROBLEM, tokens, "best_of_n | weighted", ToyBackend(), verifiers={"main": ToyVerifier()}))
+        check_books(end.search)
+        unknown = [np.isnan(c.scores["main"]) for c in end.solution.candidates]
+        assert not any("were held for" in note for note in end.solution.warnings), (tokens, end.solution.warnings)
+        seen += any(unknown) and not all(unknown)
+    assert seen, "every score could be paid, or none: the test saw nothing"
 
 
 # The other two ----------------------------------------------------------------------------------------------------------------------

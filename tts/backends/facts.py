@@ -44,6 +44,11 @@ def value_facts(backend: Backend, head: str, needed_by: str) -> ValueFacts | Non
     return known[head]
 
 
+def counts_texts(backend: Backend) -> bool:
+    """Whether `text_bound` is exact."""
+    return getattr(backend, "count_text", None) is not None
+
+
 def text_bound(backend: Backend, text: str) -> int:
     """Return the most tokens that a text can be behind a path: exact where the backend has `count_text`.
 

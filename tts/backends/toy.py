@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest, Sampling
 from tts.backends.batching import BatchQueue
+from tts.backends.facts import ValueFacts
 from tts.backends.sampling import filtered_law
 from tts.backends.stops import StopScanner
 from tts.backends.toy_language import RESULT, ToyHandle, ToyLanguage, read_sum, token_id, tokens_of
@@ -39,6 +41,7 @@ class ToyBackend:
     )  # fmt: skip
     context = None
     rates = Rates(flops=2)
+    value_heads = MappingProxyType({"truth": ValueFacts(("\n",), rates, own_model=True)})
     kv_bytes_per_token = 1
 
     def __init__(self, language: ToyLanguage | None = None) -> None:

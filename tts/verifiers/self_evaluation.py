@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tts.backends.base import Backend
-from tts.backends.facts import text_bound
+from tts.backends.facts import counts_texts, text_bound
 from tts.errors import ConfigError, PromptTooLong, shown
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
@@ -69,6 +69,12 @@ class SelfEvaluation:
                 f"the verifier 'self_evaluation' needs {', '.join(missing)}, but {model} says nothing of it",
                 hint="give self_evaluation(question='…', yes='…', no='…'), in words that the model was trained on",
             )
+        for part in ("yes", "no"):
+            if (size := text_bound(backend, str(parts[part]))) != 1 and counts_texts(backend):
+                raise ConfigError(
+                    f"{part} is {shown(parts[part])}, which is {size} tokens to this model, but must be exactly one",
+                    hint="choose another word",
+                )
         return dataclasses.replace(self, **parts, tokens=self._size(str(parts["question"]), backend))
 
     def _size(self, question: str, backend: Backend) -> int:
