@@ -60,6 +60,12 @@ def test_what_is_no_model_is_refused(model):
     assert refused.value.hint
 
 
+def test_a_process_model_is_refused_by_name_and_by_record():
+    for model in ("pocket-process", dataclasses.replace(TOY, readout="head.safetensors")):
+        with pytest.raises(ConfigError, match="a process model, but it scores steps and writes nothing"):
+            resolve(model, None, None)
+
+
 def test_a_record_is_loaded_once_and_equal_ones_are_one():
     kept = Kept()
     assert kept.backend(TOY) is kept.backend(dataclasses.replace(TOY))

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tts.backends.toy import ToyBackend
+from tts.models import registry
 from tts.solver import Solver
 
 WHOLE = "but must be a whole number of at least 1"
@@ -95,6 +96,20 @@ def test_a_mistake_is_one_line_and_a_hint(solve, requests, assert_error, monkeyp
 def test_a_missing_model_names_the_nearest(tts, assert_error):
     result = tts("solve", "3 + 4", "--model", "smollm")
     assert_error(result, 2, "model is 'smollm', but no model has that name", "did you mean smollm2?")
+
+
+def test_a_process_model_is_no_policy(tts, assert_error):
+    result = tts("solve", "3 + 4", "--model", "pocket-process")
+    error = "the model is 'pocket-process', a process model, but it scores steps and writes nothing"
+    assert_error(result, 2, error, "name the policy whose record serves it, such as 'pocket'")
+
+
+def test_shipped_models_that_are_damaged_name_the_file_and_the_cure(tts, assert_error, monkeypatch, tmp_path):
+    for module in ("torch", "transformers", "numba"):
+        pytest.importorskip(module)
+    monkeypatch.setattr(registry, "SHIPPED", tmp_path)
+    error = f"{tmp_path / registry.CHECKSUMS}, which has the checksums of the shipped models, is missing"
+    assert_error(tts("solve", "3 + 4"), 2, error, registry.REINSTALL)
 
 
 def test_a_file_that_is_not_utf8(solve, tmp_path, assert_error):

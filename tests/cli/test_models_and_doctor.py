@@ -26,6 +26,8 @@ def test_models_lists_every_record(tts):
     assert result.exit_code == 0
     for name in registry.names():
         assert re.search(rf"^│ {name} ", result.stdout, re.MULTILINE)
+    for name in ("pocket", "pocket-process"):
+        assert re.search(rf"{name} +│ engine +│ +2\.4 M │ Apache-2\.0", result.stdout)
     assert re.search(r"smollm2 +│ engine +│ +134\.5 M │ Apache-2\.0", result.stdout)
     assert re.search(r"toy +│ toy +│ +none │ Apache-2\.0 │ present", result.stdout)
 

@@ -11,6 +11,7 @@ from tts.backends.base import Sampling
 from tts.backends.toy import ToyBackend
 from tts.background import Interrupted
 from tts.errors import ConfigError, EngineError
+from tts.models import registry
 from tts.solver import DEFAULT_MODEL, Solver
 from tts.trace import Trace
 
@@ -103,6 +104,24 @@ def test_without_a_strategy_the_choice_is_said(solve):
     result = solve("3 + 4 - 2")
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: no strategy was given")
+
+
+@pytest.fixture
+def scoring_toy(monkeypatch):
+    """The toy with a verifier in its record."""
+    records = {**registry.RECORDS, "toy": dataclasses.replace(registry.get("toy"), verifier="toy(error=0.1)")}
+    monkeypatch.setattr(registry, "RECORDS", records)
+
+
+def test_the_models_own_verifier_scores_unless_another_or_none_is_asked_for(solve, scoring_toy):
+    def scores(*arguments):
+        return {c["score"] for c in json.loads(solve("3 + 4 - 2", "--budget", "400", "--json", *arguments).stdout)["candidates"]}
+
+    assert scores() <= {0.9, 0.1}
+    assert scores("--verifier", "toy(error=0.2)") <= {0.8, 0.2}
+    assert scores("--verifier", "none") == {None}
+    assert "best_of_n | weighted" in solve("3 + 4 - 2").stderr
+    assert "best_of_n | majority" in solve("3 + 4 - 2", "--verifier", "none").stderr
 
 
 def test_sampling_is_passed_on(solve, requests):
