@@ -23,12 +23,8 @@ def solve(  # noqa: PLR0913 - the options of the command
     model: Annotated[str, typer.Option(help="A name of `tts models`, a folder, or a Hub name.")] = "pocket",
     backend: Annotated[str | None, typer.Option(help="What runs the model, if not its own backend.")] = None,
     url: Annotated[str | None, typer.Option(help="A server that runs the model.")] = None,
-    task: Annotated[
-        str | None, typer.Option(help="How the problem is asked and its answer found: math, text, …; else the model's.")
-    ] = None,
-    verifier: Annotated[
-        str | None, typer.Option(help="What scores candidates: process, probe, self_evaluation, …, or none; else the model's own.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")] = None,
+    verifier: Annotated[str | None, typer.Option(help="What scores candidates: process, probe, …, or none; else the model's.")] = None,
     allow_oracle: Annotated[bool, typer.Option("--allow-oracle", help="Let a verifier see the reference answer.")] = False,
     answer: Annotated[str | None, typer.Option(help="The reference answer, for verifiers that need it.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy; 0.8 unless given.")] = None,
