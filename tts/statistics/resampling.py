@@ -86,8 +86,8 @@ def clustered_mean(
 
     Args:
         totals: [P], a value for each problem, or the sum of its observations. sizes: [P], how many those are; None: one each.
-        bounds: least and greatest possible value. Where every problem is at one of them, resampling says nothing, and the
-            interval is Wilson's for as many trials as there are problems.
+        bounds: least and greatest possible value. Where all problems are alike, resampling says nothing; then the interval allows
+            for as many unlike ones, at a bound, as Wilson's does for a trial that never succeeded in as many trials.
 
     Returns:
         The sum of totals over the sum of sizes; NaN where that is 0. Problems of size 0 say nothing and do not count.
@@ -109,10 +109,11 @@ def clustered_mean(
     means = total / size
     if (means < low - 1e-12).any() or (means > high + 1e-12).any():
         raise ConfigError(f"totals has means from {means.min()} to {means.max()}, but bounds is {bounds}")
-    if np.ptp(means) > 0 or low < means[0] < high:
+    if np.ptp(means) > 0:
         return Estimate(estimate.value, max(estimate.low, low), min(estimate.high, high), level, len(total))
-    at_end = wilson(len(total) if means[0] == high else 0, len(total), level)
-    return Estimate(estimate.value, low + (high - low) * at_end.low, low + (high - low) * at_end.high, level, len(total))
+    other = wilson(0, len(total), level).high
+    alike = float(means[0])
+    return Estimate(estimate.value, alike - other * (alike - low), alike + other * (high - alike), level, len(total))
 
 
 def ratio(above: Floats, below: Floats) -> Floats:

@@ -32,7 +32,7 @@ def print_text(tables: Sequence[Table], console: Console) -> None:
     for table in tables:
         made = RichTable(title=table.title, caption=table.note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         for i, heading in enumerate(table.columns.values()):
-            made.add_column(heading, justify="right" if i else "left", no_wrap=bool(i))
+            made.add_column(heading, justify="right" if i else "left", no_wrap=not i)
         for row in table.rows:
             made.add_row(*map(shown, row))
         console.print(made)

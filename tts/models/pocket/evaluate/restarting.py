@@ -32,12 +32,12 @@ def restart_tables(main: Sequence[Pool], intervals: Intervals) -> list[Table]:
     rows: list[list[Entry]] = []
     for low, high in (*GROUPS, (GROUPS[0][0], GROUPS[-1][1])):
         inside = {i for i, pool in enumerate(main) if low <= pool.item.cell.size <= high}
-        entries: list[Entry] = [f"{low} to {high} operations"]
+        entries: list[Entry] = [f"{low} to {high}"]
         for name, observed in (("whole", whole), ("cut", cut)):
             found, address = [each for each in observed if each.problem in inside], ("restart", name, low, high)
             entries += [len(found), base_rate(found), intervals.auc(found, *address, "auc"), intervals.ece(found, *address, "ece")]
         rows.append(entries)
-    columns = {"difficulty": "difficulty"}
+    columns = {"operations": "operations"}
     for name, heading in (("whole", "whole"), ("cut", "cut")):
         columns |= {f"{name}_num": heading, f"{name}_share": "share", f"{name}_auc": f"AUC, {heading}", f"{name}_ece": f"ECE, {heading}"}
     return [Table("self_evaluation", "Self-evaluation: would a fresh start do better?", _NOTE, columns, rows)]

@@ -28,16 +28,16 @@ def revision_tables(main: Sequence[Pool], intervals: Intervals) -> list[Table]:
     rows: list[list[Entry]] = []
     for low, high in (*GROUPS, (GROUPS[0][0], GROUPS[-1][1])):
         pools = [pool for pool in main if low <= pool.item.cell.size <= high]
-        rows.append([f"{low} to {high} operations", *_row(pools, intervals, f"{low}-{high}")])
+        rows.append([f"{low} to {high}", *_row(pools, intervals, f"{low}-{high}")])
     columns = {
-        "difficulty": "difficulty",
-        "wrong": "problems with a wrong attempt",
+        "operations": "operations",
+        "wrong": "with a wrong attempt",
         "fresh": "fresh",
         "fixed_first": "fixed, 1 attempt",
         "fixed_several": "fixed, up to 4",
         "gain_first": "gain, 1",
         "gain_several": "gain, up to 4",
-        "kept": "problems with a right attempt",
+        "kept": "with a right attempt",
         "fresh_wrong": "fresh, wrong",
         "broken": "broken",
     }
