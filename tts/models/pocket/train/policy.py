@@ -21,7 +21,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     Returns:
         The last losses and the seconds it took.
     """
-    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.006, rate=2e-3, fall=2 / 3)
+    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.006, rate=2e-3, warmup=0.03, fall=2 / 3)
     tokenizer = build()
     model = new_policy(tokenizer, seed, device)
     batches = Batches(tokenizer, partial(worked, seed), tokens=recipe.tokens, average=_AVERAGE, seed=seed)

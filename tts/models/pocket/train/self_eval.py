@@ -73,7 +73,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
     A quarter of the minutes is drawing.
     """
-    recipe = Recipe(tokens=4096, minutes=minutes * 0.75, matrix_rate=0.006, rate=1e-3, decay=0.9)
+    recipe = Recipe(tokens=4096, minutes=minutes * 0.75, matrix_rate=0.003, rate=1e-3, decay=0.9)
     problems = max(64, round(minutes * 0.25 * _PROBLEMS_PER_MINUTE))
     solved = samples(out, problems, seed, device)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "base")
