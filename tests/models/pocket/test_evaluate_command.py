@@ -68,9 +68,14 @@ def test_the_command_measures_a_candidate(candidate: Path, small: None, capsys: 
 
 
 def test_what_a_candidate_lacks_is_left_out(candidate: Path, small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(run(capsys, "--policy", candidate / "policy", "--heads", tmp_path, "--json"))
-    assert {"accuracy", "self_evaluation"} <= set(found["tables"])
-    assert not {"process_by_position", "probe_by_position", "final_answer"} & set(found["tables"])
+    alone = json.loads(run(capsys, "--policy", candidate / "policy", "--json"))["tables"]
+    assert {"accuracy", "self_evaluation"} <= set(alone)
+    assert not {"process_by_position", "probe_by_position", "final_answer"} & set(alone)
+    probed = json.loads(run(capsys, "--policy", candidate / "policy", "--heads", candidate / "heads", "--json"))["tables"]
+    assert "probe_by_position" in probed
+    assert "process_by_position" not in probed
+    assert alone["accuracy"]["rows"][0]["pass_1"] == probed["accuracy"]["rows"][0]["pass_1"]
+    assert json.loads(run(capsys, "--policy", candidate / "policy", "--heads", tmp_path, "--json"))["tables"].keys() == alone.keys()
 
 
 def test_mistakes_are_told_before_anything_is_drawn(candidate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

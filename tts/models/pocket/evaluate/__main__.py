@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fresh", type=int, metavar="SEED", help="draw the problems by this seed, instead of the fixed sets")
     parser.add_argument("--policy", type=Path, metavar="DIR", help="a candidate's policy, instead of the shipped pair")
     parser.add_argument("--process", type=Path, metavar="DIR", help="the candidate's process model")
-    parser.add_argument("--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its policy)")
+    parser.add_argument("--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its process model)")
     parser.add_argument("--device", default="cpu", help="cpu, where results are exact, or cuda")
     return parser
 

@@ -20,8 +20,8 @@ def pair_record(policy: Path | None = None, process: Path | None = None, heads: 
 
     Args:
         policy: folder of a policy; None: the shipped one, with all that belongs to it. process: folder of its process model.
-            heads: folder of `process.safetensors` and `probe.safetensors`; None: "heads" beside the policy's folder. What a
-            candidate lacks is left out, and so are the tables of it.
+            heads: folder of `process.safetensors` and `probe.safetensors`; None: "heads" beside the process model's folder. What
+            a candidate is given without is left out, and so are the tables of it.
 
     Raises:
         ConfigError: a folder or a file that is needed is missing.
@@ -33,7 +33,9 @@ def pair_record(policy: Path | None = None, process: Path | None = None, heads: 
     for folder in (policy, process, heads):
         if folder is not None and not folder.is_dir():
             raise ConfigError(f"{folder} is no folder, but must hold a model", hint="name a folder as the trainer wrote it")
-    heads = heads or policy.parent / "heads"
+    heads = heads or (None if process is None else process.resolve().parent / "heads")
+    if heads is None:
+        return ModelRecord(name=str(policy), backend="engine", source="folder", location=str(policy), task="pocket")
     probe, readout = (heads.resolve() / f"{name}.safetensors" for name in ("probe", "process"))
     if process is not None and not readout.is_file():
         raise ConfigError(f"{readout} is missing, but the process model {process} is read by it", hint="give --heads")
