@@ -187,8 +187,6 @@ def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
 
 
 def test_a_state_that_was_released_is_read_again_within_what_is_granted() -> None:
-    made = Pair()
-
     async def check(search: Search) -> None:
         [ts] = await search.expand([search.root], 3, Tokens(9))
         await search.score(ts[:1])
@@ -198,6 +196,23 @@ def test_a_state_that_was_released_is_read_again_within_what_is_granted() -> Non
 
     for budget in (Budget(tokens=200), Budget(flops=10**9), Budget(verifier_tokens=9 + 15 + 9, samples=5), Budget(flops=2 * 10**7)):
         done(made := Pair(), searched(run_of(made, budget, Do(check=check))))
+
+
+def test_so_it_is_where_its_text_is_spelled_in_more_tokens_than_it_was_written_in() -> None:
+    backend = pair.engine(pocket=True)
+    more: list[bool] = []
+
+    async def check(search: Search) -> None:
+        [ts] = await search.expand([search.root], 8, Tokens(12), Sampling(temperature=100.0))
+        more.extend(backend.count_text(t.full_text) > t.num_tokens for t in ts)
+        search.keep([])
+        scores = await search.score(ts)
+        assert np.isfinite(scores).all()
+
+    end = searched(make_run(PROBLEM, 10**4, Do(check=check), backend, verifiers={"main": ProcessVerifier()}))
+    assert end.solution.error is None, end.solution.error
+    check_books(end.search)
+    assert any(more), "every text is spelled as it was written: the test saw nothing"
 
 
 def test_flops_pay_a_sample_as_far_as_without_a_verifier() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tts.backends.base import Backend
+from tts.backends.facts import text_bound
 from tts.budget import Exhausted
 from tts.errors import ConfigError, TTSError, VerifierError, unknown_name
 from tts.randomness import hash64
@@ -148,12 +149,13 @@ class Scoring:
         for t in todo:
             if stopped is not None and not self._spending.is_reserved(t.node):
                 continue
-            held = t.node in tree.held  # else it is opened again, and read from its prompt on
+            held = t.node in tree.held  # else it is opened again, and read from its prompt on, as its text is spelled
             known = tree.scored_tokens(t, role) if held else 0
+            new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
             if self._spending.holds_reserves:
                 self._free_path(t, role)
             root = tree.root_of(t)
-            bound = tokens + verifier.bound(tree.path_tokens(t) - t.num_tokens + known, t.num_tokens - known)
+            bound = tokens + verifier.bound(tree.path_tokens(t) - t.num_tokens + known, new)
             unread = self._spending.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
             shown = prompts + (unread if root not in opened or not held else 0)
             wanted = self._spending.score_cost(role, bound, len(paid) + 1, paths + tree.path_tokens(t), shown)

@@ -94,7 +94,7 @@ class View:
             above = chain[-1] if chain else self._root
             assert above is not None, "a step has a prompt above it"
             begun, more = _begun(above, piece, ids)
-            computed += len(more)
+            computed, start = computed + len(more), start + len(ids) - len(more)
             step = above.below[piece] = _Step(self._runner.tree.add(begun.node, more, CACHED))
             chain.append(step)
             self._read(above, step, piece)
