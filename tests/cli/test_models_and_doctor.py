@@ -26,10 +26,10 @@ def test_models_lists_every_record(tts):
     assert result.exit_code == 0
     for name in registry.names():
         assert re.search(rf"^│ {name} ", result.stdout, re.MULTILINE)
-    for name in ("pocket", "pocket-process"):
-        assert re.search(rf"{name} +│ engine +│ +2\.4 M │ Apache-2\.0", result.stdout)
-    assert re.search(r"smollm2 +│ engine +│ +134\.5 M │ Apache-2\.0", result.stdout)
-    assert re.search(r"toy +│ toy +│ +none │ Apache-2\.0 │ present", result.stdout)
+    for name, does in (("pocket", "writes"), ("pocket-process", "scores")):
+        assert re.search(rf"{name} +│ {does} +│ engine +│ +2\.4 M │ Apache-2\.0", result.stdout)
+    assert re.search(r"smollm2 +│ writes +│ engine +│ +134\.5 M │ Apache-2\.0", result.stdout)
+    assert re.search(r"toy +│ writes +│ toy +│ +none │ Apache-2\.0 │ present", result.stdout)
 
 
 def test_models_gives_the_command_for_what_is_missing(tts, monkeypatch):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def models(*, debug: Debug = False) -> None:
-    """List the known models. Local folders and Hub names (organisation/model) work beside them."""
+    """List the known models. Local folders and Hub names (organisation/model) work beside them; one that scores serves another."""
     with boundary(debug=debug):
         from rich import box
         from rich.table import Table
@@ -20,12 +20,14 @@ def models(*, debug: Debug = False) -> None:
         from tts.models import registry
 
         table = Table(box=box.ROUNDED)
-        for title in ("model", "backend", "parameters", "licence", "here"):
-            table.add_column(title, justify="right" if title == "parameters" else "left", overflow="fold")
+        for title in ("model", "does", "backend", "parameters", "licence", "here"):
+            table.add_column(title, justify="right" if title == "parameters" else "left", overflow="fold", no_wrap=title == "model")
         for name in registry.names():
             record = registry.get(name)
             size = "none" if record.source == "none" else "unknown" if record.parameters is None else scaled(record.parameters)
-            table.add_row(name, record.backend, size, record.licence or "unknown", presence(record))
+            table.add_row(
+                name, "scores" if record.readout else "writes", record.backend, size, record.licence or "unknown", presence(record)
+            )
         output().print(table)
 
 
