@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tts.errors import ConfigError
 from tts.statistics import (
@@ -145,7 +146,7 @@ def test_one_generator_gives_one_interval_in_blocks_of_whatever_size() -> None:
     assert clustered_mean(values, rng=rng(3)) != clustered_mean(values, rng=rng(4))
 
 
-@pytest.mark.parametrize(("problems", "a", "b"), [(24, 2, 2), (40, 9, 1), (40, 1, 9)])
+@pytest.mark.parametrize(("problems", "a", "b"), [(10, 2, 2), (10, 9, 1), (10, 0.5, 9.5), (40, 2, 2), (40, 9, 1), (40, 0.5, 9.5)])
 def test_the_interval_of_an_accuracy_covers_it(problems: int, a: float, b: float) -> None:
     draws, covered = rng(problems), 0
     for _ in range(200):
@@ -154,18 +155,37 @@ def test_the_interval_of_an_accuracy_covers_it(problems: int, a: float, b: float
     assert covered >= 0.95 * 200 - 3 * math.sqrt(200 * 0.95 * 0.05)  # three standard errors
 
 
-def test_problems_that_are_all_solved_leave_a_doubt() -> None:
-    found = clustered_mean([1.0] * 20, rng=rng(), bounds=(0, 1))
-    assert (found.value, found.high, found.low) == (1, 1, pytest.approx(wilson(20, 20).low))
-    none = clustered_mean([-2.0] * 20, rng=rng(), bounds=(-2, 2))
-    assert (none.value, none.low, none.high) == (-2, -2, pytest.approx(-2 + 4 * wilson(0, 20).high))
-    inside = clustered_mean([0.5] * 20, rng=rng(), bounds=(0, 1))
-    assert (inside.low, inside.high) == (pytest.approx(0.5 - wilson(0, 20).high / 2), pytest.approx(0.5 + wilson(0, 20).high / 2))
+@pytest.mark.parametrize(("solved", "problems"), [(0, 20), (3, 20), (20, 20), (39, 40)])
+def test_problems_that_are_solved_or_not_have_the_interval_of_jeffreys(solved: int, problems: int) -> None:
+    found = clustered_mean([1.0] * solved + [0.0] * (problems - solved), rng=rng(), bounds=(0, 1), resamples=40_000)
+    law = stats.beta(solved + 0.5, problems - solved + 0.5)
+    # 40,000 draws place a .025 quantile within .004 in probability, four standard errors
+    assert 0.021 <= law.cdf(found.low) <= 0.029 or found.low == found.value == 0
+    assert 0.971 <= law.cdf(found.high) <= 0.979 or found.high == found.value == 1
+    assert found.low < found.high
+
+
+def test_an_interval_within_bounds_moves_with_them_and_counts_sizes() -> None:
+    values = rng(3).random(15)
+    plain = clustered_mean(values, rng=rng(), bounds=(0, 1))
+    moved = clustered_mean(4 * values - 1, rng=rng(), bounds=(-1, 3))
+    for end in ("value", "low", "high"):
+        assert getattr(moved, end) == pytest.approx(4 * getattr(plain, end) - 1)
+    sized = clustered_mean(7 * values, [7] * 15, rng=rng(), bounds=(0, 1))
+    assert (sized.low, sized.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
+
+
+def test_nearly_all_problems_nearly_solved_leave_as_much_doubt_as_all_solved() -> None:
+    nearly, solved = ([*[1.0] * 11, last] for last in (0.999, 1.0))
+    ends = [clustered_mean(values, rng=rng(), bounds=(0, 1)).low for values in (nearly, solved)]
+    assert ends[0] == pytest.approx(ends[1], abs=1e-3)
+    assert ends[0] < 0.85
 
 
 def test_too_little_data_gives_no_interval() -> None:
-    none, one = clustered_mean([], rng=rng()), clustered_mean([0.25], rng=rng())
+    none, one = clustered_mean([], rng=rng(), bounds=(0, 1)), clustered_mean([0.25], rng=rng())
     assert math.isnan(none.value)
+    assert math.isnan(none.high)
     assert none.num == 0
     assert (one.value, one.num) == (0.25, 1)
     assert math.isnan(one.low)
@@ -198,6 +218,8 @@ def test_a_statistic_that_resampling_often_leaves_undefined_has_no_interval() ->
         ([0.1, 1.2], None, {"bounds": (0, 1)}),
         ([0.1, 0.2], None, {"level": 1.0}),
         ([0.1, 0.2], None, {"resamples": 0}),
+        ([0.1, 0.2], None, {"resamples": 0, "bounds": (0, 1)}),
+        ([0.1, 0.2], None, {"level": 0.0, "bounds": (0, 1)}),
         ([[0.1, 0.2]], None, {}),
     ],
 )

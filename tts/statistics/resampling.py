@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from tts.errors import ConfigError
-from tts.statistics.proportions import LEVEL, Estimate, check_level, wilson
+from tts.statistics.proportions import LEVEL, Estimate, check_level
 
 Floats = NDArray[np.float64]
 # How often each cluster was drawn, [R, P], to the statistic of each resample, [R]; NaN where it is undefined.
@@ -20,6 +20,7 @@ Statistic = Callable[[Floats], Floats]
 RESAMPLES = 2000
 _MOST_UNDEFINED = 0.05  # share of resamples; with more, the rest is no fair picture of the whole
 _BLOCK = 2_000_000  # numbers of a table that is made at once
+_ROUNDING = 1e-9
 
 
 def bootstrap(
@@ -50,9 +51,7 @@ def bootstrap(
     Raises:
         ConfigError: a level outside (0, 1), or fewer than one resample.
     """
-    check_level(level)
-    if resamples < 1:
-        raise ConfigError(f"resamples is {resamples}, but must be at least 1")
+    _check(level, resamples)
     if num_clusters == 0:
         return Estimate(math.nan, math.nan, math.nan, level, 0)
     value = float(statistic(np.ones((1, num_clusters)))[0])
@@ -84,10 +83,16 @@ def clustered_mean(
 ) -> Estimate:
     """Return a mean over clusters: of a statistic of each problem, or, with sizes, of all their observations together.
 
+    Without bounds the interval is that of `bootstrap`. With bounds it is that of the Bayesian bootstrap, for which half a problem
+    of the usual size is imagined at either bound. So it is never a point: where all problems are solved, those drawn again would be
+    solved too, which says nothing of the next one. Of problems that are solved or not it is Jeffreys's interval.
+
+    Source: Rubin, "The Bayesian bootstrap" (1981); Brown, Cai and DasGupta, "Interval estimation for a binomial proportion"
+        (2001), for Jeffreys's interval.
+
     Args:
         totals: [P], a value for each problem, or the sum of its observations. sizes: [P], how many those are; None: one each.
-        bounds: least and greatest possible value. Where all problems are alike, resampling says nothing; then the interval allows
-            for as many unlike ones, at a bound, as Wilson's does for a trial that never succeeded in as many trials.
+        bounds: least and greatest possible value, such as (0, 1) for shares.
 
     Returns:
         The sum of totals over the sum of sizes; NaN where that is 0. Problems of size 0 say nothing and do not count.
@@ -102,23 +107,30 @@ def clustered_mean(
     if (total[size == 0] != 0).any():
         raise ConfigError("totals has a value for a problem of size 0, but must be 0 there")
     total, size = total[size > 0], size[size > 0]
-    estimate = bootstrap(lambda counts: ratio(counts @ total, counts @ size), len(total), rng, level=level, resamples=resamples)
     if bounds is None or not len(total):
-        return estimate
-    low, high = bounds
+        return bootstrap(lambda counts: ratio(counts @ total, counts @ size), len(total), rng, level=level, resamples=resamples)
     means = total / size
-    if (means < low - 1e-12).any() or (means > high + 1e-12).any():
+    if (means < bounds[0] - _ROUNDING).any() or (means > bounds[1] + _ROUNDING).any():
         raise ConfigError(f"totals has means from {means.min()} to {means.max()}, but bounds is {bounds}")
-    if np.ptp(means) > 0:
-        return Estimate(estimate.value, max(estimate.low, low), min(estimate.high, high), level, len(total))
-    other = wilson(0, len(total), level).high
-    alike = float(means[0])
-    return Estimate(estimate.value, alike - other * (alike - low), alike + other * (high - alike), level, len(total))
+    _check(level, resamples)
+    shape = np.r_[np.ones(len(total)), 0.5, 0.5]
+    weights = rng.standard_gamma(shape, (resamples, len(shape)))  # [R, P + 2]; what sums to one is drawn from Dirichlet's law
+    imagined = np.full(2, size.mean())
+    found = (weights @ np.r_[total, imagined * bounds]) / (weights @ np.r_[size, imagined])
+    value = float(total.sum() / size.sum())
+    low, high = (float(end) for end in np.quantile(found, [(1 - level) / 2, (1 + level) / 2]))
+    return Estimate(value, min(low, value), max(high, value), level, len(total))
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
     """Return a quotient of counts, NaN where there is nothing below."""
     return np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
+
+
+def _check(level: float, resamples: int) -> None:
+    check_level(level)
+    if resamples < 1:
+        raise ConfigError(f"resamples is {resamples}, but must be at least 1")
 
 
 def _vector(name: str, values: ArrayLike) -> Floats:
