@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from tests.runs import make_run, solved
+from tts.backends.base import Sampling
+from tts.budget import Budget
 from tts.errors import ConfigError
 from tts.models.pocket.evaluate import __main__ as command
+from tts.models.pocket.evaluate.drawing import Drawing, Plan
+from tts.models.pocket.evaluate.pair import load, pair_record
+from tts.models.pocket.evaluate.pools import Pool
+from tts.models.pocket.evaluate.problems import draw_sets
 from tts.models.pocket.evaluate.run import Sizes
+from tts.types import Solution
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +98,28 @@ def test_mistakes_are_told_before_anything_is_drawn(candidate: Path, tmp_path: P
         (("--samples", 0), "samples is 0"),
     ):
         assert told in run(capsys, *arguments, code=2)
+
+
+def test_its_samples_are_those_of_a_search(candidate: Path) -> None:
+    """The same stream, hence the same tokens: what is reported here is what a search with the seed meets."""
+    backend = load(pair_record(candidate / "policy"))
+    (found,) = draw_sets("validation", problems=1, others=0, pairs=0, seed=1).main[4:5]
+
+    async def both() -> tuple[Pool, Solution]:
+        try:
+            (pool,) = await Drawing(backend=backend, seed=7, max_tokens=40).pools([(found, Plan(samples=3))])
+            plan = "best_of_n(n=3) | majority"
+            run = make_run(found.problem, Budget(samples=3), plan, backend, seed=7, task="pocket")
+            run = dataclasses.replace(run, sampling=Sampling(temperature=0.8, max_tokens=40))
+            (end,) = await solved([run])
+            return pool, end.solution
+        finally:
+            await backend.close()
+
+    pool, solution = asyncio.run(both())
+    texts = [candidate.trajectory.full_text for candidate in sorted(solution.candidates, key=lambda one: one.index)]
+    assert len(set(texts)) == 3
+    assert [attempt.text for attempt in pool.attempts] == texts
 
 
 def test_sizes_are_checked() -> None:
