@@ -18,7 +18,7 @@ from tts.models.pocket.evaluate.accuracy import accuracy_tables, vote
 from tts.models.pocket.evaluate.held_out import pairs_of
 from tts.models.pocket.evaluate.intervals import Intervals, Observed
 from tts.models.pocket.evaluate.pools import Attempt, Pool
-from tts.models.pocket.evaluate.problems import MAIN, PAIRS, SET_SEED, Cell, Item, Sets, draw_item, draw_sets, tells, unseen
+from tts.models.pocket.evaluate.problems import MAIN, OTHERS, PAIRS, SET_SEED, Cell, Item, Sets, draw_item, draw_sets, tells, unseen
 from tts.models.pocket.evaluate.rendering import markdown, plain, shown
 from tts.models.pocket.evaluate.restarting import observations
 from tts.models.pocket.evaluate.revising import revision_tables
@@ -177,8 +177,13 @@ def test_the_accuracy_of_a_known_policy_is_found() -> None:
 
 def test_other_kinds_are_found_too_and_a_countdown_is_right_however_it_is_solved() -> None:
     table = tables(known())["accuracy_others"]
-    for kind, size, found in zip(*(column(table, key) for key in ("kind", "size", "pass_1")), strict=True):
-        assert near(found, (1 - SLIP) ** (size - (kind == "countdown")), 32)
+    assert column(table, "difficulty")[::5] == [
+        "plain, operands to 9; 2 operations",
+        "worded, operands to 99; 2 operations",
+        "countdown; 2 numbers",
+    ]
+    for cell, found in zip(OTHERS, column(table, "pass_1"), strict=True):
+        assert near(found, (1 - SLIP) ** (cell.size - (cell.kind == "countdown")), 32)
 
 
 def test_a_perfect_verifier_and_one_that_knows_nothing() -> None:
@@ -316,16 +321,16 @@ def test_samples_at_the_cap_are_unfinished_and_counted() -> None:
 
 
 def test_entries_as_people_read_them() -> None:
-    assert shown(Estimate(0.523, 0.401, 1.0)) == ".52 [.40, 1.00]"
-    assert shown(Estimate(-0.05, -0.1, 0.004)) == "-.05 [-.10, .00]"
+    assert shown(Estimate(0.523, 0.401, 1.0)) == "0.52 [0.40, 1.00]"
+    assert shown(Estimate(-0.05, -0.1, 0.004)) == "-0.05 [-0.10, 0.00]"
     assert shown(Estimate(math.nan, 0, 1)) == "–"
-    assert shown(Estimate(0.5, math.nan, math.nan)) == ".50 [–, –]"
-    assert [shown(entry) for entry in (12345, 0.25, math.nan, "x")] == ["12,345", ".25", "–", "x"]
+    assert shown(Estimate(0.5, math.nan, math.nan)) == "0.50 [–, –]"
+    assert [shown(entry) for entry in (12345, 0.25, math.nan, "x")] == ["12,345", "0.25", "–", "x"]
 
 
 def test_tables_for_documents_and_programs() -> None:
     table = Table("one", "Title", "Note.", {"a": "A", "b": "B"}, [["x", Estimate(0.5, 0.25, 0.75, 0.95, 9)], ["y", math.nan]])
-    assert markdown([table]) == "**Title**\n\n| A | B |\n| :-- | --: |\n| x | .50 [.25, .75] |\n| y | – |\n\nNote.\n"
+    assert markdown([table]) == "**Title**\n\n| A | B |\n| :-- | --: |\n| x | 0.50 [0.25, 0.75] |\n| y | – |\n\nNote.\n"
     rows = plain([table])["one"]["rows"]  # type: ignore[index]
     assert rows == [{"a": "x", "b": {"value": 0.5, "low": 0.25, "high": 0.75, "level": 0.95, "num": 9}}, {"a": "y", "b": None}]
 

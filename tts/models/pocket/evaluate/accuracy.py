@@ -38,8 +38,8 @@ def accuracy_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Int
             "accuracy_others",
             "Accuracy on the other kinds",
             f"As above. {_drawn_of(others)}",
-            {"kind": "kind", "size": "operations, or numbers", **columns},
-            [[KIND_NAMES[cell.kind], cell.size, *_row(pools, intervals, cell, headings)] for cell, pools in by_cell(others)],
+            {"difficulty": "difficulty", **columns},
+            [[_told(cell), *_row(pools, intervals, cell, headings)] for cell, pools in by_cell(others)],
         ),
     ]
 
@@ -106,6 +106,10 @@ def _row(pools: Sequence[Pool], intervals: Intervals, cell: Cell, headings: Mapp
         *(share(f"pass_{k}", pass_at_k(sizes, right, k).tolist()) for k in _KS),
         *(share(name, [float(one) for one in voted[name]]) for name in headings if name in voted),
     ]
+
+
+def _told(cell: Cell) -> str:
+    return f"{KIND_NAMES[cell.kind]}; {cell.size} {'numbers' if cell.kind == 'countdown' else 'operations'}"
 
 
 def _drawn_of(pools: Sequence[Pool]) -> str:

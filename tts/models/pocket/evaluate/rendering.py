@@ -67,8 +67,4 @@ def _plain(entry: Entry) -> object:
 
 
 def _number(value: float) -> str:
-    if math.isnan(value):
-        return _UNDEFINED
-    text = f"{value:.2f}"
-    text = "0.00" if text == "-0.00" else text
-    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+    return _UNDEFINED if math.isnan(value) else f"{value:.2f}"

@@ -41,9 +41,9 @@ class Sizes:
         ConfigError: a number is below what it must be.
     """
 
-    problems: int = 40
+    problems: int = 50
     samples: int = 16
-    deep: int = 16
+    deep: int = 20
     deep_samples: int = 64
     others: int = 20
     pairs: int = 300
