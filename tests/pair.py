@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,15 +94,25 @@ def saved(
     )
 
 
+_HOME: list[Path] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where pairs are written that several tests share; a module of tests that asks for one imports this."""
+    _HOME.append(tmp_path_factory.mktemp("pairs"))
+
+
 @cache
-def _saved_once(**options: Any) -> tuple[ModelRecord, Any]:
-    folder = tempfile.TemporaryDirectory()  # as long as this process lives
-    return saved(Path(folder.name), **options), folder
+def _saved_once(**options: Any) -> ModelRecord:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    return saved(_HOME[-1] / "-".join(map(str, ("pair", *options.values()))), **options)
 
 
 def record(**options: Any) -> ModelRecord:
     """Return the record of a pair that is written once a process."""
-    return _saved_once(**options)[0]
+    return _saved_once(**options)
 
 
 def engine(*, endless: bool = True, **options: Any) -> Any:

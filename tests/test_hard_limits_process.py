@@ -12,6 +12,7 @@ import pytest
 from tests import pair
 from tests.chaos import ChaosBackend
 from tests.contracts.verifier_contract import Do
+from tests.pair import home  # noqa: F401 - a fixture
 from tests.runs import Solved, check_books, make_run, searched
 from tts.backends.base import Sampling
 from tts.backends.toy import ToyBackend

@@ -9,6 +9,7 @@ import pytest
 
 import tts
 from tests import pair
+from tests.pair import home  # noqa: F401 - a fixture
 from tts.backends.toy import ToyBackend
 from tts.errors import CapabilityError, ConfigError
 from tts.models import registry

@@ -9,6 +9,7 @@ import pytest
 from tests import pair
 from tests.contracts.verifier_contract import VerifierContract
 from tests.contracts.walk import classes_with, missing
+from tests.pair import home  # noqa: F401 - a fixture
 from tests.programs import Judge
 from tts.backends.base import Backend
 from tts.errors import VerifierError

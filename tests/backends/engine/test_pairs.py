@@ -18,6 +18,7 @@ pytest.importorskip("numba", reason="the engine's kernels are compiled by numba"
 from tests import pair  # noqa: E402 - torch comes first
 from tests.backends.engine.stepping import emptied, rested  # noqa: E402
 from tests.backends.rows import drained, opened, start  # noqa: E402
+from tests.pair import home  # noqa: E402, F401 - a fixture
 from tts.backends.base import Row, Sampling  # noqa: E402
 from tts.backends.engine.build import build  # noqa: E402
 from tts.backends.engine.heads import LabelReadout, StepTemplate  # noqa: E402
