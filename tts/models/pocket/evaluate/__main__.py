@@ -43,6 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument("--markdown", action="store_true", help="print the tables for a document")
+    parser.add_argument(
+        "--from", dest="measured", type=Path, metavar="FILE", help="print what an earlier --json put there; measure nothing"
+    )
     parser.add_argument("--split", choices=("test", "validation"), default="test", help="choose by validation, report test")
     parser.add_argument("--quick", action="store_true", help="few problems")
     parser.add_argument("--problems", type=int, metavar="N", help="problems of each difficulty")
@@ -57,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if options.measured is not None:
+        _print_measured(options)
+        return
     from tts.models.pocket.evaluate.pair import load, pair_record
     from tts.models.pocket.evaluate.problems import SET_SEED, draw_sets
     from tts.models.pocket.evaluate.run import all_tables, draw_pools, verifiers_of
@@ -76,6 +82,17 @@ def _run(options: argparse.Namespace) -> None:
     }
     _print(options, facts, all_tables(pools, options.seed))
     sys.stderr.write(f"{time.perf_counter() - began:.0f} s\n")
+
+
+def _print_measured(options: argparse.Namespace) -> None:
+    from tts.models.pocket.evaluate.rendering import restored
+
+    try:
+        facts = json.loads(options.measured.read_text())
+        tables = restored(facts.pop("tables"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise ConfigError(f"--from is {options.measured}, but that is no output of --json: {failure}") from failure
+    _print(options, facts, tables)
 
 
 def _sizes(options: argparse.Namespace) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -13,7 +15,8 @@ from tts.models.pocket.evaluate.tables import Entry, Table
 from tts.statistics import Estimate
 
 _UNDEFINED = "–"
-_WIDTH = 200  # of text that goes to no terminal
+_WIDTH = 200  # of text that goes to no terminal, in characters
+_HEADING = 16  # of a line of a heading, so that no column is wider than its numbers
 
 
 def shown(entry: Entry) -> str:
@@ -29,10 +32,11 @@ def print_text(tables: Sequence[Table], console: Console) -> None:
     """Print tables on a terminal."""
     if not console.is_terminal:
         console.width = _WIDTH
+    narrow = console.width < _WIDTH
     for table in tables:
         made = RichTable(title=table.title, caption=table.note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         for i, heading in enumerate(table.columns.values()):
-            made.add_column(heading, justify="right" if i else "left", no_wrap=not i)
+            made.add_column(textwrap.fill(heading, _HEADING), justify="right" if i else "left", no_wrap=not (i and narrow))
         for row in table.rows:
             made.add_row(*map(shown, row))
         console.print(made)
@@ -53,10 +57,26 @@ def plain(tables: Sequence[Table]) -> dict[str, object]:
         table.name: {
             "title": table.title,
             "note": table.note,
+            "columns": dict(table.columns),
             "rows": [{key: _plain(entry) for key, entry in zip(table.columns, row, strict=True)} for row in table.rows],
         }
         for table in tables
     }
+
+
+def restored(found: Mapping[str, Any]) -> list[Table]:
+    """Return the tables that `plain` gave, from JSON."""
+    return [
+        Table(name, one["title"], one["note"], one["columns"], [[_restored(row[key]) for key in one["columns"]] for row in one["rows"]])
+        for name, one in found.items()
+    ]
+
+
+def _restored(entry: Any) -> Entry:
+    if isinstance(entry, Mapping):
+        ends = {key: math.nan if entry[key] is None else entry[key] for key in ("value", "low", "high")}
+        return Estimate(**ends, level=entry["level"], num=entry["num"])
+    return math.nan if entry is None else entry
 
 
 def _plain(entry: Entry) -> object:

@@ -1,0 +1,58 @@
+"""The card tells what was measured: its tables are the evaluation's, and problems drawn just now come out as it says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tts
+import tts.models.pocket
+from tts.models.pocket.evaluate.problems import Cell, draw_item
+from tts.models.pocket.evaluate.rendering import markdown, restored
+
+HOME = Path(tts.models.pocket.__file__).parent
+MEASURED: Mapping[str, Any] = json.loads((HOME / "evaluation.json").read_text())
+
+
+def test_the_tables_of_the_card_and_of_the_readme_are_those_that_were_measured() -> None:
+    tables = restored(MEASURED["tables"])
+    assert markdown(tables) in (HOME / "README.md").read_text()
+    readme = HOME.parents[2] / "README.md"
+    if readme.is_file():  # not beside an installed package
+        assert markdown(tables[:1]) in readme.read_text()
+
+
+def test_what_ships_is_small_and_is_what_its_checksums_say() -> None:
+    sums = json.loads((HOME / "checksums.json").read_text())
+    assert set(sums) >= {"policy/model.safetensors", "process/model.safetensors", "heads/probe.safetensors", "heads/process.safetensors"}
+    assert sum((HOME / name).stat().st_size for name in sums) < 16 * 2**20
+    assert sums["policy/model.safetensors"] == hashlib.sha256((HOME / "policy" / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("operations", [1, 2, 4, 6])
+def test_problems_that_nobody_has_seen_come_out_as_the_card_says(operations: int) -> None:
+    """Drawn with a seed of this moment. The tolerance is four standard errors of both measurements, so one run in 15,000 fails by chance."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("numba")
+    seed = secrets.randbits(32)
+    items = [draw_item(Cell("plain-2", operations), "test", seed, index) for index in range(60)]
+    found = tts.solve_many(
+        [item.problem for item in items], each=tts.Budget(samples=4), strategy="best_of_n(n=4) | majority", verifier={}, seed=seed
+    )
+    assert not any(solution.error for solution in found)
+    right = [
+        np.mean([candidate.answer == item.problem.answer for candidate in solution.candidates])
+        for item, solution in zip(items, found, strict=True)
+    ]
+    told = next(row for row in MEASURED["tables"]["accuracy"]["rows"] if row["operations"] == operations)["pass_1"]
+    error = math.hypot(np.std(right, ddof=1) / math.sqrt(len(right)), (told["high"] - told["low"]) / (2 * 1.96))
+    assert abs(np.mean(right) - told["value"]) <= 4 * error + 0.01, f"seed {seed}: {np.mean(right):.3f}, the card says {told}"
