@@ -26,9 +26,7 @@ def main(measured: Path) -> None:
         text = document.read_text()
         filled, count = BETWEEN.subn(lambda marks, shown=shown: f"{marks[1]}{markdown(shown)}{marks[2]}", text)
         if count != 1:
-            sys.exit(
-                f"error: {document} has {count} places for tables, but must have one, between <!-- tables --> and <!-- end of tables -->"
-            )
+            sys.exit(f"error: {document} has {count} places for tables, but must have one")
         document.write_text(filled)
 
 

@@ -39,7 +39,7 @@ def test_what_ships_is_small_and_is_what_its_checksums_say() -> None:
 
 @pytest.mark.parametrize("operations", [1, 2, 4, 6])
 def test_problems_that_nobody_has_seen_come_out_as_the_card_says(operations: int) -> None:
-    """Drawn with a seed of this moment. The tolerance is four standard errors of both measurements, so one run in 15,000 fails by chance."""
+    """Drawn with a seed of this moment; within four standard errors of both measurements, so that one run in 15,000 fails by chance."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("numba")
