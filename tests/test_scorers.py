@@ -18,6 +18,7 @@ from tts.solver import DEFAULT_MODEL, Solver
 from tts.types import Problem
 from tts.verifiers.process import ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
+from tts.verifiers.toy import ToyVerifier
 
 PROBLEM = "3 + 4 - 2"
 TOY = dataclasses.replace(registry.get("toy"), verifier="toy(error=0.1)")
@@ -147,3 +148,19 @@ def test_a_verifier_without_such_parameters_is_taken_as_it_is() -> None:
     with Solver(pair.record(), verifiers={"main": ProcessVerifier(), "final": "probe"}) as solver:
         solution = solver.solve(PROBLEM, 400, strategy="best_of_n(n=2) | best(verifier='final')")
         assert {tuple(c.scores) for c in solution.candidates} == {("final",)}
+
+
+class Cautious(ToyVerifier):
+    """Holds four times what it needs."""
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        return 4 * new_tokens
+
+
+def test_a_solution_says_what_was_held_for_scores_and_not_needed() -> None:
+    problem, strategy = "3 + 4 - 2 + 9", "best_of_n | weighted"
+    exact = tts.solve(problem, 1000, model="toy", verifier=ToyVerifier(), strategy=strategy)
+    cautious = tts.solve(problem, 1000, model="toy", verifier=Cautious(), strategy=strategy)
+    assert not any("held" in warning for warning in exact.warnings)
+    (said,) = [warning for warning in cautious.warnings if "held for scores that cost less" in warning]
+    assert int(said.partition("%")[0]) == pytest.approx(cautious.remaining["tokens"] / 10, abs=2)

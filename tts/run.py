@@ -57,6 +57,7 @@ class Outcome:
     error: Exception | None = None
     selected: Selected | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # for verifier calls that nobody made, by unit
+    cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +162,12 @@ class Run:
         outcome = Outcome()
         try:
             await self._explore(search, outcome)
+            before = {unit: meter.left(unit) for unit in search.spending.reserved()}
             await self._choose(search, outcome)
             if search.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = search.spending.reserved()
+            outcome.cheaper = {unit: meter.left(unit) - left for unit, left in before.items()}
         finally:
             search.spending.free_all()
             search.opener.release_all()
@@ -282,6 +285,11 @@ class Run:
         notes += [
             f"{share:.0%} of the {unit} were held for verifier calls that {self.selection} did not make"
             for unit, amount in outcome.held.items()
+            if (share := amount / search.spending.meter.limits[unit]) >= _WORTH_SAYING
+        ]
+        notes += [
+            f"{share:.0%} of the {unit} were held for scores that cost less: what candidates have in common is read once"
+            for unit, amount in outcome.cheaper.items()
             if (share := amount / search.spending.meter.limits[unit]) >= _WORTH_SAYING
         ]
         return tuple(notes)
