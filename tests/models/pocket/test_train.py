@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 from tts.errors import ConfigError
 from tts.models.pocket.train import __main__ as command
-from tts.models.pocket.train import lines, prm, rollouts, self_eval, shipping
+from tts.models.pocket.train import prm, rollouts, self_eval, shipping
 from tts.models.pocket.train.examples import IGNORED, Asked, Batches, asked, worked
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import load, mean_loss, new_policy, next_token_loss, save
@@ -22,9 +22,6 @@ from tts.models.pocket.train.rollouts import Valued
 from tts.models.pocket.train.tokenizer import build
 from tts.randomness import generator
 from tts.tasks.arithmetic.generator import Difficulty, draw, held_out
-from tts.tasks.arithmetic.judging import as_worked
-from tts.tasks.arithmetic.lines import read_step
-from tts.tasks.arithmetic.reading import read
 
 RECIPE = Recipe(tokens=256, minutes=256 * 6 / 400_000, matrix_rate=0.01, rate=1e-3, save_every=3)
 
@@ -191,37 +188,12 @@ def test_prefixes_are_valued_up_to_a_little_behind_the_first_error() -> None:
     assert rollouts._open_prefixes(problem, slipped) == ["".join(slipped.splitlines(keepends=True)[:i]) for i in (1, 2, 3, 4)]
 
 
-def test_slips_are_carried_on_and_lines_are_worth_something_up_to_the_first() -> None:
-    slips = 0
-    for index in range(120):
-        one = lines.slipped(0, index)
-        written = one.solution.splitlines()
-        expected = as_worked(read(one.problem.prompt).expression, written)
-        assert list(one.values) == [float(right) for right in expected]
-        slips += not all(expected)
-        assert all(read_step(line) is not None for line in written[:-1])
-    assert 30 < slips < 110
-
-
-def test_lines_of_samples_are_judged_by_the_worked_solution_and_countdowns_by_their_end() -> None:
-    problem, puzzle = asked(0, 1), next(one for one in map(partial(asked, 0), range(99)) if one.task == "countdown")
-    assert problem.task == "pocket"
-    wrong = problem.worked.replace("A: ", "A: 1")
-    solved = [self_eval.Solved(problem, (wrong, wrong), (False, False)), self_eval.Solved(puzzle, (puzzle.worked,) * 2, (True, True))]
-    for seed in range(12):
-        found = lines.judged(solved, generator(seed, 0, "test"))
-        if found.problem == puzzle:
-            assert set(found.values) == {1.0}
-        else:
-            assert found.values == (*[1.0] * (len(found.values) - 1), 0.0)
-
-
 def test_readings_stand_at_the_newlines_that_have_a_value(tokenizer) -> None:
     problem = asked(0, 2)
-    count = problem.worked.count("\n")
-    values = tuple(None if i == 0 else i / count for i in range(count))
-    found = prm.readings(tokenizer, [Valued(problem, problem.worked, values), Valued(problem, problem.worked, (1.0,) * count)])
-    assert found.values.tolist() == pytest.approx([*values[1:], *[1.0] * count])
+    lines = problem.worked.count("\n")
+    values = tuple(None if i == 0 else i / lines for i in range(lines))
+    found = prm.readings(tokenizer, [Valued(problem, problem.worked, values), Valued(problem, problem.worked, (1.0,) * lines)])
+    assert found.values.tolist() == pytest.approx([*values[1:], *[1.0] * lines])
     assert {tokenizer.decode([token]) for token in found.ids[found.at]} == {"\n"}
     assert found.at[1][-1] == len(tokenizer.encode(problem.prompt + problem.worked)) - 1
 

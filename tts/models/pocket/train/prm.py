@@ -2,7 +2,7 @@
 
 The process model is a trunk of its own, begun from the policy's weights, with a linear head; the probe is a linear head on the policy's
 hidden states, which costs no pass of its own. Both are read at the newline that ends a step and learn the soft values of the stage
-"rollouts" by cross-entropy, the process model after it has learned to check lines (see `tts.models.pocket.train.lines`).
+"rollouts" by cross-entropy.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tts.models.pocket.train.lines import judged, slipped
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import load, save, save_tensors
 from tts.models.pocket.train.rollouts import Valued, read
-from tts.models.pocket.train.self_eval import kept_samples
 from tts.randomness import generator
 
 _ROWS = 48  # solutions of a batch
-_LINES = 0.7  # share of the time in which lines are learned, before values
 _RIDGE = 1e-4  # pull of the probe's weights to zero
 _READ_AT_ONCE = 64
 
@@ -55,18 +52,13 @@ class Readings:
 
 def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
     """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
+    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=5e-4, decay=0.9, decay_weights=0.05)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
     model = ProcessModel(load(out / "policy", device)).to(device)
     valued, unseen = read(out, "train"), read(out, "validation")
-    solved = kept_samples(out)
     checked = [readings(tokenizer, unseen[i : i + _ROWS]) for i in range(0, len(unseen), _ROWS)]
 
-    def lines_loss(step: int) -> torch.Tensor:
-        rng = generator(seed, 0, "prm lines", step)
-        drawn = [judged(solved, rng) for _ in range(_ROWS // 2)] + [slipped(seed, step * _ROWS + i) for i in range(_ROWS // 2)]
-        return _loss(model, readings(tokenizer, drawn))
-
-    def values_loss(step: int) -> torch.Tensor:
+    def loss_of(step: int) -> torch.Tensor:
         chosen = generator(seed, 0, "prm", step).integers(len(valued), size=_ROWS)
         return _loss(model, readings(tokenizer, [valued[i] for i in chosen]))
 
@@ -76,14 +68,8 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
         sizes = [len(one.values) for one in checked]
         return sum(_loss(model, one).item() * size for one, size in zip(checked, sizes, strict=True)) / sum(sizes)
 
-    found: dict[str, float] = {}
-    for name, loss_of, recipe in (
-        ("lines", lines_loss, Recipe(tokens=4096, minutes=minutes * _LINES, matrix_rate=0.004, rate=1e-3, decay=0.9)),
-        ("values", values_loss, Recipe(tokens=4096, minutes=minutes * (1 - _LINES), matrix_rate=0.001, rate=2e-4, decay=1.0)),
-    ):
-        identity = {"stage": f"prm {name}", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
-        ended = train(model, loss_of, recipe, out / "stages" / "prm" / name, held_out_loss=held_out_loss, identity=identity)
-        found |= {f"{name}_{key}": value for key, value in ended.items()}
+    identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "solutions": len(valued), "device": torch.device(device).type}
+    found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity)
     save(model.trunk, tokenizer, out / "process")
     _save_head(model.head.weight[0], model.head.bias, out / "heads" / "process.safetensors")
     return found

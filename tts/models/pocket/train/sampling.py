@@ -70,7 +70,7 @@ def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]]) -> lis
         make: returns the items of a range of numbers, as JSON can hold them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    items = kept(path)
+    items = _kept(path)
     began, before = time.perf_counter(), len(items)
     with path.open("a") as file:
         while len(items) < total:
@@ -84,7 +84,7 @@ def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]]) -> lis
     return items[:total]
 
 
-def kept(path: Path) -> list[Any]:
+def _kept(path: Path) -> list[Any]:
     """Return the items of the whole lines of a file; a line that was cut when a run was killed is removed."""
     if not path.is_file():
         return []

@@ -31,7 +31,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from tts.models.pocket.train.examples import IGNORED, Asked, Batches, Example, asked, worked
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import load, mean_loss, next_token_loss, save
-from tts.models.pocket.train.sampling import Marker, Writer, in_chunks, kept
+from tts.models.pocket.train.sampling import Marker, Writer, in_chunks
 from tts.randomness import generator
 from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
 
@@ -81,17 +81,17 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     solved = samples(out, problems, seed, device)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "base")
     model = load(out / "base", device)
-    learned, unseen = solved[len(solved) // 16 :], solved[: len(solved) // 16]
+    kept, unseen = solved[len(solved) // 16 :], solved[: len(solved) // 16]
     drawn = {
         "worked": Batches(tokenizer, partial(worked, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
-        "revise": Batches(tokenizer, partial(revision, learned, seed), tokens=recipe.tokens, average=_AVERAGE["revise"], seed=seed),
+        "revise": Batches(tokenizer, partial(revision, kept, seed), tokens=recipe.tokens, average=_AVERAGE["revise"], seed=seed),
     }
     rows = recipe.tokens // (_AVERAGE["question"] + _QUESTIONS)
 
     def loss_of(step: int) -> torch.Tensor:
         turn, number = _TURNS[step % len(_TURNS)], step // len(_TURNS) * 2 + (step % len(_TURNS) > 2)
         if turn == "question":
-            return question_loss(model, questions(tokenizer, learned, rows, seed, number))
+            return question_loss(model, questions(tokenizer, kept, rows, seed, number))
         return next_token_loss(model, drawn[turn](number if turn == "worked" else step // len(_TURNS)))
 
     checked = [questions(tokenizer, unseen, rows, seed + 1, i) for i in range(4)]
@@ -133,17 +133,8 @@ def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
                 for one, drawn in zip(given, texts, strict=True)
             ]
 
-        in_chunks(_samples_file(out), problems, make)
-    return kept_samples(out)[:problems]
-
-
-def kept_samples(out: Path) -> list[Solved]:
-    """Return the samples that this stage has drawn so far."""
-    return [Solved(Asked(**one["problem"]), tuple(one["solutions"]), tuple(one["right"])) for one in kept(_samples_file(out))]
-
-
-def _samples_file(out: Path) -> Path:
-    return out / "stages" / "self_eval" / "samples.jsonl"
+        found = in_chunks(out / "stages" / "self_eval" / "samples.jsonl", problems, make)
+    return [Solved(Asked(**one["problem"]), tuple(one["solutions"]), tuple(one["right"])) for one in found]
 
 
 def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, number: int) -> Questions:
