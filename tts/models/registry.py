@@ -288,6 +288,9 @@ def _verify_shipped(record: ModelRecord) -> None:
     for name in (f"{record.location}/model.safetensors", *(file for _, file in record.heads), record.readout):
         if name and name not in pinned:
             raise ConfigError(f"{listed} has no checksum of {name}, but model {record.name!r} needs that file", hint=REINSTALL)
+    strange = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.glob("*/*.safetensors*")} - set(pinned)
+    if strange:
+        raise ConfigError(f"{SHIPPED} has {', '.join(sorted(strange))}, which was not shipped and could be loaded instead", hint=REINSTALL)
     for name, expected in sorted(pinned.items()):
         path = SHIPPED / name
         if not path.is_file():

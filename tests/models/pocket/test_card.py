@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import math
@@ -35,6 +36,35 @@ def test_what_ships_is_small_and_is_what_its_checksums_say() -> None:
     assert set(sums) >= {"policy/model.safetensors", "process/model.safetensors", "heads/probe.safetensors", "heads/process.safetensors"}
     assert sum((HOME / name).stat().st_size for name in sums) < 16 * 2**20
     assert sums["policy/model.safetensors"] == hashlib.sha256((HOME / "policy" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_the_shipped_folder_has_the_same_logits_in_transformers() -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("numba")
+    from tts.backends.engine.build import build
+    from tts.models import registry
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(HOME / "policy", dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(HOME / "policy")
+    items = [draw_item(Cell(kind, size), "test", 1, 0) for kind, size in (("plain-2", 3), ("worded-2", 6), ("countdown", 3))]
+    prompts = [f"{item.problem.text}\n" for item in items]
+    texts = ["".join(f"{step}\n" for step in item.worked) for item in items]
+
+    async def scored() -> list[Any]:
+        backend = build(registry.get("pocket"), device="cpu")
+        try:
+            opened = await backend.open(prompts)
+            return [reply.value for reply in await backend.score([one.value for one in opened], texts)]
+        finally:
+            await backend.close()
+
+    for prompt, text, ours in zip(prompts, texts, asyncio.run(scored()), strict=True):
+        behind = tokenizer.encode(text, add_special_tokens=False)
+        ids = torch.tensor([[*tokenizer.encode(prompt), *behind]])
+        with torch.no_grad():
+            law = model(ids).logits[0, -len(behind) - 1 : -1].log_softmax(-1)
+        theirs = law.gather(1, torch.tensor(behind)[:, None])[:, 0].numpy()
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("operations", [1, 2, 4, 6])

@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 from tts.errors import ConfigError
 from tts.models.pocket.train import __main__ as command
-from tts.models.pocket.train import prm, rollouts, self_eval, shipping
+from tts.models.pocket.train import prm, rollouts, sampling, self_eval, shipping
 from tts.models.pocket.train.examples import IGNORED, Asked, Batches, asked, worked
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import load, mean_loss, new_policy, next_token_loss, save
@@ -179,6 +179,27 @@ def test_revisions_end_in_a_right_solution_behind_at_most_four_attempts() -> Non
     assert numbers == {1, 2, 3, 4}
 
 
+def test_samples_are_kept_as_they_are_made_and_are_not_mixed_with_those_of_another_run(tmp_path: Path) -> None:
+    path, asked_for = tmp_path / "samples.jsonl", list[range]()
+
+    def make(numbers: range) -> list[int]:
+        asked_for.append(numbers)
+        return [number * number for number in numbers]
+
+    assert sampling.in_chunks(path, 300, make, {"seed": 0}) == [i * i for i in range(300)]
+    assert asked_for == [range(250), range(250, 300)]
+    whole = path.read_text()
+    path.write_text(whole[:-9])  # killed while it wrote the second chunk
+    assert sampling.in_chunks(path, 310, make, {"seed": 0}) == [i * i for i in range(310)]
+    assert asked_for[2:] == [range(250, 310)]
+    assert sampling.in_chunks(path, 100, make, {"seed": 0}) == [i * i for i in range(100)]
+    assert len(asked_for) == 3
+    with pytest.raises(ConfigError, match=r"samples of another run: \{'seed': 0\}"):
+        sampling.in_chunks(path, 310, make, {"seed": 1})
+    with pytest.raises(ConfigError, match="run the stage that makes it first"):
+        sampling.kept(tmp_path / "nothing.jsonl")
+
+
 def test_prefixes_are_valued_up_to_a_little_behind_the_first_error() -> None:
     problem = Asked(
         "1 + 2 + 3 + 4 + 5 + 6 + 7\n", "1 + 2 = 3\n3 + 3 = 6\n6 + 4 = 10\n10 + 5 = 15\n15 + 6 = 21\n21 + 7 = 28\nA: 28\n", "pocket", "28"
@@ -225,7 +246,15 @@ def test_what_ships_has_checksums_and_a_run_that_lacks_a_stage_does_not_ship(tok
 def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, capsys) -> None:
     assert command.main(["ship", "--out", str(tmp_path)]) == 2
     assert "hint: run the earlier stages there first" in capsys.readouterr().err
-    for wrong in (["policy", "--out", str(tmp_path), "--minutes", "0"], ["polish", "--out", str(tmp_path)]):
+    for stage, made in (("self-eval", "base"), ("rollouts", "policy"), ("prm", "policy"), ("probe", "policy")):
+        assert command.main([stage, "--out", str(tmp_path)]) == 2
+        assert f"run the stage that makes {made}/ first" in capsys.readouterr().err
+    for wrong in (
+        ["policy", "--out", str(tmp_path), "--minutes", "inf"],
+        ["policy", "--out", __file__],
+        ["policy", "--out", str(tmp_path), "--minutes", "0"],
+        ["polish", "--out", str(tmp_path)],
+    ):
         with pytest.raises(SystemExit):
             command.main(wrong)
 

@@ -160,7 +160,8 @@ class _Drawn:
 
     async def _revisions(self, attempts: Sequence[Attempt], count: int) -> dict[Revision, tuple[Attempt, ...]]:
         """Return what is written behind attempts of the first half: one wrong, up to four wrong, one right."""
-        shown = [attempt for attempt in attempts[: len(attempts) // 2] if attempt.answer is not None]
+        whole = (attempt for attempt in attempts[: len(attempts) // 2] if attempt.text.endswith("\n"))
+        shown = [attempt for attempt in whole if attempt.answer is not None]
         wrong, right = ([attempt.text for attempt in shown if attempt.right is good] for good in (False, True))
         contexts: dict[Revision, list[str]] = {"first": wrong[:1], "several": wrong[:MOST_ATTEMPTS], "kept": right[:1]}
         return {name: await self._revised(name, texts, count) for name, texts in contexts.items() if texts}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import os
 import sys
 import time
@@ -61,8 +62,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default=None, help="cpu or cuda; cuda where there is one")
     options = parser.parse_args(arguments)
-    if not options.minutes > 0:
-        parser.error(f"--minutes is {options.minutes}, but must be above 0")
+    if not 0 < options.minutes < math.inf:
+        parser.error(f"--minutes is {options.minutes}, but must be above 0, and finite")
+    if options.out.exists() and not options.out.is_dir():
+        parser.error(f"--out is {options.out}, but that is no folder")
+    if options.device not in (None, "cpu", "cuda"):
+        parser.error(f"--device is {options.device!r}, but must be cpu or cuda")
 
     import torch
 

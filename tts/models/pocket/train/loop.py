@@ -7,9 +7,9 @@ of how busy the machine was: a minute is `TOKENS_PER_MINUTE` tokens, about what 
 from __future__ import annotations
 
 import csv
-import pickle
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,11 +140,10 @@ def _resumed(model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder:
     path = folder / "checkpoint.pt"
     if not path.is_file():
         return {"step": 0, "seconds": 0.0, "recent": ()}
-    try:
-        state = torch.load(path, weights_only=True)
-        found = state["identity"]
-    except (OSError, RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as failure:
-        raise ConfigError(f"the checkpoint {path} cannot be read: {failure}", hint="delete it to begin anew") from failure
+    if not zipfile.is_zipfile(path):  # which a file that was cut is not, either
+        raise ConfigError(f"the checkpoint {path} cannot be read: it is broken", hint="delete it to begin anew")
+    state = torch.load(path, weights_only=True)
+    found = state["identity"]
     if found != dict(identity):
         other = {key: value for key, value in found.items() if identity.get(key) != value}
         raise ConfigError(f"{path} is a checkpoint of another run: {other}", hint="choose another --out, or delete it")

@@ -18,6 +18,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import load, save, save_tensors
 from tts.models.pocket.train.rollouts import Valued, read
+from tts.models.pocket.train.sampling import made_by
 from tts.randomness import generator
 
 _ROWS = 48  # solutions of a batch
@@ -53,6 +54,7 @@ class Readings:
 def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
     """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=5e-4, decay=0.9, decay_weights=0.05)
+    made_by(out / "policy")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
     model = ProcessModel(load(out / "policy", device)).to(device)
     valued, unseen = read(out, "train"), read(out, "validation")
@@ -82,6 +84,7 @@ def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str,
         minutes, seed: of no use: a convex problem, solved to its optimum in seconds.
     """
     del minutes, seed
+    made_by(out / "policy")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
     model = load(out / "policy", device).eval()
     states, values = _states(model, tokenizer, read(out, "train"))

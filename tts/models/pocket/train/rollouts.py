@@ -8,16 +8,14 @@ A prefix more than two steps behind the first wrong one is left out: it is next 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tts.errors import ConfigError
 from tts.models.pocket.train.examples import Asked, asked
-from tts.models.pocket.train.sampling import Marker, Writer, in_chunks
+from tts.models.pocket.train.sampling import Marker, Writer, in_chunks, kept, made_by
 from tts.tasks.arithmetic.generator import Split
 from tts.tasks.base import split_at
 
@@ -43,6 +41,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     """Value prefixes of solutions by OUT/policy; write OUT/stages/rollouts/{train,validation}.jsonl."""
     problems = max(16, round(minutes * _PROBLEMS_PER_MINUTE))
     marker, counts = Marker(), {}
+    identity = {"seed": seed, "continuations": EACH, "temperature": TEMPERATURE, "policy": made_by(out / "policy")}
     with Writer(out / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
         def make(split: Split, numbers: range) -> list[Any]:
@@ -51,7 +50,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
         numbers: dict[Split, int] = {"train": problems, "validation": max(8, round(problems * VALIDATION))}
         for split, number in numbers.items():
-            made = in_chunks(out / "stages" / "rollouts" / f"{split}.jsonl", number, partial(make, split))
+            made = in_chunks(out / "stages" / "rollouts" / f"{split}.jsonl", number, partial(make, split), identity)
             counts[f"{split}_prefixes"] = float(sum(value is not None for one in made for valued in one for value in valued["values"]))
     return counts
 
@@ -62,10 +61,7 @@ def read(out: Path, split: Split) -> list[Valued]:
     Raises:
         ConfigError: it has not been run.
     """
-    path = out / "stages" / "rollouts" / f"{split}.jsonl"
-    if not path.is_file():
-        raise ConfigError(f"{path} is not there", hint="run the stage rollouts first")
-    found = [valued for line in path.open() for one in json.loads(line) for valued in one]
+    found = [valued for of_one in kept(out / "stages" / "rollouts" / f"{split}.jsonl") for valued in of_one]
     return [Valued(Asked(**one["problem"]), one["solution"], tuple(one["values"])) for one in found]
 
 

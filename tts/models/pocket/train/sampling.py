@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tts import tasks
 from tts.backends.base import Row, SampleRequest, Sampling, Stop
 from tts.backends.engine.build import build
+from tts.errors import ConfigError
 from tts.models.pocket.train.examples import Asked
 from tts.models.registry import ModelRecord
 from tts.randomness import hash64
@@ -63,14 +65,20 @@ class Writer:
         return list(await asyncio.gather(*map(one, prompts)))
 
 
-def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]]) -> list[Any]:
+def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]], identity: Mapping[str, Any]) -> list[Any]:
     """Return `total` items, kept in a file as they are made, a chunk a line; go on where an earlier run stopped.
 
     Args:
         make: returns the items of a range of numbers, as JSON can hold them.
+        identity: what the items depend on besides their numbers; it is the file's first line.
+
+    Raises:
+        ConfigError: the file holds items of another identity.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    items = _kept(path)
+    if not path.is_file():
+        path.write_text(json.dumps(dict(identity)) + "\n")
+    items = kept(path, identity)
     began, before = time.perf_counter(), len(items)
     with path.open("a") as file:
         while len(items) < total:
@@ -84,15 +92,35 @@ def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]]) -> lis
     return items[:total]
 
 
-def _kept(path: Path) -> list[Any]:
-    """Return the items of the whole lines of a file; a line that was cut when a run was killed is removed."""
-    if not path.is_file():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith("\n")]
+def kept(path: Path, identity: Mapping[str, Any] | None = None) -> list[Any]:
+    """Return the items in the whole lines of a file; a line that was cut when a run was killed is removed.
+
+    Raises:
+        ConfigError: there is no such file, it cannot be read, or it holds items of another identity.
+    """
+    try:
+        lines = path.read_text().splitlines(keepends=True)
+        whole = [json.loads(line) for line in lines if line.endswith("\n")]
+    except (OSError, ValueError) as failure:
+        raise ConfigError(f"{path} cannot be read: {failure}", hint="run the stage that makes it first, or delete it") from failure
+    found = whole[0] if whole else None
+    if identity is not None and found != dict(identity):
+        raise ConfigError(f"{path} holds samples of another run: {found}", hint="choose another --out, or delete it")
     if len(whole) < len(lines):
-        path.write_text("".join(whole))
-    return [item for line in whole for item in json.loads(line)]
+        path.write_text("".join(lines[:-1]))
+    return [item for line in whole[1:] for item in line]
+
+
+def made_by(folder: Path) -> str:
+    """Return a checksum of the weights in a folder.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise ConfigError(f"{folder} holds no model", hint=f"run the stage that makes {folder.name}/ first: see --help")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class Marker:

@@ -11,8 +11,8 @@ right sibling.
 
 Revision: up to four wrong attempts, then a right solution; the last attempt is the wrong one nearest to it in edit distance.
     Source: Snell et al. 2024 (arXiv 2408.03314), section 6.1 and appendix. Differs: where no sample is right the worked solution stands in,
-    so that hard problems are there too; in one example of five the last attempt is right already, and to be written again, since at use
-    nobody knows which attempts are wrong.
+    so that hard problems are there too; where no wrong attempt is drawn, and in one example of five of the rest, the last attempt is
+    right already, and to be written again, since at use nobody knows which attempts are wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from tts.models.pocket.train.examples import IGNORED, Asked, Batches, Example, asked, worked
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import load, mean_loss, next_token_loss, save
-from tts.models.pocket.train.sampling import Marker, Writer, in_chunks
+from tts.models.pocket.train.sampling import Marker, Writer, in_chunks, made_by
 from tts.randomness import generator
 from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
 
@@ -122,7 +122,7 @@ def _blend(model: LlamaForCausalLM, base: LlamaForCausalLM) -> None:
 
 def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
     """Return what the base policy writes on problems of the train split; drawn once and kept in OUT/stages/self_eval/samples.jsonl."""
-    marker = Marker()
+    marker, identity = Marker(), {"seed": seed, "samples": SAMPLES, "temperature": TEMPERATURE, "policy": made_by(out / "base")}
     with Writer(out / "base", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
         def make(numbers: range) -> list[Any]:
@@ -133,7 +133,7 @@ def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
                 for one, drawn in zip(given, texts, strict=True)
             ]
 
-        found = in_chunks(out / "stages" / "self_eval" / "samples.jsonl", problems, make)
+        found = in_chunks(out / "stages" / "self_eval" / "samples.jsonl", problems, make, identity)
     return [Solved(Asked(**one["problem"]), tuple(one["solutions"]), tuple(one["right"])) for one in found]
 
 
