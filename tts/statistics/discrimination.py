@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import sparse, stats
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate
@@ -144,11 +144,13 @@ def _wins(score: Floats, label: Floats, at: Whole, num_clusters: int) -> Floats:
     for first in range(0, len(levels), most):
         rows = min(most, len(levels) - first)
         part = slice(*np.searchsorted(place, [first, first + rows]))
-        cell = (place[part] - first) * num_clusters + at[part]
-        # [levels, P]: how many there are of each
-        positive, negative = (np.bincount(cell[label[part] == i], minlength=rows * num_clusters).reshape(rows, -1) for i in (1, 0))
-        wins += positive.T @ (below + np.cumsum(negative, axis=0) - negative / 2)
-        below += negative.sum(axis=0)
+        level, cluster, positive = place[part] - first, at[part], label[part] == 1
+        # [levels, P]: how many negatives of each cluster there are
+        cells = level[~positive] * num_clusters + cluster[~positive]
+        negatives = np.bincount(cells, minlength=rows * num_clusters).reshape(rows, num_clusters)
+        above = sparse.csr_array((np.ones(positive.sum()), (cluster[positive], level[positive])), (num_clusters, rows))
+        wins += above @ (below + np.cumsum(negatives, axis=0) - negatives / 2)
+        below += negatives.sum(axis=0)
     return wins
 
 

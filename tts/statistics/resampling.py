@@ -59,8 +59,7 @@ def bootstrap(
         return Estimate(value, math.nan, math.nan, level, num_clusters)
     rows = max(1, _BLOCK // num_clusters)
     sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    even = np.full(num_clusters, 1 / num_clusters)
-    found = np.concatenate([statistic(rng.multinomial(num_clusters, even, size).astype(np.float64)) for size in sizes])
+    found = np.concatenate([statistic(_counts(rng, size, num_clusters)) for size in sizes])
     undefined = np.isnan(found)
     if undefined.mean() > _MOST_UNDEFINED:
         return Estimate(value, math.nan, math.nan, level, num_clusters)
@@ -120,6 +119,12 @@ def clustered_mean(
     value = float(total.sum() / size.sum())
     low, high = (float(end) for end in np.quantile(found, [(1 - level) / 2, (1 + level) / 2]))
     return Estimate(value, min(low, value), max(high, value), level, len(total))
+
+
+def _counts(rng: np.random.Generator, rows: int, num_clusters: int) -> Floats:
+    """Return how often each cluster is drawn, [rows, P], as many being drawn as there are."""
+    drawn = rng.integers(num_clusters, size=(rows, num_clusters)) + num_clusters * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * num_clusters).reshape(rows, num_clusters).astype(np.float64)
 
 
 def ratio(above: Floats, below: Floats) -> Floats:

@@ -24,7 +24,7 @@ from tts.models.pocket.evaluate.restarting import observations
 from tts.models.pocket.evaluate.revising import revision_tables
 from tts.models.pocket.evaluate.run import FULL, QUICK, Pools, Sizes, all_tables, draw_pools
 from tts.models.pocket.evaluate.tables import Table
-from tts.models.pocket.evaluate.verifying import lines_of
+from tts.models.pocket.evaluate.verifying import lines_of, verifier_tables
 from tts.statistics import Estimate
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.expression import Step, apply
@@ -191,9 +191,10 @@ def test_a_perfect_verifier_and_one_that_knows_nothing() -> None:
     by_position = found["process_by_position"]
     assert column(by_position, "position")[-2] == "answer line"
     assert column(by_position, "leads_auc")[-2].value == pytest.approx(1)
-    for share, auc in zip(column(by_position, "leads_share")[:-2], column(by_position, "leads_auc")[:-2], strict=True):
+    assert column(by_position, "leads_auc_within")[-2].value == pytest.approx(1)
+    for share, *aucs in zip(*(column(by_position, key)[:-2] for key in ("leads_share", "leads_auc", "leads_auc_within")), strict=True):
         assert share < 0.9  # a right beginning may still go wrong, which nobody can see there
-        assert 0.5 < auc.value < 1
+        assert all(0.5 < auc.value < 1 for auc in aucs)
     final = found["final_answer"]
     assert column(final, "verifier") == ["process model", "probe", "self-evaluation"]
     assert [each.value for each in column(final, "auc")] == [pytest.approx(1), 0.5, pytest.approx(1)]
@@ -217,19 +218,30 @@ def test_a_line_leads_where_its_sample_ends_right_and_is_right_by_itself() -> No
     lines = (f"{slipped}\n", f"{follows}\n", f"A: {follows.result}\n")
     pool = Pool(two, (Attempt(lines, str(follows.result), right=False, readings={"process": (0.1, 0.2, 0.3)}), attempt(None)))
     if two.judge(lines)[1]:  # the slip went where the second step takes it
-        assert [(line.number, line.final, line.score, line.leads, line.right) for line in lines_of([pool], "process")[:3]] == [
+        assert [(line.number, line.final, line.readings["process"], line.leads, line.right) for line in lines_of([pool])[:3]] == [
             (1, False, 0.1, False, False),
             (2, False, 0.2, False, True),
             (3, True, 0.3, False, True),
         ]
     else:
-        assert [line.right for line in lines_of([pool], "process")][:1] == [False]
+        assert [line.right for line in lines_of([pool])][:1] == [False]
+
+
+def test_a_verifier_that_knows_only_how_hard_problems_are_knows_nothing_within_them() -> None:
+    right, wrong = ([attempt(answer, right=answer == "1", weight=weight) for answer in "12"] for weight in (0.9, 0.1))
+    pools = [
+        Pool(item(index=i), (one,) * many + (other,) * (4 - many)) for i, (one, other, many) in enumerate([(*right, 3), (*wrong, 1)] * 8)
+    ]
+    found = {table.name: table for table in verifier_tables(pools, [], Intervals())}
+    for name, row, key in (("process_by_position", 6, "leads_auc"), ("final_answer", 0, "auc")):
+        assert column(found[name], key)[row].value == pytest.approx(0.75)
+        assert column(found[name], f"{key}_within")[row].value == 0.5
 
 
 def test_lines_that_were_cut_short_are_not_read() -> None:
     two = item()
     cut = Attempt((f"{two.worked[0]}\n", "12 +"), None, right=False, finished=False, readings={"process": (0.5, 0.4)})
-    assert [line.score for line in lines_of([Pool(two, (cut,))], "process")] == [0.5]
+    assert [line.readings for line in lines_of([Pool(two, (cut,))])] == [{"process": 0.5}]
 
 
 def test_self_evaluation_of_a_known_policy() -> None:

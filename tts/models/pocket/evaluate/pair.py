@@ -12,7 +12,7 @@ from tts.models.registry import ModelRecord
 if TYPE_CHECKING:
     from tts.backends.engine import EngineBackend
 
-_ROWS = 128  # written at once; more of a small model's rows share one pass over its weights
+_ROWS = 256  # written at once; more of a small model's rows share one pass over its weights
 
 
 def pair_record(policy: Path | None = None, process: Path | None = None, heads: Path | None = None) -> ModelRecord:

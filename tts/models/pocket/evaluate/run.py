@@ -43,7 +43,7 @@ class Sizes:
 
     problems: int = 50
     samples: int = 16
-    deep: int = 20
+    deep: int = 16
     deep_samples: int = 64
     others: int = 20
     pairs: int = 300

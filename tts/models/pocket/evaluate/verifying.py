@@ -8,15 +8,16 @@ A reading stands behind each line of a sample and is held against two labels:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tts.models.pocket.evaluate.accuracy import by_cell
 from tts.models.pocket.evaluate.intervals import Intervals, Observed, base_rate, num_unknown
 from tts.models.pocket.evaluate.pools import Attempt, Pool
-from tts.models.pocket.evaluate.problems import KIND_NAMES
+from tts.models.pocket.evaluate.problems import KIND_NAMES, Cell
 from tts.models.pocket.evaluate.tables import Entry, Table
 from tts.statistics import brier, roc_auc
+from tts.tasks.arithmetic.lines import ANSWER
 
 TITLES = {"process": "process model", "probe": "probe", "self": "self-evaluation"}
 _POSITIONS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 8), (9, math.inf))
@@ -24,47 +25,62 @@ _COLUMNS = {
     "lines": "lines",
     "leads_share": "leads",
     "leads_auc": "AUC",
+    "leads_auc_within": "AUC within problems",
     "leads_ece": "ECE",
     "right_share": "right",
     "right_auc": "AUC, right",
+    "right_auc_within": "AUC within, right",
     "right_ece": "ECE, right",
 }
 _NOTE = (
     "Readings behind whole lines of samples at temperature 0.8. leads: share of lines whose sample ended right, and AUC and ECE (ten bins "
     "of equal width) of the reading against that. right: share of lines that are right given what stands before them, and the same "
-    "reading against that. 95 % intervals, resampled by problem."
+    "reading against that. within problems: the AUC among the lines of one problem, averaged over problems that have both kinds; what a "
+    "search needs, where the other AUC also counts that some problems are harder. 95 % intervals, resampled by problem."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a sample as a verifier read it. number: from 1. final: whether it is the answer line."""
+    """One line of a sample as verifiers read it.
 
+    Args:
+        cell: of its problem. problem: which one. number: of the line, from 1. final: whether it is the answer line.
+        readings: by verifier. leads, right: its labels (see above).
+    """
+
+    cell: Cell
+    problem: int
     number: int
     final: bool
-    score: float
+    readings: Mapping[str, float]
     leads: bool
     right: bool
-    problem: int
 
 
 def verifier_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Intervals) -> list[Table]:
     """Return, for each verifier that has read, its quality by position and by difficulty; and all of them on whole solutions."""
-    names = [name for name in ("process", "probe") if any(_has_read(pool, name) for pool in main)]
-    tables = [table for name in names for table in _quality(name, main, others, intervals)]
+    lines, other_lines = lines_of(main), lines_of(others)
+    names = [name for name in ("process", "probe") if any(name in line.readings for line in lines)]
+    tables = [table for name in names for table in _quality(name, lines, other_lines, intervals)]
     return [*tables, final_table(main, names, intervals)] if names else []
 
 
-def lines_of(pools: Sequence[Pool], verifier: str) -> list[Line]:
-    """Return all whole lines that a verifier has read; what follows an answer line is left out."""
+def lines_of(pools: Sequence[Pool]) -> list[Line]:
+    """Return all whole lines that verifiers have read, up to the answer line."""
     found: list[Line] = []
     for number, pool in enumerate(pools):
         for attempt in pool.attempts:
-            readings = attempt.readings.get(verifier, ())
-            for i, (line, score, right) in enumerate(zip(attempt.lines, readings, pool.item.judge(attempt.lines), strict=False)):
-                if line.endswith("\n"):
-                    found.append(Line(i + 1, line.startswith("A:"), score, attempt.right, right, number))
-                if line.startswith("A:"):
+            if not attempt.readings:
+                continue
+            verdicts = pool.item.judge(attempt.lines)
+            for i, line in enumerate(attempt.lines):
+                if not line.endswith("\n"):
+                    break
+                readings = {name: of_lines[i] for name, of_lines in attempt.readings.items()}
+                final = line.startswith(ANSWER)
+                found.append(Line(pool.item.cell, number, i + 1, final, readings, attempt.right, verdicts[i]))
+                if final:
                     break
     return found
 
@@ -74,8 +90,8 @@ def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Interval
     rows: list[list[Entry]] = []
     for name in (*names, "self"):
         scores: Callable[[Attempt], float] = (lambda a: a.restart) if name == "self" else (lambda a, name=name: a.last(name))
-        read = [[Observed(scores(a), a.right, i) for a in pool.attempts if _was_read(a)] for i, pool in enumerate(pools)]
-        observed = [each for of_pool in read for each in of_pool if not math.isnan(each.score)]
+        read = [Observed(scores(a), a.right, i) for i, pool in enumerate(pools) for a in pool.attempts]
+        observed = [each for each in read if not math.isnan(each.score)]
         if not observed:
             continue
         rows.append(
@@ -84,7 +100,7 @@ def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Interval
                 len(observed),
                 base_rate(observed),
                 intervals.auc(observed, "final", name, "auc"),
-                intervals.share([_auc_within(of_pool) for of_pool in read], "final", name, "within"),
+                intervals.share(_aucs_within(observed), "final", name, "within"),
                 intervals.ece(observed, "final", name, "ece"),
                 brier([each.score for each in observed], [each.label for each in observed]),
             ]
@@ -98,23 +114,21 @@ def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Interval
     return Table("final_answer", "Whole solutions: right or wrong", note, {**columns, "ece": "ECE", "brier": "Brier"}, rows)
 
 
-def _quality(name: str, main: Sequence[Pool], others: Sequence[Pool], intervals: Intervals) -> list[Table]:
+def _quality(name: str, main: Sequence[Line], others: Sequence[Line], intervals: Intervals) -> list[Table]:
     """Return a verifier's tables by position and by difficulty."""
 
-    def row(part: str, lines: Iterable[Line]) -> list[Entry]:
-        return _row(list(lines), intervals, name, part)
+    def row(heading: str, lines: Sequence[Line]) -> list[Entry]:
+        return [heading, *_row(lines, intervals, name, heading)]
 
-    lines = lines_of(main, name)
-    steps = [line for line in lines if not line.final]
-    positions = [
-        [_range(low, high), *row(_range(low, high), (line for line in steps if low <= line.number <= high))] for low, high in _POSITIONS
-    ]
-    by_position = [*positions, ["answer line", *row("answer", (line for line in lines if line.final))], ["all lines", *row("all", lines)]]
-    by_difficulty = [[f"{cell.size} operations", *row(f"size {cell.size}", lines_of(pools, name))] for cell, pools in by_cell(main)]
+    steps = [line for line in main if not line.final]
+    by_position = [row(_range(low, high), [line for line in steps if low <= line.number <= high]) for low, high in _POSITIONS]
+    by_position += [row("answer line", [line for line in main if line.final]), row("all lines", main)]
+    sizes = sorted({line.cell.size for line in main})
+    by_difficulty = [row(f"{n} operation{'s' * (n > 1)}", [line for line in main if line.cell.size == n]) for n in sizes]
     for kind, title in KIND_NAMES.items():
-        if pools := [pool for pool in others if pool.item.cell.kind == kind and _has_read(pool, name)]:
-            by_difficulty.append([title, *row(kind, lines_of(pools, name))])
-    unknown = num_unknown([Observed(line.score, line.leads, 0) for line in lines])
+        if of_kind := [line for line in others if line.cell.kind == kind]:
+            by_difficulty.append(row(title, of_kind))
+    unknown = num_unknown([Observed(line.readings[name], line.leads, 0) for line in main])
     note = f"{_NOTE} {unknown} readings are unknown and left out."
     title = TITLES[name].capitalize()
     return [
@@ -124,26 +138,26 @@ def _quality(name: str, main: Sequence[Pool], others: Sequence[Pool], intervals:
 
 
 def _row(lines: Sequence[Line], intervals: Intervals, name: str, part: str) -> list[Entry]:
-    leads = [Observed(line.score, line.leads, line.problem) for line in lines]
-    right = [Observed(line.score, line.right, line.problem) for line in lines]
     entries: list[Entry] = [len(lines)]
-    for label, observed in (("leads", leads), ("right", right)):
+    for label in ("leads", "right"):
+        observed = [Observed(line.readings[name], line.leads if label == "leads" else line.right, line.problem) for line in lines]
         address = ("verifier", name, part, label)
-        entries += [base_rate(observed), intervals.auc(observed, *address, "auc"), intervals.ece(observed, *address, "ece")]
+        entries += [
+            base_rate(observed),
+            intervals.auc(observed, *address, "auc"),
+            intervals.share(_aucs_within(observed), *address, "within"),
+            intervals.ece(observed, *address, "ece"),
+        ]
     return entries
 
 
-def _auc_within(observed: Sequence[Observed]) -> float:
-    known = [each for each in observed if not math.isnan(each.score)]
-    return roc_auc([each.score for each in known], [each.label for each in known])
-
-
-def _was_read(attempt: Attempt) -> bool:
-    return bool(attempt.readings) or not math.isnan(attempt.restart)
-
-
-def _has_read(pool: Pool, name: str) -> bool:
-    return any(name in attempt.readings for attempt in pool.attempts)
+def _aucs_within(observed: Sequence[Observed]) -> list[float]:
+    """Return the AUC of each problem by itself; NaN where all its labels are alike."""
+    by_problem: dict[int, list[Observed]] = defaultdict(list)
+    for each in observed:
+        if not math.isnan(each.score):
+            by_problem[each.problem].append(each)
+    return [roc_auc([each.score for each in found], [each.label for each in found]) for found in by_problem.values()]
 
 
 def _range(low: float, high: float) -> str:
