@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tts.models.pocket.evaluate.intervals import Intervals, Observed, base_rate, num_unknown
 from tts.models.pocket.evaluate.pools import Attempt, Pool
-from tts.models.pocket.evaluate.problems import KIND_NAMES, Cell
+from tts.models.pocket.evaluate.problems import KIND_NAMES, MAIN, Cell
 from tts.models.pocket.evaluate.tables import Entry, Table
 from tts.statistics import brier, roc_auc
 from tts.tasks.arithmetic.lines import ANSWER
@@ -61,7 +61,7 @@ class Line:
 def verifier_tables(main: Sequence[Pool], others: Sequence[Pool], intervals: Intervals) -> list[Table]:
     """Return, for each verifier that has read, its quality by position and by difficulty; and all of them on whole solutions."""
     lines, other_lines = lines_of(main), lines_of(others)
-    names = [name for name in ("process", "probe") if any(name in line.readings for line in lines)]
+    names = [name for name in ("process", "probe") if any(name in attempt.readings for pool in main for attempt in pool.attempts)]
     tables = [table for name in names for table in _quality(name, lines, other_lines, intervals)]
     return [*tables, final_table(main, names, intervals)] if names else []
 
@@ -123,8 +123,8 @@ def _quality(name: str, main: Sequence[Line], others: Sequence[Line], intervals:
     steps = [line for line in main if not line.final]
     by_position = [row(_range(low, high), [line for line in steps if low <= line.number <= high]) for low, high in _POSITIONS]
     by_position += [row("answer line", [line for line in main if line.final]), row("all lines", main)]
-    sizes = sorted({line.cell.size for line in main})
-    by_difficulty = [row(f"{n} operation{'s' * (n > 1)}", [line for line in main if line.cell.size == n]) for n in sizes]
+    of_size = {cell.size: [line for line in main if line.cell == cell] for cell in MAIN}
+    by_difficulty = [row(f"{size} operation{'s' * (size > 1)}", lines) for size, lines in of_size.items()]
     for kind, title in KIND_NAMES.items():
         if of_kind := [line for line in others if line.cell.kind == kind]:
             by_difficulty.append(row(title, of_kind))
