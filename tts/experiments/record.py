@@ -1,4 +1,4 @@
-"""What a study runs and what comes of it: cells, results and drawn samples, as the store keeps them and tables, plots and replay read them."""
+"""What a study runs and what comes of it: cells, results and drawn samples, as the store keeps them and tables and plots read them."""
 
 from __future__ import annotations
 
