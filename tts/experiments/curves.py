@@ -1,0 +1,89 @@
+"""Scaling curves: accuracy against what it cost, with what is needed to draw one and to compare two.
+
+Shapes: B points, P problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+from tts.statistics import Estimate, clustered_mean
+from tts.types import Usage
+
+Floats = NDArray[np.float64]
+Kind = Literal["live", "replayed"]
+Role = Literal["strategy", "uniform", "allocator", "oracle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Something that accuracy is drawn against. title: with its unit. unit: as a word in a sentence. of: read from a usage; None: unknown."""
+
+    title: str
+    unit: str
+    of: Callable[[Usage], float | None]
+
+
+# Costs of one problem. What was cancelled was computed, so it counts.
+AXES: Final[Mapping[str, Axis]] = {
+    "samples": Axis("samples per problem", "samples", lambda usage: usage.samples),
+    "generated_tokens": Axis(
+        "generated tokens per problem", "generated tokens", lambda usage: usage.generated_tokens + usage.cancelled_tokens
+    ),
+    "tokens": Axis("tokens per problem, verifier included", "tokens", lambda usage: usage.tokens),
+    "verifier_tokens": Axis("verifier tokens per problem", "verifier tokens", lambda usage: usage.verifier_tokens),
+    "flops": Axis("FLOPs per problem, prompts included", "FLOPs", lambda usage: usage.flops),
+    "seconds": Axis("seconds per problem (critical path)", "seconds", lambda usage: usage.seconds),
+    "work_seconds": Axis("seconds of work per problem", "seconds of work", lambda usage: usage.work_seconds),
+    "usd": Axis("dollars per problem", "dollars", lambda usage: usage.usd),
+    "kv_bytes": Axis("bytes of keys and values at the peak", "bytes", lambda usage: usage.peak_kv_bytes),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """One line of a figure: a strategy at several budgets, on the same problems.
+
+    Args:
+        label: what it is called in a legend. dataset, model, verifier: what it was measured with; verifier "none": there is none.
+        costs: by name in `AXES`, the mean cost of a problem at each point, [B]; an axis that is unknown for the curve is left out.
+        accuracy: at each point, with an interval over problems (`accuracies`).
+        shares: [B, P], how often a problem was solved at a point: its mean over seeds; NaN: it was not run there.
+        problems: [P], their ids: two curves are compared on the ids they share. seeds: of the runs, or of the recorded pools.
+        kind: "live": each point is a run. "replayed": points are computed from recorded samples.
+        role: "uniform", "allocator" and "oracle" are drawn as reference lines. group: what small multiples are drawn by.
+        failed: runs that failed and are in no point.
+    """
+
+    label: str
+    dataset: str
+    model: str
+    verifier: str = "none"
+    costs: Mapping[str, Floats]
+    accuracy: Sequence[Estimate]
+    shares: Floats
+    problems: Sequence[str]
+    seeds: Sequence[int]
+    kind: Kind = "live"
+    role: Role = "strategy"
+    group: str | None = None
+    failed: int = 0
+
+    def __post_init__(self) -> None:
+        shape = (len(self.accuracy), len(self.problems))
+        if self.shares.shape != shape:
+            raise ConfigError(f"shares is of shape {self.shares.shape}, but must be of {shape}: points, problems")
+        for name, cost in self.costs.items():
+            if name not in AXES or cost.shape != shape[:1]:
+                raise ConfigError(f"costs has {name!r} of shape {cost.shape}, but must have one value a point under a name in AXES")
+
+
+def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]:
+    """Return the mean over problems at each point of shares [B, P], with an interval by problem; problems that are NaN do not count."""
+    return tuple(clustered_mean(row[~np.isnan(row)], rng=rng, bounds=(0.0, 1.0)) for row in shares)
