@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import json
 import math
 import os
@@ -26,17 +27,19 @@ from typing import Any
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _stage(name: str) -> Callable[..., dict[str, float]]:
-    from tts.models.pocket.train import policy, prm, rollouts, self_eval, shipping
+_STAGES = {
+    "policy": ("policy", "run"),
+    "self-eval": ("self_eval", "run"),
+    "rollouts": ("rollouts", "run"),
+    "prm": ("prm", "run_prm"),
+    "probe": ("prm", "run_probe"),
+    "ship": ("shipping", "run"),
+}
 
-    return {
-        "policy": policy.run,
-        "self-eval": self_eval.run,
-        "rollouts": rollouts.run,
-        "prm": prm.run_prm,
-        "probe": prm.run_probe,
-        "ship": shipping.run,
-    }[name]
+
+def _stage(name: str) -> Callable[..., dict[str, float]]:
+    module, function = _STAGES[name]
+    return getattr(importlib.import_module(f"tts.models.pocket.train.{module}"), function)
 
 
 def _keep_memory() -> None:
@@ -54,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tts.models.pocket.train", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("stage", choices=("policy", "self-eval", "rollouts", "prm", "probe", "ship"))
+    parser.add_argument("stage", choices=tuple(_STAGES))
     parser.add_argument("--out", type=Path, required=True, help="the folder of the run")
     parser.add_argument(
         "--minutes", type=float, default=5.0, help="how long, in minutes of two cores (see loop.py); the shipped pair: the card"

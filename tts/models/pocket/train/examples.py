@@ -1,15 +1,17 @@
-"""What the policy learns from: problems of the train split with their worked solutions, as tokens."""
+"""What the models learn from: problems of the train split with their worked solutions, in pieces, as tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tts.models.pocket.train.tokenizer import EOS
 from tts.randomness import generator
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.expression import text
@@ -40,19 +42,27 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Example:
-    """A sequence and where what is to be learned begins. prompt, completion: texts; the completion ends with the end of sequence."""
+class Piece:
+    """A part of a sequence, whole tokens.
 
-    prompt: str
-    completion: str
+    written: whether the model is to write it. right: whether the solution is right as far as each of its tokens; None: nobody asks.
+    """
+
+    text: str
+    written: bool = field(default=False, kw_only=True)
+    right: bool | None = field(default=None, kw_only=True)
+
+
+Example = tuple[Piece, ...]  # a sequence, behind the begin of sequence
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of similar length, padded at the end. ids, labels: [rows, tokens]."""
+    """Sequences of similar length, padded at the end. ids, labels: [rows, tokens]; right: the same, 0 or 1, below 0 where nobody asks."""
 
     ids: torch.Tensor
     labels: torch.Tensor
+    right: torch.Tensor
 
 
 def solution_text(found: Sequence[object], answer: int) -> str:
@@ -78,8 +88,12 @@ def asked(seed: int, index: int, split: Split = "train", shares: NDArray[np.floa
 
 def worked(seed: int, index: int, split: Split = "train") -> Example:
     """Return problem number `index` of the mixture with its worked solution."""
-    problem = asked(seed, index, split, EVEN_TOKENS)
-    return Example(problem.prompt, problem.worked)
+    return solved(asked(seed, index, split, EVEN_TOKENS))
+
+
+def solved(problem: Asked) -> Example:
+    """Return a problem with its worked solution, and the end of sequence."""
+    return Piece(problem.prompt), Piece(problem.worked, written=True, right=True), Piece(EOS, written=True)
 
 
 class Batches:
@@ -106,23 +120,33 @@ class Batches:
 
     def _drawn(self, block: int) -> list[Batch]:
         examples = [self._example(block * self._rows + i) for i in range(self._rows)]
-        prompts = self._tokenizer([example.prompt for example in examples])["input_ids"]
-        completions = self._tokenizer([example.completion for example in examples], add_special_tokens=False)["input_ids"]
-        end = [self._tokenizer.eos_token_id]
-        rows = sorted(((p, [*c, *end]) for p, c in zip(prompts, completions, strict=True)), key=lambda row: len(row[0]) + len(row[1]))
-        lengths = np.cumsum([len(p) + len(c) for p, c in rows])
-        edges = np.searchsorted(lengths, np.linspace(0, lengths[-1], _BLOCK + 1)[1:-1])
-        batches = [_padded(list(part), self._tokenizer.pad_token_id) for part in np.split(np.array(rows, dtype=object), edges)]
+        rows = sorted(as_tokens(self._tokenizer, examples), key=lambda row: row.shape[1])
+        lengths = np.cumsum([row.shape[1] for row in rows])
+        edges = [0, *np.searchsorted(lengths, np.linspace(0, lengths[-1], _BLOCK + 1)[1:-1]), len(rows)]
+        batches = [padded(rows[a:b], self._tokenizer.pad_token_id) for a, b in pairwise(edges)]
         order = generator(self._seed, 0, "order", block).permutation(_BLOCK)
         return [batches[i] for i in order]
 
 
-def _padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> Batch:
-    longest = max(len(p) + len(c) for p, c in rows)
-    ids = torch.full((len(rows), longest), pad)
-    labels = torch.full((len(rows), longest), IGNORED)
-    for i, (prompt, completion) in enumerate(rows):
-        end = len(prompt) + len(completion)
-        ids[i, :end] = torch.tensor([*prompt, *completion])
-        labels[i, len(prompt) : end] = torch.tensor(completion)
-    return Batch(ids, labels)
+def as_tokens(tokenizer: Any, examples: Sequence[Example]) -> list[torch.Tensor]:
+    """Return of each example ids, labels and rights: [3, tokens]."""
+    texts = [piece.text for example in examples for piece in example]
+    ids = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
+    rows = []
+    for example in examples:
+        columns = [(tokenizer.bos_token_id, IGNORED, -1)]
+        for piece in example:
+            right = -1 if piece.right is None else int(piece.right)
+            columns += [(token, token if piece.written else IGNORED, right) for token in next(ids)]
+        rows.append(torch.tensor(columns).T)
+    return rows
+
+
+def padded(rows: Sequence[torch.Tensor], pad: int) -> Batch:
+    """Return rows of `as_tokens` as a batch."""
+    shape = len(rows), max((row.shape[1] for row in rows), default=0)
+    batch = Batch(torch.full(shape, pad), torch.full(shape, IGNORED), torch.full(shape, -1.0))
+    for i, row in enumerate(rows):
+        for part, values in zip((batch.ids, batch.labels, batch.right), row, strict=True):
+            part[i, : row.shape[1]] = values
+    return batch

@@ -1,8 +1,8 @@
 """Stages "prm" and "probe": reading, where a step ends, whether its prefix still leads to the right answer.
 
-The process model is a trunk of its own, begun from the policy's weights, with a linear head; the probe is a linear head on the policy's
-hidden states, which costs no pass of its own. Both are read at the newline that ends a step and learn the soft values of the stage
-"rollouts" by cross-entropy.
+The process model is a trunk of its own, begun from the policy and its head, which tell by now whether a solution is right. The probe is
+a linear head on the policy's hidden states, which costs no pass of its own. Both are read at the newline that ends a step and learn the
+soft values of the stage "rollouts" by cross-entropy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tts.models.pocket.train.loop import Recipe, train
-from tts.models.pocket.train.network import load, save, save_tensors
+from tts.models.pocket.train.network import Reader, load, load_reader, save_head, save_reader
 from tts.models.pocket.train.rollouts import Valued, read
 from tts.models.pocket.train.sampling import made_by
 from tts.randomness import generator
@@ -24,22 +24,6 @@ from tts.randomness import generator
 _ROWS = 48  # solutions of a batch
 _RIDGE = 1e-4  # pull of the probe's weights to zero
 _READ_AT_ONCE = 64
-
-
-class ProcessModel(torch.nn.Module):
-    """A decoder and a linear head on its hidden states."""
-
-    def __init__(self, trunk: LlamaForCausalLM) -> None:
-        super().__init__()
-        self.trunk = trunk
-        self.head = torch.nn.Linear(trunk.config.hidden_size, 1)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
-
-    def forward(self, ids: torch.Tensor, at: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        """Return the logits at places of the sequences [rows, tokens]."""
-        states = self.trunk.model(input_ids=ids, use_cache=False).last_hidden_state
-        return self.head(states[at])[:, 0]
 
 
 @dataclass(frozen=True)
@@ -53,10 +37,10 @@ class Readings:
 
 def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
     """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
-    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=5e-4, decay=0.9, decay_weights=0.05)
+    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=5e-4, decay=0.9)
     made_by(out / "policy")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
-    model = ProcessModel(load(out / "policy", device)).to(device)
+    model = load_reader(out / "policy", device)
     valued, unseen = read(out, "train"), read(out, "validation")
     checked = [readings(tokenizer, unseen[i : i + _ROWS]) for i in range(0, len(unseen), _ROWS)]
 
@@ -72,8 +56,7 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
 
     identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "solutions": len(valued), "device": torch.device(device).type}
     found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity)
-    save(model.trunk, tokenizer, out / "process")
-    _save_head(model.head.weight[0], model.head.bias, out / "heads" / "process.safetensors")
+    save_reader(model, tokenizer, out / "process", out / "heads" / "process.safetensors")
     return found
 
 
@@ -100,7 +83,7 @@ def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str,
         return loss
 
     solver.step(closure)
-    _save_head(weight, bias, out / "heads" / "probe.safetensors")
+    save_head(weight, bias, out / "heads" / "probe.safetensors")
     with torch.no_grad():
         losses = [
             torch.nn.functional.binary_cross_entropy_with_logits(x @ weight + bias, y).item()
@@ -128,10 +111,11 @@ def readings(tokenizer: Any, valued: Sequence[Valued]) -> Readings:
     return Readings(ids, (torch.tensor(rows), torch.tensor(columns)), torch.tensor(values))
 
 
-def _loss(model: ProcessModel, batch: Readings) -> torch.Tensor:
-    device = model.head.weight.device
+def _loss(model: Reader, batch: Readings) -> torch.Tensor:
+    device = model.trunk.device
     with torch.autocast(device.type, torch.bfloat16):
-        logits = model(batch.ids.to(device), (batch.at[0].to(device), batch.at[1].to(device)))
+        states = model.trunk.model(input_ids=batch.ids.to(device), use_cache=False).last_hidden_state
+        logits = model.head(states[batch.at[0].to(device), batch.at[1].to(device)])[:, 0]
     return torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), batch.values.to(device))
 
 
@@ -145,7 +129,3 @@ def _states(model: LlamaForCausalLM, tokenizer: Any, valued: Sequence[Valued]) -
         states.append(found[batch.at].double())
         values.append(batch.values.double())
     return torch.cat(states), torch.cat(values)
-
-
-def _save_head(weight: torch.Tensor, bias: torch.Tensor, path: Path) -> None:
-    save_tensors({"weight": weight.detach().float().cpu().contiguous(), "bias": bias.detach().float().cpu().contiguous()}, path)

@@ -2,8 +2,10 @@
 
 The value of a prefix is the share of its continuations that end in the right answer. A whole solution is worth 1 or 0 without any.
 A prefix more than two steps behind the first wrong one is left out: it is next to never worth anything, and says nothing new.
+More solutions of the same problems are kept whose prefixes have one continuation each, the solution itself: a value without bias, which
+costs nothing, and shows right and wrong ones of one problem side by side.
     Source: Wang et al. 2024, "Math-Shepherd" (arXiv 2312.08935), section 3.3, soft estimation. Differs: `EACH` continuations, where they
-    draw 8 too; late prefixes are left out.
+    draw 8 too; late prefixes are left out; solutions with one continuation beside them.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from tts.tasks.arithmetic.generator import Split
 from tts.tasks.base import split_at
 
 EACH = 8
-SOLUTIONS = 2  # of a problem
+SOLUTIONS = 12  # of a problem
+CONTINUED = 2  # of these, the ones whose prefixes are continued
 TEMPERATURE = 0.8
 _FIRST_INDEX = 20_000_000  # of problems, beyond those of the earlier stages
-_PROBLEMS_PER_MINUTE = 260
+_PROBLEMS_PER_MINUTE = 200
 _BEYOND = 2  # steps behind the first wrong one that are still valued
 VALIDATION = 0.1  # share of problems, from the validation split
 
@@ -41,7 +44,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     """Value prefixes of solutions by OUT/policy; write OUT/stages/rollouts/{train,validation}.jsonl."""
     problems = max(16, round(minutes * _PROBLEMS_PER_MINUTE))
     marker, counts = Marker(), {}
-    identity = {"seed": seed, "continuations": EACH, "temperature": TEMPERATURE, "policy": made_by(out / "policy")}
+    identity = {"seed": seed, "solutions": SOLUTIONS, "continuations": EACH, "temperature": TEMPERATURE, "policy": made_by(out / "policy")}
     with Writer(out / "policy", temperature=TEMPERATURE, seed=seed, device=device) as writer:
 
         def make(split: Split, numbers: range) -> list[Any]:
@@ -66,13 +69,13 @@ def read(out: Path, split: Split) -> list[Valued]:
 
 
 def values(writer: Writer, marker: Marker, problems: Sequence[Asked]) -> list[list[Valued]]:
-    """Return, for each problem, its different solutions with the values of their prefixes."""
+    """Return, for each problem, its solutions with the values of their prefixes."""
     drawn = writer.continued([one.prompt for one in problems], SOLUTIONS)
-    solutions = [[text for text in dict.fromkeys(texts) if text.endswith("\n")] for texts in drawn]
+    solutions = [[text for text in texts if text.endswith("\n")] for texts in drawn]
     wanted = {
         one.prompt + prefix: one
         for one, texts in zip(problems, solutions, strict=True)
-        for text in texts
+        for text in texts[:CONTINUED]
         for prefix in _open_prefixes(one, text)
     }
     rollouts = writer.continued(list(wanted), EACH)
@@ -81,11 +84,12 @@ def values(writer: Writer, marker: Marker, problems: Sequence[Asked]) -> list[li
         for (prompt, one), texts in zip(wanted.items(), rollouts, strict=True)
     }
 
-    def valued(one: Asked, text: str) -> Valued:
-        known = [worth.get(one.prompt + prefix) for prefix in _prefixes(text)[:-1]]
-        return Valued(one, text, (*known, float(marker.right(one, text))))
+    def valued(one: Asked, number: int, text: str) -> Valued:
+        right, prefixes = float(marker.right(one, text)), _prefixes(text)
+        known = [worth.get(one.prompt + prefix) if number < CONTINUED else right for prefix in prefixes[:-1]]
+        return Valued(one, text, (*known, right))
 
-    return [[valued(one, text) for text in texts] for one, texts in zip(problems, solutions, strict=True)]
+    return [[valued(one, i, text) for i, text in enumerate(texts)] for one, texts in zip(problems, solutions, strict=True)]
 
 
 def _prefixes(solution: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Stage "self-eval": the policy learns to tell whether a fresh start would do better, and to correct earlier attempts of its own.
+"""Stage "self-eval": the policy learns, from what it writes itself, whether a fresh start would do better, and to correct its attempts.
 
-Both are learned from what the base policy itself writes: several solutions of each of many problems that it was not trained on. Worked
-solutions of new problems stay part of the mixture, so that it forgets little, and a part of the change is taken back at the end.
+The stage before has taught it all three with made-up slips; here come its own, of several solutions of each of many problems that it was
+not trained on. Worked solutions of new problems stay part of the mixture, so that it forgets nothing.
 
 Self-evaluation: behind a solution, or a part of it cut at random, stands "Restart?"; the answer is " no" where the solution beats or ties
 another of its siblings, drawn at random, else " yes". Here a solution is right or wrong, so it is " yes" only for a wrong one with a
@@ -26,24 +26,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from tts.models.pocket.train.examples import IGNORED, Asked, Batches, Example, asked, worked
+from tts.models.pocket.train.examples import Asked, Batches, Example, Piece, asked, worked
 from tts.models.pocket.train.loop import Recipe, train
-from tts.models.pocket.train.network import load, mean_loss, next_token_loss, save
+from tts.models.pocket.train.network import Reader, load_reader, losses, mean_losses, save_reader
+from tts.models.pocket.train.policy import MOST_ATTEMPTS, NOTICE
 from tts.models.pocket.train.sampling import Marker, Writer, in_chunks, made_by
+from tts.models.pocket.train.tokenizer import EOS
 from tts.randomness import generator
 from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
 
 SAMPLES = 8
 TEMPERATURE = 0.8
-MOST_ATTEMPTS = 4
 _FIRST_INDEX = 10_000_000  # of problems, beyond those that the base was trained on
 _PROBLEMS_PER_MINUTE = 1400
 _QUESTIONS = 6  # asked of one solution
-# share of the change that is kept. On the validation split, losses of solutions, questions and revisions: 0 (the base) .060, 16.9, 2.5;
-# 0.5 .061, .307, .55; 0.7 .063, .248, .27; 1 .070, .236, .18
-_KEPT = 0.7
 _TURNS = ("worked", "question", "revise", "worked", "question")  # what each step in turn is a batch of
 _AVERAGE = {"worked": 55, "question": 90, "revise": 260}  # tokens of an example
 
@@ -61,7 +59,8 @@ class Solved:
 class Questions:
     """Solutions with the question asked at several places of each. ids, positions: [rows, tokens]; mask: [rows, 1, tokens, tokens].
 
-    at: rows and columns of the questions; wanted: their answers' tokens.
+    at: rows and columns of the questions; wanted: their answers' tokens; right: [rows, tokens], 1 as long as the solution is the worked
+    one, 0 from where it is not, below 0 where nobody asks.
     """
 
     ids: torch.Tensor
@@ -69,6 +68,7 @@ class Questions:
     mask: torch.Tensor
     at: tuple[torch.Tensor, torch.Tensor]
     wanted: torch.Tensor
+    right: torch.Tensor
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
@@ -76,11 +76,11 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
 
     A quarter of the minutes is drawing.
     """
-    recipe = Recipe(tokens=4096, minutes=minutes * 0.75, matrix_rate=0.003, rate=1e-3, decay=0.9)
+    recipe = Recipe(tokens=4096, minutes=minutes * 0.75, matrix_rate=0.002, rate=7e-4, decay=0.9)
     problems = max(64, round(minutes * 0.25 * _PROBLEMS_PER_MINUTE))
     solved = samples(out, problems, seed, device)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "base")
-    model = load(out / "base", device)
+    model = load_reader(out / "base", device)
     kept, unseen = solved[len(solved) // 16 :], solved[: len(solved) // 16]
     drawn = {
         "worked": Batches(tokenizer, partial(worked, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
@@ -92,7 +92,8 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         turn, number = _TURNS[step % len(_TURNS)], step // len(_TURNS) * 2 + (step % len(_TURNS) > 2)
         if turn == "question":
             return question_loss(model, questions(tokenizer, kept, rows, seed, number))
-        return next_token_loss(model, drawn[turn](number if turn == "worked" else step // len(_TURNS)))
+        written, noticed = losses(model, drawn[turn](number if turn == "worked" else step // len(_TURNS)))
+        return written + NOTICE * noticed if turn == "worked" else written
 
     checked = [questions(tokenizer, unseen, rows, seed + 1, i) for i in range(4)]
     unseen_worked = Batches(tokenizer, partial(worked, seed, split="validation"), tokens=4096, average=_AVERAGE["worked"], seed=seed)
@@ -101,23 +102,12 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     def held_out_loss() -> float:
         model.eval()
         with torch.no_grad():
-            return mean_loss(model, checked_worked) + sum(question_loss(model, one).item() for one in checked) / len(checked)
+            return mean_losses(model, checked_worked)[0] + sum(question_loss(model, one).item() for one in checked) / len(checked)
 
     identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "problems": problems, "device": torch.device(device).type}
     found = train(model, loss_of, recipe, out / "stages" / "self_eval", held_out_loss=held_out_loss, identity=identity)
-    _blend(model, load(out / "base", device))
-    save(model, tokenizer, out / "policy")
-    return found | {"blended_validation_loss": held_out_loss()}
-
-
-@torch.no_grad()
-def _blend(model: LlamaForCausalLM, base: LlamaForCausalLM) -> None:
-    """Take back a part of what was learned: between the two, solutions are nearly as good as the base's, and judgements as here.
-
-    Source: Wortsman et al. 2022, "Robust fine-tuning of zero-shot models" (arXiv 2109.01903).
-    """
-    for mine, before in zip(model.parameters(), base.parameters(), strict=True):
-        mine.lerp_(before, 1 - _KEPT)
+    save_reader(model, tokenizer, out / "policy")
+    return found
 
 
 def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
@@ -148,16 +138,20 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
     mine = [int(rng.integers(len(one.solutions))) for one in chosen]
     prompts = tokenizer([one.problem.prompt for one in chosen])["input_ids"]
     texts = tokenizer([one.solutions[i] for one, i in zip(chosen, mine, strict=True)], add_special_tokens=False)["input_ids"]
+    references = tokenizer([one.problem.worked for one in chosen], add_special_tokens=False)["input_ids"]
     longest = max(len(p) + len(t) for p, t in zip(prompts, texts, strict=True)) + _QUESTIONS
     asking, yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (RESTART, YES, NO))
     ids = torch.full((rows, longest), tokenizer.pad_token_id)
     positions = torch.arange(longest).repeat(rows, 1)
+    right = torch.full((rows, longest), -1.0)
     seen = torch.ones(longest, longest, dtype=torch.bool).tril().repeat(rows, 1, 1)
     answers = torch.empty(rows, _QUESTIONS, dtype=torch.long)
     columns = torch.empty(rows, _QUESTIONS, dtype=torch.long)
     for row, (one, i, prompt, text) in enumerate(zip(chosen, mine, prompts, texts, strict=True)):
         end = len(prompt) + len(text)
         ids[row, :end] = torch.tensor([*prompt, *text])
+        if one.problem.task == "pocket":  # a countdown has more than one solution
+            right[row, len(prompt) : end] = as_worked(text, references[row])
         places = np.sort(rng.integers(len(prompt), end + 1, size=_QUESTIONS))
         places[-1] = end
         columns[row] = torch.arange(end, end + _QUESTIONS)
@@ -172,21 +166,30 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
         rivals = [one.right[siblings[k]] for k in rng.integers(len(siblings), size=_QUESTIONS)]
         answers[row] = torch.tensor([yes if rival and not one.right[i] else no for rival in rivals])
     mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))[:, None]
-    return Questions(ids, positions, mask, (torch.arange(rows).repeat_interleave(_QUESTIONS), columns.flatten()), answers.flatten())
+    return Questions(ids, positions, mask, (torch.arange(rows).repeat_interleave(_QUESTIONS), columns.flatten()), answers.flatten(), right)
 
 
-def question_loss(model: LlamaForCausalLM, batch: Questions) -> torch.Tensor:
-    """Return the mean loss of the questions' answers, in nats."""
-    device = model.device
+def as_worked(text: Sequence[int], reference: Sequence[int]) -> torch.Tensor:
+    """Return of each token of a solution 1 as long as it is the reference, 0 from where it is not."""
+    same = next((i for i, (a, b) in enumerate(zip(text, reference, strict=False)) if a != b), min(len(text), len(reference)))
+    return (torch.arange(len(text)) < same).float()
+
+
+def question_loss(model: Reader, batch: Questions) -> torch.Tensor:
+    """Return the mean loss of the questions' answers, in nats, and a part of that of the tokens' rights."""
+    device = model.trunk.device
     with torch.autocast(device.type, torch.bfloat16):
-        states = model.model(
+        states = model.trunk.model(
             input_ids=batch.ids.to(device),
             position_ids=batch.positions.to(device),
             attention_mask=batch.mask.to(device, torch.bfloat16),
             use_cache=False,
         ).last_hidden_state
-        logits = model.lm_head(states[batch.at[0].to(device), batch.at[1].to(device)])
-    return torch.nn.functional.cross_entropy(logits.float(), batch.wanted.to(device), ignore_index=IGNORED)
+        logits = model.trunk.lm_head(states[batch.at[0].to(device), batch.at[1].to(device)])
+        right = batch.right.to(device)
+        noticed = model.head(states[right >= 0])[:, 0]
+    answered = torch.nn.functional.cross_entropy(logits.float(), batch.wanted.to(device))
+    return answered + NOTICE * torch.nn.functional.binary_cross_entropy_with_logits(noticed.float(), right[right >= 0])
 
 
 def revision(solved: Sequence[Solved], seed: int, index: int) -> Example:
@@ -200,4 +203,5 @@ def revision(solved: Sequence[Solved], seed: int, index: int) -> Example:
     attempts.sort(key=lambda text: difflib.SequenceMatcher(None, text, target, autojunk=False).ratio())
     if not attempts or rng.random() < 0.2:
         attempts = [*attempts[-MOST_ATTEMPTS + 1 :], target]
-    return Example(one.problem.prompt + "".join(f"{attempt}{AGAIN}\n" for attempt in attempts), target)
+    earlier = "".join(f"{attempt}{AGAIN}\n" for attempt in attempts)
+    return Piece(one.problem.prompt + earlier), Piece(target, written=True), Piece(EOS, written=True)
