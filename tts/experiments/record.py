@@ -63,7 +63,7 @@ class Result:
     """What came of a cell.
 
     Args:
-        cell: what was run. answer, confidence, stopped_by, failures, warnings, reproducible: as the `Solution` has them.
+        cell: what was run. answer, confidence, stopped_by, failures, warnings, reproducible, oracle: as the `Solution` has them.
         right: whether the answer is right; False without an answer; None: the problem has no reference answer, or the run failed.
         error: one line, where the run failed; its usage is still what was spent.
         usage: of this run. lost_tokens: of runs of this cell that were cut off and done again.
@@ -80,6 +80,7 @@ class Result:
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
     warnings: tuple[str, ...] = ()
     reproducible: bool = True
+    oracle: bool = False
     lost_tokens: int = 0
     seconds_at: float = 0.0
     drawn: tuple[Drawn, ...] | None = None

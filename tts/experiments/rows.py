@@ -17,9 +17,17 @@ from tts.experiments.record import Cell, Drawn, Result
 from tts.types import Usage
 
 _CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
-_USAGE: Final = {f.name: f.default for f in dataclasses.fields(Usage)}
-_RESULT: Final = ("answer", "right", "stopped_by", "error", "failures", "warnings", "reproducible", "seconds_at")
-_RESULT_DEFAULTS: Final = {"error": None, "failures": {}, "warnings": (), "reproducible": True, "seconds_at": 0.0}
+_APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})  # fields of a result with a form of their own
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """Return the fields of a record and what each is where nothing else is said; MISSING: something always is."""
+    factories = {f.name: f.default_factory for f in dataclasses.fields(kind) if f.default_factory is not dataclasses.MISSING}
+    return {f.name: factories[f.name]() if f.name in factories else f.default for f in dataclasses.fields(kind)}
+
+
+_USAGE: Final = _defaults(Usage)
+_RESULT: Final = {name: default for name, default in _defaults(Result).items() if name not in _APART}
 
 
 def to_json(value: Any) -> str:
@@ -45,10 +53,14 @@ def cell_of(key: str, condition: Mapping[str, Any], body: str) -> Cell:
 
 def result_body(result: Result) -> str:
     """Return a result without its cell and its candidates. What was lost is the store's to know, and is left out."""
-    body = {name: _plain(value) for name in _RESULT if (value := getattr(result, name)) != _RESULT_DEFAULTS.get(name, ...)}
-    body["confidence"] = result.confidence if math.isfinite(result.confidence) else None
-    body["usage"] = {name: value for name, default in _USAGE.items() if (value := getattr(result.usage, name)) != default}
+    body = _told(result, _RESULT)
+    body["confidence"] = _plain(result.confidence)
+    body["usage"] = _told(result.usage, _USAGE)
     return to_json(body)
+
+
+def _told(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
 
 
 def result_of(cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
@@ -56,8 +68,7 @@ def result_of(cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> R
     fields = json.loads(body)
     fields["usage"] = Usage(**fields["usage"])
     fields["warnings"] = tuple(fields.get("warnings", ()))
-    if fields["confidence"] is None:
-        fields["confidence"] = math.nan
+    fields["confidence"] = _number(fields["confidence"])
     return Result(cell=cell, lost_tokens=lost_tokens, drawn=None if drawn is None else _unpacked(drawn), **fields)
 
 
