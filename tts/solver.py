@@ -97,13 +97,25 @@ class Solver:
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
             Interrupted: Ctrl-C; its `partial` is the solution so far.
         """
-        return LOOP.run(_solved(self._run(_problem(problem), Budget.of(budget), strategy, seed)))
+        return LOOP.run(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
 
     async def asolve(
         self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
     ) -> Solution:
         """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
-        return await LOOP.wait(_solved(self._run(_problem(problem), Budget.of(budget), strategy, seed)))
+        return await LOOP.wait(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
+
+    def prepared(
+        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | Strategy | None = None, seed: int = 0
+    ) -> Run:
+        """Return the run that `solve` would make, not begun.
+
+        `Run.check` refuses what cannot run; `Run.solve` is awaited in the library's own loop (`tts.kept.LOOP`).
+
+        Raises:
+            ConfigError: as `solve`, but for what only `Run.check` sees.
+        """
+        return self._run(_problem(problem), Budget.of(budget), strategy, seed)
 
     def solve_many(
         self,
