@@ -175,7 +175,7 @@ class Run:
 
     async def _explore(self, search: Search, outcome: Outcome) -> None:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
-        strategy = self.plan.strategy.size(search.units())
+        strategy = self.plan.strategy.size(search.units(stepwise="steps" in self.plan.strategy.needs))
         try:
             try:
                 await search.open("solve")

@@ -124,10 +124,10 @@ class StrategyContract:
         with pytest.raises(ConfigError):
             loose.size(None)
         with pytest.raises(ConfigError):
-            solve(make_run(PROBLEMS[0], Budget(seconds=100), self.unsized, backend()))
+            solve(make_run(PROBLEMS[0], Budget(seconds=100), self.unsized, backend(), verifiers=verified()))
         for units in (1, 5):
             assert type(loose.size(units)) is type(loose)
-        solution = solve(make_run(PROBLEMS[0], Budget(tokens=2000), self.unsized, backend()))
+        solution = solve(make_run(PROBLEMS[0], Budget(tokens=2000), self.unsized, backend(), verifiers=verified()))
         assert solution.answer is not None
 
     # What it gives --------------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class StrategyContract:
         needs = self.plan().strategy.needs
         model = CallableBackend(lambda asked: "A: 5")
         lacking = [need for need in needs if getattr(model.caps, need) in ("absent", False)]
-        run = make_run(PROBLEMS[0], Budget(tokens=300), self.plan(), model, verifiers={})
+        run = make_run(PROBLEMS[0], Budget(tokens=300), self.plan(), model, verifiers=verified() if self.plan().strategy.verifiers else {})
         if lacking:
             with pytest.raises(CapabilityError, match=lacking[0]):
                 solve(run)

@@ -121,9 +121,9 @@ class Search:
             unit: value for unit, value in meter.remaining().items() if unit == "seconds"
         }
 
-    def units(self) -> int | None:
-        """Return the plain samples of typical length that the budget still pays; None: it does not bound them."""
-        return self._writer.units()
+    def units(self, *, stepwise: bool = False) -> int | None:
+        """Return the plain samples of typical length that the budget still pays, scored once or at each step; None: no bound."""
+        return self._writer.units(stepwise=stepwise)
 
     @property
     def timed_out(self) -> bool:

@@ -105,12 +105,18 @@ class Writer:
                 search.spending.reserve(child.node, cost, search.tree.own_tokens(child))
         return len(tasks)
 
-    def units(self) -> int | None:
-        """Return the plain samples of typical length that are left in the budget; None: it does not bound them."""
+    def units(self, *, stepwise: bool = False) -> int | None:
+        """Return the plain samples of typical length that are left in the budget; None: it does not bound them.
+
+        Args:
+            stepwise: each is written, and verified, step by step.
+        """
         search = self._search
         cost = search.spending.row_cost(self._backends["policy"], search.root_tokens)
-        typical = max(1, self._task.typical_tokens("solve"))
-        each = {unit: 1 if unit == "samples" else cost.of(unit, typical) for unit in search.spending.meter.limits}
+        whole = max(1, self._task.typical_tokens("solve"))
+        step = min(whole, max(1, self._task.typical_tokens("step"))) if stepwise else whole
+        rows = -(-whole // step)
+        each = {unit: 1 if unit == "samples" else rows * cost.of(unit, step) for unit in search.spending.meter.limits}
         units = [search.spending.meter.left(unit) // amount for unit, amount in each.items() if amount > 0]
         return max(1, min(units)) if units else None
 

@@ -1,0 +1,66 @@
+"""One step more of many paths: what every stepwise method shares, and why none of them goes on for ever.
+
+A path takes at most `max_steps` steps: its last one is written without a step boundary, so that the path runs to its end. So is
+the step behind one that added no token. Paths that have ended become candidates at once, so that nothing found is lost where
+the budget ends the search.
+
+Source: algorithm dossier 0.2, 0.3 (search-and-learn: 40 steps; on the last one the stop text is removed). Differs: an empty
+step does not end a path, for the text so far is no answer; it makes the next step the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tts.backends.base import Sampling
+from tts.search.base import END, STEP
+from tts.types import Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+MAX_STEPS = 40
+
+
+def stalled(t: Trajectory) -> bool:
+    """Whether the last step of a path added no token."""
+    return t.parent is not None and t.num_tokens == t.parent.num_tokens
+
+
+async def advance(
+    search: Search, ts: Sequence[Trajectory], n: int = 1, *, max_steps: int = MAX_STEPS, sampling: Sampling | None = None
+) -> list[list[Trajectory]]:
+    """Return up to n children of each active path, in order, one step longer; those that ended are candidates.
+
+    Rows that cost no sample start first: where the budget counts samples, paths go on before copies of them branch off.
+
+    Args:
+        ts: one listed twice is two requests. n: children of each.
+        max_steps: of a path. sampling: None for the run's.
+
+    Raises:
+        SearchEnded: not one row can start, or the stop rule fires.
+    """
+    children: list[list[Trajectory]] = [[] for _ in ts]
+    last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or stalled(t)}
+    for until, places in ((STEP, [i for i in range(len(ts)) if i not in last]), (END, sorted(last))):
+        places = _continued_first(search, ts, places)
+        made = await search.expand([ts[i] for i in places], n, until, sampling)
+        for i, of in zip(places, made, strict=True):
+            children[i] = of
+        for i in sorted(places):
+            for child in children[i]:
+                search.finish(child)
+    return children
+
+
+def _continued_first(search: Search, ts: Sequence[Trajectory], places: Sequence[int]) -> list[int]:
+    """Return the places in order, those of first children before those of branches."""
+    met: set[int] = set()
+    branches: list[int] = []
+    for i in places:
+        node = ts[i].node
+        branches.append(node in met or search.tree.children_of(ts[i]) > 0)
+        met.add(node)
+    return [i for _, i in sorted(zip(branches, places, strict=True))]
