@@ -1,0 +1,159 @@
+"""What one pool comes to on average: a plan's means over the runs of best-of-n that its samples might have been.
+
+Means are exact where there is a closed form (majority, best, pass@k), where there are no more subsets than would be drawn, and of the
+first samples only; else they are over subsets drawn at random. These are drawn alike for every plan and size, so that differences
+between them are paired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.experiments.pool import Pool
+from tts.experiments.recorded import Outcome, Recorded, RecordedScores, covered
+from tts.randomness import generator, hash64
+from tts.search.base import Plan
+from tts.search.selection import Best, Majority, Weighted
+from tts.statistics import pass_at_k
+from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
+from tts.verifiers.base import to_unit
+
+Floats = NDArray[np.float64]
+Unit = Literal["samples", "tokens"]
+_Runs = Sequence[Sequence[int]]  # the samples of each run, in order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How pools are read.
+
+    Args:
+        sizes: what a run may have. unit: of them: samples, or tokens with those of the verifier.
+        first: only the first samples, in the order of drawing. draws: subsets of a pool, where they are drawn. seed: of those.
+    """
+
+    sizes: tuple[int, ...]
+    unit: Unit = "samples"
+    first: bool = False
+    draws: int
+    seed: int
+
+    def rng(self, pool: Pool) -> np.random.Generator:
+        """Return a pool's own generator, at its beginning."""
+        return generator(self.seed, hash64(pool.cell.dataset, pool.cell.problem), "replay", pool.cell.seed)
+
+
+class Mean(NamedTuple):
+    """Means over runs; all NaN: the pool is too small to tell. error: the standard error of `right` from subsets that were drawn."""
+
+    right: float
+    error: float
+    samples: float
+    generated_tokens: float
+    verifier_tokens: float
+
+
+_UNKNOWN: Final = Mean(*[math.nan] * 5)
+
+
+def means_of(pool: Pool, plan: Plan | None, reading: Reading) -> list[Mean]:
+    """Return the means of one pool at each size; `plan`, with its selection, or None for a perfect one.
+
+    Raises:
+        ConfigError: the plan needs a score that was not recorded.
+    """
+    selection = None if plan is None else plan.selection
+    verified = selection is not None and bool(selection.verifiers)
+    closed = _CLOSED.get(type(selection)) if plan is None or plan.stopping is None else None
+    if closed is not None and not reading.first and reading.unit == "samples":
+        averaged = closed(pool, selection, reading)
+        each = np.mean([[drawn.tokens, drawn.verifier_tokens if verified else 0] for drawn in pool.drawn], axis=0).tolist()
+        return [
+            _UNKNOWN if math.isnan(right) else Mean(right, error, n, n * each[0], n * each[1])
+            for n, right, error in zip(reading.sizes, averaged.value.tolist(), averaged.error.tolist(), strict=True)
+        ]
+    run = partial(covered, pool) if plan is None else Recorded(pool, plan).run
+    return [
+        _UNKNOWN if runs is None else _mean(list(map(run, runs)), exact=exact) for runs, exact in _runs(pool, reading, verified=verified)
+    ]
+
+
+def tokens_of(pool: Pool, *, verified: bool) -> NDArray[np.int64]:
+    """Return the tokens of each sample; `verified`: with those of its score."""
+    return np.array([drawn.tokens + (drawn.verifier_tokens if verified else 0) for drawn in pool.drawn], np.int64)
+
+
+def _mean(outcomes: Sequence[Outcome], *, exact: bool) -> Mean:
+    table = np.array([[o.right, o.samples, o.generated_tokens, o.verifier_tokens] for o in outcomes], np.float64)
+    error = 0.0 if exact else float(table[:, 0].std(ddof=1)) / math.sqrt(len(outcomes))
+    right, *costs = table.mean(axis=0).tolist()
+    return Mean(right, error, *costs)
+
+
+def _runs(pool: Pool, reading: Reading, *, verified: bool) -> Iterator[tuple[_Runs | None, bool]]:
+    """Return the runs of each size, and whether they are all there are; None: the pool is too small.
+
+    A size in tokens ends a run before the sample that does not fit any more, so a pool that fits as a whole does not tell where.
+    """
+    num = len(pool.drawn)
+    rng, costs = reading.rng(pool), tokens_of(pool, verified=verified)
+    orders: list[list[int]] = [list(range(num))] if reading.first else [rng.permutation(num).tolist() for _ in range(reading.draws)]
+    for size in reading.sizes:
+        if size > (num if reading.unit == "samples" else costs.sum()):
+            yield None, True
+        elif reading.unit == "tokens":
+            yield [order[: int(np.searchsorted(np.cumsum(costs[order]), size, side="right"))] for order in orders], reading.first
+        elif not reading.first and math.comb(num, size) <= reading.draws:
+            yield list(combinations(range(num), size)), True
+        else:
+            yield [order[:size] for order in orders], reading.first
+
+
+def _answers(pool: Pool, truncated: str) -> tuple[list[int], list[float]]:
+    """Return the class of each sample's answer, -1 where it has no vote, and whether it is right."""
+    silent = [drawn.answer_class is None or (truncated == "drop" and drawn.status == "truncated") for drawn in pool.drawn]
+    kinds = [-1 if mute else drawn.answer_class or 0 for drawn, mute in zip(pool.drawn, silent, strict=True)]
+    return kinds, [float(drawn.right is True) for drawn in pool.drawn]
+
+
+def _coverage(pool: Pool, _selection: None, reading: Reading) -> Averaged:
+    return _exact(pass_at_k(len(pool.drawn), sum(drawn.right is True for drawn in pool.drawn), reading.sizes))
+
+
+def _majority(pool: Pool, selection: Majority, reading: Reading) -> Averaged:
+    return _exact(majority_at_k(*_answers(pool, selection.truncated), reading.sizes))
+
+
+def _best(pool: Pool, selection: Best, reading: Reading) -> Averaged:
+    kinds, right = _answers(pool, selection.truncated)
+    scores = RecordedScores(pool).of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
+    return _exact(best_at_k(kinds, scores, right, reading.sizes))
+
+
+def _weighted(pool: Pool, selection: Weighted, reading: Reading) -> Averaged:
+    kinds, right = _answers(pool, selection.truncated)
+    recorded = RecordedScores(pool)
+    scores = recorded.of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
+    weights = to_unit(scores, recorded.get(selection.verifier).range)
+    return weighted_at_k(kinds, weights, right, reading.sizes, rng=reading.rng(pool), draws=reading.draws)
+
+
+def _exact(values: Floats) -> Averaged:
+    return Averaged(values, np.zeros(values.shape))
+
+
+# What has averages over all subsets that need no run; None: a perfect selection.
+_CLOSED: Mapping[type, Callable[[Pool, Any, Reading], Averaged]] = {
+    type(None): _coverage,
+    Majority: _majority,
+    Best: _best,
+    Weighted: _weighted,
+}
