@@ -22,22 +22,27 @@ from tts.statistics.discrimination import (
 )
 from tts.statistics.proportions import LEVEL, Estimate, pass_at_k, wilson
 from tts.statistics.resampling import RESAMPLES, Statistic, bootstrap, clustered_mean, ratio
+from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
 
 __all__ = [
     "LEVEL",
     "RESAMPLES",
+    "Averaged",
     "Bin",
     "Calibration",
     "Estimate",
     "Statistic",
+    "best_at_k",
     "bootstrap",
     "brier",
     "clustered_auc",
     "clustered_calibration_error",
     "clustered_mean",
     "expected_calibration_error",
+    "majority_at_k",
     "pass_at_k",
     "ratio",
     "roc_auc",
+    "weighted_at_k",
     "wilson",
 ]
