@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, unknown_name
 from tts.statistics import Estimate, clustered_mean
 from tts.types import Usage
 
@@ -23,7 +23,11 @@ Role = Literal["strategy", "uniform", "allocator", "oracle"]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Something that accuracy is drawn against. title: with its unit. unit: as a word in a sentence. of: read from a usage; None: unknown."""
+    """Something that accuracy is drawn against.
+
+    Args:
+        title: of the axis. unit: as it stands after a number in a sentence. of: reads it from a usage; None: unknown.
+    """
 
     title: str
     unit: str
@@ -82,6 +86,22 @@ class Curve:
         for name, cost in self.costs.items():
             if name not in AXES or cost.shape != shape[:1]:
                 raise ConfigError(f"costs has {name!r} of shape {cost.shape}, but must have one value a point under a name in AXES")
+
+    def cost(self, axis: str) -> Floats:
+        """Return the mean cost of a problem at each point, [B].
+
+        Raises:
+            ConfigError: there is no such axis, or it is unknown for this curve.
+        """
+        if axis not in AXES:
+            raise unknown_name("axis", axis, AXES)
+        if axis not in self.costs:
+            raise ConfigError(f"axis is {axis!r}, but that is unknown for {self.label!r}", hint=_known(self.costs))
+        return self.costs[axis]
+
+
+def _known(costs: Mapping[str, Floats]) -> str:
+    return f"known for it: {', '.join(name for name in AXES if name in costs)}"
 
 
 def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]:
