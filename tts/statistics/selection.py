@@ -9,6 +9,7 @@ Shapes: n samples of one problem, A classes of answers, S subsets.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import NamedTuple
@@ -139,29 +140,33 @@ def _wins(own: int, others: Whole, silent: int, most: int) -> Floats:
     Args:
         own: samples of the class. others: of each other one. silent: without an answer.
     """
-    lanes = [_lane(m, min(int((others >= m).sum()), most // m - 1)) for m in range(1, min(own, most) + 1)]
+    lanes = [_lane(m, max(0, min(int((others >= m).sum()), most // m - 1))) for m in range(1, min(own, most) + 1)]
     if not lanes:
         return np.zeros(most + 1)
     height, tie, weight = np.concatenate(lanes, axis=1)[:, :, None]
+    first = np.searchsorted(height[:, 0], np.arange(most + 2)).tolist()  # the lanes of height m start at first[m]
     # [lanes, most + 1], over subsets of each size of what is merged: no class above `height`, and `tie` for each class at it
     chance = np.repeat((np.arange(most + 1) <= silent)[None, :].astype(np.float64), len(height), axis=0)
     merged = silent
     for size in others.tolist():
         table = _hypergeometric(merged, size, most)
-        before, chance = chance, np.zeros(chance.shape)
-        for j in range(min(size, own, most) + 1):
-            factor = np.where(j < height, 1.0, np.where(j == height, tie, 0.0))
-            chance[:, j:] += factor * table[j:, j] * before[:, : most + 1 - j]
+        before, chance = chance, table[:, 0] * chance
+        for j in range(1, min(size, own, most) + 1):
+            at, above = slice(first[j], first[j + 1]), slice(first[j + 1], None)
+            chance[above, j:] += table[j:, j] * before[above, : most + 1 - j]
+            chance[at, j:] += table[j:, j] * tie[at] * before[at, : most + 1 - j]
         merged += size
     table, found = _hypergeometric(merged, own, most), np.zeros(most + 1)
     for m in range(1, min(own, most) + 1):
-        found[m:] += table[m:, m] * (np.where(height == m, weight, 0.0) * chance[:, : most + 1 - m]).sum(axis=0)
+        at = slice(first[m], first[m + 1])
+        found[m:] += table[m:, m] * (weight[at] * chance[at, : most + 1 - m]).sum(axis=0)
     return found
 
 
+@functools.lru_cache(maxsize=4096)
 def _lane(height: int, ties: int) -> Floats:
     """Return [3, Q]: a height, and Gauss's nodes and weights on [0, 1], exact for polynomials of degree `ties`."""
-    nodes, weights = np.polynomial.legendre.leggauss(max(0, ties) // 2 + 1)
+    nodes, weights = np.polynomial.legendre.leggauss(ties // 2 + 1)
     return np.stack([np.full(len(nodes), float(height)), (1 + nodes) / 2, weights / 2])
 
 
