@@ -10,6 +10,8 @@ import typer
 
 from tts.cli.doctor import doctor
 from tts.cli.models import models
+from tts.cli.runs import runs
+from tts.cli.show import show
 from tts.cli.solve import solve
 
 app = typer.Typer(
@@ -21,6 +23,8 @@ app = typer.Typer(
 )
 app.command()(solve)
 app.command()(models)
+app.command()(runs)
+app.command()(show)
 app.command()(doctor)
 
 

@@ -37,7 +37,7 @@ def to_json(value: Any) -> str:
 
 def condition_body(cell: Cell) -> str:
     """Return what a cell shares with all others of its row in the table."""
-    return to_json({name: _plain(getattr(cell, name)) for name in _CONDITION})
+    return to_json({name: plain(getattr(cell, name)) for name in _CONDITION})
 
 
 def cell_body(cell: Cell) -> str:
@@ -54,13 +54,13 @@ def cell_of(key: str, condition: Mapping[str, Any], body: str) -> Cell:
 def result_body(result: Result) -> str:
     """Return a result without its cell and its candidates. What was lost is the store's to know, and is left out."""
     body = _told(result, _RESULT)
-    body["confidence"] = _plain(result.confidence)
+    body["confidence"] = plain(result.confidence)
     body["usage"] = _told(result.usage, _USAGE)
     return to_json(body)
 
 
 def _told(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
+    return {name: plain(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
 
 
 def result_of(cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
@@ -81,7 +81,7 @@ def packed(drawn: Sequence[Drawn] | None) -> bytes | None:
     """Return candidates as compressed bytes; None: they were not recorded."""
     if drawn is None:
         return None
-    rows = [{f.name: _plain(getattr(one, f.name)) for f in dataclasses.fields(Drawn)} for one in drawn]
+    rows = [{f.name: plain(getattr(one, f.name)) for f in dataclasses.fields(Drawn)} for one in drawn]
     return zlib.compress(to_json(rows).encode("ascii"), 1)
 
 
@@ -93,12 +93,12 @@ def _unpacked(drawn: bytes) -> tuple[Drawn, ...]:
     return tuple(Drawn(**row) for row in rows)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value as JSON has it: mappings and sequences of the plainest kind, NaN as None."""
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: plain(each) for name, each in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
