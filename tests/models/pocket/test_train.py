@@ -21,17 +21,19 @@ from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import (
     CONTEXT,
     Reader,
+    fits_loss,
     load,
     load_reader,
-    losses,
-    mean_losses,
+    mean_loss,
     new_policy,
+    right_loss,
     save,
     save_head,
     save_reader,
+    written_loss,
 )
 from tts.models.pocket.train.rollouts import Valued
-from tts.models.pocket.train.slips import Line, careless, pieces
+from tts.models.pocket.train.slips import Line, careless, judged, pieces
 from tts.models.pocket.train.tokenizer import build
 from tts.randomness import generator
 from tts.tasks.arithmetic.generator import Difficulty, draw, held_out
@@ -170,9 +172,11 @@ def _losses(tokenizer, folder: Path, *, stop_at: int | None = None) -> tuple[tor
     def loss_of(step: int):
         if step == stop_at:
             raise KeyboardInterrupt
-        return sum(losses(model, batches(step)))
+        batch = batches(step)
+        written, states = written_loss(model, batch)
+        return written + right_loss(model, states, batch) + fits_loss(model, states, batch)
 
-    held_out_loss = lambda: mean_losses(model, [batches(0)])[0]  # noqa: E731
+    held_out_loss = lambda: mean_loss(model, [batches(0)])  # noqa: E731
     identity = {"stage": "test", "seed": 1}
     return model, train(model, loss_of, RECIPE, folder, held_out_loss=held_out_loss, identity=identity)
 
@@ -226,16 +230,37 @@ def test_questions_asked_together_see_what_one_alone_would_see(tokenizer, policy
             torch.testing.assert_close(together[k], state, atol=1e-5, rtol=0)
 
 
-def test_rights_hold_until_a_solution_leaves_the_worked_one(tokenizer) -> None:
+def test_a_solution_of_the_policys_own_is_judged_by_what_was_written_before() -> None:
+    problem = Asked("2 + 3 - 4 * 5\n", "", "pocket", "-15")
+    found = judged(problem, "2 + 3 = 6\n4 * 5 = 20\n6 - 20 = -14\nA: -15\nA: -14\n")
+    assert [(one.text, one.written, one.right) for one in found[1:]] == [
+        ("2 + 3 = ", True, True),
+        ("6\n", False, False),
+        ("4 * 5 = 20\n", True, False),
+        ("6 - 20 = -14\n", True, False),
+        ("A: -1", True, False),
+        ("5\n", False, False),
+        ("A: -14\n", False, False),
+    ]
+    cut = judged(problem, "2 + 3 = 5\n4 - 5")  # another operator, and no token is cut
+    assert [(one.text, one.written) for one in cut[1:]] == [("2 + 3 = 5\n", True), ("4", True), (" - 5", False)]
+    assert [(one.text, one.right) for one in judged(problem, "2 + 3 = 5\n4 * ")[1:]] == [("2 + 3 = 5\n", True), ("4 * ", True)]
+    other = Asked("Reach 6 with 2 3.\n", "", "countdown", "2 * 3")
+    assert [one.right for one in judged(other, "2 * 3 = 6\nA: 6\n")] == [None, None]
+
+
+def test_questions_carry_the_judgement_of_their_solution(tokenizer) -> None:
     problem = next(one for one in (asked(0, i) for i in range(20)) if one.task == "pocket")
     wrong = problem.worked.replace("A: ", "A: 7")
     solved = [self_eval.Solved(problem, (problem.worked, wrong), (True, False))]
     batch = self_eval.questions(tokenizer, solved, 16, 0, 0)
+    right = batch.judged.right
+    assert right.shape == batch.ids.shape
     prompt, size = len(tokenizer(problem.prompt)["input_ids"]), len(tokenizer.encode(problem.worked, add_special_tokens=False))
-    assert (batch.right[:, :prompt] < 0).all()
-    found = {tuple(row[prompt : prompt + size].tolist()) for row in batch.right}
+    assert (right[:, :prompt] < 0).all()
     answer = 1 + len(problem.answer)  # tokens of the answer line behind "A: ", its newline among them
-    assert found == {(1.0,) * size, (1.0,) * (size - answer) + (0.0,) * answer}
+    found = {tuple(row[row >= 0].tolist()) for row in right}
+    assert found == {(1.0,) * size, (1.0,) * (size - answer) + (0.0,) * (answer + 1)}
 
 
 def test_a_right_solution_never_needs_a_restart_and_a_wrong_one_does_where_its_sibling_is_right(tokenizer) -> None:
@@ -296,7 +321,7 @@ def test_readings_stand_at_the_newlines_that_have_a_value(tokenizer) -> None:
     values = tuple(None if i == 0 else i / lines for i in range(lines))
     found = prm.readings(tokenizer, [Valued(problem, problem.worked, values), Valued(problem, problem.worked, (1.0,) * lines)])
     assert found.values.tolist() == pytest.approx([*values[1:], *[1.0] * lines])
-    assert {tokenizer.decode([token]) for token in found.ids[found.at]} == {"\n"}
+    assert {tokenizer.decode([token]) for token in found.solutions.ids[found.at]} == {"\n"}
     assert found.at[1][-1] == len(tokenizer.encode(problem.prompt + problem.worked)) - 1
 
 

@@ -88,10 +88,10 @@ def asked(seed: int, index: int, split: Split = "train", shares: NDArray[np.floa
 
 def worked(seed: int, index: int, split: Split = "train") -> Example:
     """Return problem number `index` of the mixture with its worked solution."""
-    return solved(asked(seed, index, split, EVEN_TOKENS))
+    return with_solution(asked(seed, index, split, EVEN_TOKENS))
 
 
-def solved(problem: Asked) -> Example:
+def with_solution(problem: Asked) -> Example:
     """Return a problem with its worked solution, and the end of sequence."""
     return Piece(problem.prompt), Piece(problem.worked, written=True, right=True), Piece(EOS, written=True)
 
@@ -142,9 +142,9 @@ def as_tokens(tokenizer: Any, examples: Sequence[Example]) -> list[torch.Tensor]
     return rows
 
 
-def padded(rows: Sequence[torch.Tensor], pad: int) -> Batch:
-    """Return rows of `as_tokens` as a batch."""
-    shape = len(rows), max((row.shape[1] for row in rows), default=0)
+def padded(rows: Sequence[torch.Tensor], pad: int, length: int | None = None) -> Batch:
+    """Return rows of `as_tokens` as a batch. length: of its rows; None: the longest one's."""
+    shape = len(rows), max((row.shape[1] for row in rows), default=0) if length is None else length
     batch = Batch(torch.full(shape, pad), torch.full(shape, IGNORED), torch.full(shape, -1.0))
     for i, row in enumerate(rows):
         for part, values in zip((batch.ids, batch.labels, batch.right), row, strict=True):

@@ -76,15 +76,23 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 class Reader(torch.nn.Module):
-    """A decoder and a linear head on its hidden states, which says whether a solution is right as far as a token, or still leads there."""
+    """A decoder and linear heads on its hidden states.
+
+    head: whether a solution is right as far as a token, or, of the process model, still leads to the right answer. fits: whether a token
+    is what should stand there behind those before it, right or wrong; a help in learning, which no file keeps.
+    """
 
     def __init__(self, trunk: LlamaForCausalLM) -> None:
         super().__init__()
         self.trunk = trunk
-        self.head = torch.nn.Linear(trunk.config.hidden_size, 1)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
-        self.head.to(trunk.device)
+        self.head = _zeroed(torch.nn.Linear(trunk.config.hidden_size, 1)).to(trunk.device)
+        self.fits = _zeroed(torch.nn.Linear(trunk.config.hidden_size, 1)).to(trunk.device)
+
+
+def _zeroed(head: torch.nn.Linear) -> torch.nn.Linear:
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    return head
 
 
 def load_reader(folder: Path, device: str = "cpu") -> Reader:
@@ -105,21 +113,35 @@ def save_head(weight: torch.Tensor, bias: torch.Tensor, path: Path) -> None:
     save_tensors({"weight": weight.detach().float().cpu().contiguous(), "bias": bias.detach().float().cpu().contiguous()}, path)
 
 
-def losses(model: Reader, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean loss of the tokens that a batch labels, and that of its rights, in nats."""
+def written_loss(model: Reader, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean loss of the tokens that a batch labels, in nats, and the hidden states, [rows, tokens, hidden]."""
     with torch.autocast(model.trunk.device.type, torch.bfloat16):
         states = model.trunk.model(input_ids=batch.ids.to(model.trunk.device), use_cache=False).last_hidden_state
         labels = batch.labels[:, 1:].to(states.device)
         logits = model.trunk.lm_head(states[:, :-1][labels != IGNORED])
-        judged = batch.right.to(states.device)
-        rights = model.head(states[judged >= 0])[:, 0]
-    written = torch.nn.functional.cross_entropy(logits.float(), labels[labels != IGNORED])
-    return written, torch.nn.functional.binary_cross_entropy_with_logits(rights.float(), judged[judged >= 0])
+    return torch.nn.functional.cross_entropy(logits.float(), labels[labels != IGNORED]), states
+
+
+def right_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return the mean loss, in nats, of saying of each token that is judged whether the solution is right as far as there."""
+    return _binary(model.head, states, batch.right >= 0, batch.right)
+
+
+def fits_loss(model: Reader, states: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return the mean loss, in nats, of saying of each token that is judged whether it should stand there."""
+    judged, written = batch.right >= 0, batch.labels != IGNORED
+    before = torch.nn.functional.pad(written | ~judged, (1, 0), value=True)[:, :-1]  # the other tokens of a slip say nothing
+    return _binary(model.fits, states, judged & (written | before), written.float())
+
+
+def _binary(head: torch.nn.Linear, states: torch.Tensor, at: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(states.device.type, torch.bfloat16):
+        found = head(states[at.to(states.device)])[:, 0]
+    return torch.nn.functional.binary_cross_entropy_with_logits(found.float(), wanted[at].to(states.device))
 
 
 @torch.no_grad()
-def mean_losses(model: Reader, batches: list[Batch]) -> tuple[float, float]:
-    """Return the means of `losses` over batches."""
+def mean_loss(model: Reader, batches: list[Batch]) -> float:
+    """Return the mean of `written_loss` over batches."""
     model.eval()
-    found = [losses(model, batch) for batch in batches]
-    return sum(one.item() for one, _ in found) / len(found), sum(one.item() for _, one in found) / len(found)
+    return sum(written_loss(model, batch)[0].item() for batch in batches) / len(batches)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from tts.models.pocket.train.examples import EVEN_TOKENS, Batches, Example, Piece, asked, solved, worked
+from tts.models.pocket.train.examples import EVEN_TOKENS, Batches, Example, Piece, asked, with_solution, worked
 from tts.models.pocket.train.loop import Recipe, train
-from tts.models.pocket.train.network import Reader, losses, mean_losses, new_policy, save_reader
+from tts.models.pocket.train.network import Reader, mean_loss, new_policy, right_loss, save_reader, written_loss
 from tts.models.pocket.train.slips import careless, pieces
 from tts.models.pocket.train.tokenizer import EOS, build
 from tts.randomness import generator
@@ -41,15 +41,16 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     checked = [unseen(i) for i in range(4)]
 
     def loss_of(step: int) -> torch.Tensor:
-        written, noticed = losses(model, batches(step))
-        return written + NOTICE * noticed
+        batch = batches(step)
+        written, states = written_loss(model, batch)
+        return written + NOTICE * right_loss(model, states, batch)
 
     found = train(
         model,
         loss_of,
         recipe,
         out / "stages" / "policy",
-        held_out_loss=lambda: mean_losses(model, checked)[0],
+        held_out_loss=lambda: mean_loss(model, checked),
         identity={"stage": "policy", "seed": seed, "steps": recipe.steps, "tokens": recipe.tokens, "device": torch.device(device).type},
     )
     save_reader(model, tokenizer, out / "base")
@@ -62,7 +63,7 @@ def mixed(seed: int, index: int) -> Example:
     rng = generator(seed, 0, "slips", index)
     chosen = rng.random()
     if problem.task != "pocket" or chosen >= _QUESTION + _REVISION:
-        return solved(problem)
+        return with_solution(problem)
     if chosen < _QUESTION:
         lines = careless(problem, rng, _SLIPS["question"])
         if rng.random() < 0.5:

@@ -2,7 +2,8 @@
 
 The process model is a trunk of its own, begun from the policy and its head, which tell by now whether a solution is right. The probe is
 a linear head on the policy's hidden states, which costs no pass of its own. Both are read at the newline that ends a step and learn the
-soft values of the stage "rollouts" by cross-entropy.
+soft values of the stage "rollouts" by cross-entropy. Beside the values the process model goes on learning which tokens fit, from the same
+solutions and from made-up slips, of which there is no end: without that it learns which problems are hard, and little else (measured).
 """
 
 from __future__ import annotations
@@ -15,22 +16,29 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from tts.models.pocket.train.examples import Batch, Example, Piece, as_tokens, asked, padded, with_solution
 from tts.models.pocket.train.loop import Recipe, train
-from tts.models.pocket.train.network import Reader, load, load_reader, save_head, save_reader
+from tts.models.pocket.train.network import Reader, fits_loss, load, load_reader, save_head, save_reader
+from tts.models.pocket.train.policy import NOTICE
 from tts.models.pocket.train.rollouts import Valued, read
 from tts.models.pocket.train.sampling import made_by
+from tts.models.pocket.train.self_eval import SLIPS
+from tts.models.pocket.train.slips import careless, judged, pieces
 from tts.randomness import generator
 
 _ROWS = 48  # solutions of a batch
+_SLIPS_EVERY = 3  # steps of which one is made-up slips
+_SLIPPED_ROWS = 64
+FIRST_INDEX = 40_000_000  # of their problems, beyond those of the earlier stages
 _RIDGE = 1e-4  # pull of the probe's weights to zero
 _READ_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class Readings:
-    """Solutions and where they are read. ids: [rows, tokens]; at: rows and columns; values: in [0, 1], one a place."""
+    """Solutions and where they are read. at: rows and columns; values: in [0, 1], one a place."""
 
-    ids: torch.Tensor
+    solutions: Batch
     at: tuple[torch.Tensor, torch.Tensor]
     values: torch.Tensor
 
@@ -45,14 +53,21 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
     checked = [readings(tokenizer, unseen[i : i + _ROWS]) for i in range(0, len(unseen), _ROWS)]
 
     def loss_of(step: int) -> torch.Tensor:
-        chosen = generator(seed, 0, "prm", step).integers(len(valued), size=_ROWS)
-        return _loss(model, readings(tokenizer, [valued[i] for i in chosen]))
+        rng = generator(seed, 0, "prm", step)
+        if step % _SLIPS_EVERY == 0:
+            examples = [slipped(seed, step * _SLIPPED_ROWS + i) for i in range(_SLIPPED_ROWS)]
+            batch = padded(as_tokens(tokenizer, examples), tokenizer.pad_token_id)
+            return NOTICE * fits_loss(model, _states_of(model, batch), batch)
+        found = readings(tokenizer, [valued[i] for i in rng.integers(len(valued), size=_ROWS)])
+        states = _states_of(model, found.solutions)
+        return _loss(model, states, found) + NOTICE * fits_loss(model, states, found.solutions)
 
     @torch.no_grad()
     def held_out_loss() -> float:
         model.eval()
         sizes = [len(one.values) for one in checked]
-        return sum(_loss(model, one).item() * size for one, size in zip(checked, sizes, strict=True)) / sum(sizes)
+        losses = [_loss(model, _states_of(model, one.solutions), one).item() for one in checked]
+        return sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
 
     identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "solutions": len(valued), "device": torch.device(device).type}
     found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity)
@@ -95,28 +110,35 @@ def run_probe(out: Path, *, minutes: float, seed: int, device: str) -> dict[str,
 def readings(tokenizer: Any, valued: Sequence[Valued]) -> Readings:
     """Return solutions as one padded batch, each read at the newlines whose prefixes have a value."""
     newline = tokenizer.encode("\n", add_special_tokens=False)[0]
+    drawn = as_tokens(tokenizer, [judged(one.problem, one.solution) for one in valued])
     prompts = tokenizer([one.problem.prompt for one in valued])["input_ids"]
-    texts = tokenizer([one.solution for one in valued], add_special_tokens=False)["input_ids"]
-    longest = max(len(p) + len(t) for p, t in zip(prompts, texts, strict=True))
-    ids = torch.full((len(valued), longest), tokenizer.pad_token_id)
     rows, columns, values = [], [], []
-    for row, (one, prompt, text) in enumerate(zip(valued, prompts, texts, strict=True)):
-        ids[row, : len(prompt) + len(text)] = torch.tensor([*prompt, *text])
-        ends = [len(prompt) + i for i, token in enumerate(text) if token == newline]
+    for row, (one, ids, prompt) in enumerate(zip(valued, drawn, prompts, strict=True)):
+        ends = [i for i in range(len(prompt), ids.shape[1]) if ids[0, i] == newline]
         for end, value in zip(ends, one.values, strict=True):
             if value is not None:
                 rows.append(row)
                 columns.append(end)
                 values.append(value)
-    return Readings(ids, (torch.tensor(rows), torch.tensor(columns)), torch.tensor(values))
+    return Readings(padded(drawn, tokenizer.pad_token_id), (torch.tensor(rows), torch.tensor(columns)), torch.tensor(values))
 
 
-def _loss(model: Reader, batch: Readings) -> torch.Tensor:
-    device = model.trunk.device
-    with torch.autocast(device.type, torch.bfloat16):
-        states = model.trunk.model(input_ids=batch.ids.to(device), use_cache=False).last_hidden_state
-        logits = model.head(states[batch.at[0].to(device), batch.at[1].to(device)])[:, 0]
-    return torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), batch.values.to(device))
+def slipped(seed: int, index: int) -> Example:
+    """Return example number `index`: a solution with slips that are made up."""
+    problem, rng = asked(seed, FIRST_INDEX + index), generator(seed, 0, "slipped", index)
+    if problem.task != "pocket":
+        return with_solution(problem)
+    return Piece(problem.prompt), *pieces(careless(problem, rng, SLIPS))
+
+
+def _states_of(model: Reader, batch: Batch) -> torch.Tensor:
+    with torch.autocast(model.trunk.device.type, torch.bfloat16):
+        return model.trunk.model(input_ids=batch.ids.to(model.trunk.device), use_cache=False).last_hidden_state
+
+
+def _loss(model: Reader, states: torch.Tensor, batch: Readings) -> torch.Tensor:
+    logits = model.head(states[batch.at[0].to(states.device), batch.at[1].to(states.device)])[:, 0]
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits.float(), batch.values.to(states.device))
 
 
 @torch.no_grad()
@@ -125,7 +147,7 @@ def _states(model: LlamaForCausalLM, tokenizer: Any, valued: Sequence[Valued]) -
     states, values = [], []
     for i in range(0, len(valued), _READ_AT_ONCE):
         batch = readings(tokenizer, valued[i : i + _READ_AT_ONCE])
-        found = model.model(input_ids=batch.ids.to(model.device), use_cache=False).last_hidden_state.cpu()
+        found = model.model(input_ids=batch.solutions.ids.to(model.device), use_cache=False).last_hidden_state.cpu()
         states.append(found[batch.at].double())
         values.append(batch.values.double())
     return torch.cat(states), torch.cat(values)

@@ -28,9 +28,22 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from tts.models.pocket.train.examples import Asked, Batches, Example, Piece, asked, worked
+from tts.models.pocket.train import slips
+from tts.models.pocket.train.examples import (
+    EVEN_TOKENS,
+    Asked,
+    Batch,
+    Batches,
+    Example,
+    Piece,
+    as_tokens,
+    asked,
+    padded,
+    with_solution,
+    worked,
+)
 from tts.models.pocket.train.loop import Recipe, train
-from tts.models.pocket.train.network import Reader, load_reader, losses, mean_losses, save_reader
+from tts.models.pocket.train.network import Reader, fits_loss, load_reader, mean_loss, right_loss, save_reader, written_loss
 from tts.models.pocket.train.policy import MOST_ATTEMPTS, NOTICE
 from tts.models.pocket.train.sampling import Marker, Writer, in_chunks, made_by
 from tts.models.pocket.train.tokenizer import EOS
@@ -42,6 +55,8 @@ TEMPERATURE = 0.8
 _FIRST_INDEX = 10_000_000  # of problems, beyond those that the base was trained on
 _PROBLEMS_PER_MINUTE = 1400
 _QUESTIONS = 6  # asked of one solution
+SLIPS = 1.0  # that are made up, of a solution, on average
+_WORKED = 0.67  # share of worked solutions among what is practised
 _TURNS = ("worked", "question", "revise", "worked", "question")  # what each step in turn is a batch of
 _AVERAGE = {"worked": 55, "question": 90, "revise": 260}  # tokens of an example
 
@@ -59,8 +74,7 @@ class Solved:
 class Questions:
     """Solutions with the question asked at several places of each. ids, positions: [rows, tokens]; mask: [rows, 1, tokens, tokens].
 
-    at: rows and columns of the questions; wanted: their answers' tokens; right: [rows, tokens], 1 as long as the solution is the worked
-    one, 0 from where it is not, below 0 where nobody asks.
+    at: rows and columns of the questions; wanted: their answers' tokens; judged: the solutions alone, [rows, tokens].
     """
 
     ids: torch.Tensor
@@ -68,7 +82,7 @@ class Questions:
     mask: torch.Tensor
     at: tuple[torch.Tensor, torch.Tensor]
     wanted: torch.Tensor
-    right: torch.Tensor
+    judged: Batch
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
@@ -83,7 +97,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     model = load_reader(out / "base", device)
     kept, unseen = solved[len(solved) // 16 :], solved[: len(solved) // 16]
     drawn = {
-        "worked": Batches(tokenizer, partial(worked, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
+        "worked": Batches(tokenizer, partial(practice, seed + 1), tokens=recipe.tokens, average=_AVERAGE["worked"], seed=seed),
         "revise": Batches(tokenizer, partial(revision, kept, seed), tokens=recipe.tokens, average=_AVERAGE["revise"], seed=seed),
     }
     rows = recipe.tokens // (_AVERAGE["question"] + _QUESTIONS)
@@ -92,8 +106,11 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         turn, number = _TURNS[step % len(_TURNS)], step // len(_TURNS) * 2 + (step % len(_TURNS) > 2)
         if turn == "question":
             return question_loss(model, questions(tokenizer, kept, rows, seed, number))
-        written, noticed = losses(model, drawn[turn](number if turn == "worked" else step // len(_TURNS)))
-        return written + NOTICE * noticed if turn == "worked" else written
+        batch = drawn[turn](number if turn == "worked" else step // len(_TURNS))
+        written, states = written_loss(model, batch)
+        if turn == "revise":
+            return written
+        return written + NOTICE * (right_loss(model, states, batch) + fits_loss(model, states, batch))
 
     checked = [questions(tokenizer, unseen, rows, seed + 1, i) for i in range(4)]
     unseen_worked = Batches(tokenizer, partial(worked, seed, split="validation"), tokens=4096, average=_AVERAGE["worked"], seed=seed)
@@ -102,12 +119,20 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     def held_out_loss() -> float:
         model.eval()
         with torch.no_grad():
-            return mean_losses(model, checked_worked)[0] + sum(question_loss(model, one).item() for one in checked) / len(checked)
+            return mean_loss(model, checked_worked) + sum(question_loss(model, one).item() for one in checked) / len(checked)
 
     identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "problems": problems, "device": torch.device(device).type}
     found = train(model, loss_of, recipe, out / "stages" / "self_eval", held_out_loss=held_out_loss, identity=identity)
     save_reader(model, tokenizer, out / "policy")
     return found
+
+
+def practice(seed: int, index: int) -> Example:
+    """Return example number `index`: a worked solution, or one of three with slips that are made up."""
+    problem, rng = asked(seed, index, shares=EVEN_TOKENS), generator(seed, 0, "practice", index)
+    if problem.task != "pocket" or rng.random() < _WORKED:
+        return with_solution(problem)
+    return Piece(problem.prompt), *slips.pieces(slips.careless(problem, rng, SLIPS))
 
 
 def samples(out: Path, problems: int, seed: int, device: str) -> list[Solved]:
@@ -136,23 +161,19 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
     rng = generator(seed, 0, "questions", number)
     chosen = [solved[i] for i in rng.integers(len(solved), size=rows)]
     mine = [int(rng.integers(len(one.solutions))) for one in chosen]
-    prompts = tokenizer([one.problem.prompt for one in chosen])["input_ids"]
-    texts = tokenizer([one.solutions[i] for one, i in zip(chosen, mine, strict=True)], add_special_tokens=False)["input_ids"]
-    references = tokenizer([one.problem.worked for one in chosen], add_special_tokens=False)["input_ids"]
-    longest = max(len(p) + len(t) for p, t in zip(prompts, texts, strict=True)) + _QUESTIONS
+    drawn = as_tokens(tokenizer, [slips.judged(one.problem, one.solutions[i]) for one, i in zip(chosen, mine, strict=True)])
+    prompts = [len(ids) for ids in tokenizer([one.problem.prompt for one in chosen])["input_ids"]]
+    longest = max(row.shape[1] for row in drawn) + _QUESTIONS
+    batch = padded(drawn, tokenizer.pad_token_id, longest)
     asking, yes, no = (tokenizer.encode(word, add_special_tokens=False)[0] for word in (RESTART, YES, NO))
-    ids = torch.full((rows, longest), tokenizer.pad_token_id)
+    ids = batch.ids.clone()
     positions = torch.arange(longest).repeat(rows, 1)
-    right = torch.full((rows, longest), -1.0)
     seen = torch.ones(longest, longest, dtype=torch.bool).tril().repeat(rows, 1, 1)
     answers = torch.empty(rows, _QUESTIONS, dtype=torch.long)
     columns = torch.empty(rows, _QUESTIONS, dtype=torch.long)
-    for row, (one, i, prompt, text) in enumerate(zip(chosen, mine, prompts, texts, strict=True)):
-        end = len(prompt) + len(text)
-        ids[row, :end] = torch.tensor([*prompt, *text])
-        if one.problem.task == "pocket":  # a countdown has more than one solution
-            right[row, len(prompt) : end] = as_worked(text, references[row])
-        places = np.sort(rng.integers(len(prompt), end + 1, size=_QUESTIONS))
+    for row, (one, i, prompt) in enumerate(zip(chosen, mine, prompts, strict=True)):
+        end = drawn[row].shape[1]
+        places = np.sort(rng.integers(prompt, end + 1, size=_QUESTIONS))
         places[-1] = end
         columns[row] = torch.arange(end, end + _QUESTIONS)
         ids[row, end : end + _QUESTIONS] = asking
@@ -166,17 +187,12 @@ def questions(tokenizer: Any, solved: Sequence[Solved], rows: int, seed: int, nu
         rivals = [one.right[siblings[k]] for k in rng.integers(len(siblings), size=_QUESTIONS)]
         answers[row] = torch.tensor([yes if rival and not one.right[i] else no for rival in rivals])
     mask = torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))[:, None]
-    return Questions(ids, positions, mask, (torch.arange(rows).repeat_interleave(_QUESTIONS), columns.flatten()), answers.flatten(), right)
-
-
-def as_worked(text: Sequence[int], reference: Sequence[int]) -> torch.Tensor:
-    """Return of each token of a solution 1 as long as it is the reference, 0 from where it is not."""
-    same = next((i for i, (a, b) in enumerate(zip(text, reference, strict=False)) if a != b), min(len(text), len(reference)))
-    return (torch.arange(len(text)) < same).float()
+    at = torch.arange(rows).repeat_interleave(_QUESTIONS), columns.flatten()
+    return Questions(ids, positions, mask, at, answers.flatten(), batch)
 
 
 def question_loss(model: Reader, batch: Questions) -> torch.Tensor:
-    """Return the mean loss of the questions' answers, in nats, and a part of that of the tokens' rights."""
+    """Return the mean loss of the questions' answers, in nats, and a part of that of noticing slips."""
     device = model.trunk.device
     with torch.autocast(device.type, torch.bfloat16):
         states = model.trunk.model(
@@ -186,10 +202,8 @@ def question_loss(model: Reader, batch: Questions) -> torch.Tensor:
             use_cache=False,
         ).last_hidden_state
         logits = model.trunk.lm_head(states[batch.at[0].to(device), batch.at[1].to(device)])
-        right = batch.right.to(device)
-        noticed = model.head(states[right >= 0])[:, 0]
-    answered = torch.nn.functional.cross_entropy(logits.float(), batch.wanted.to(device))
-    return answered + NOTICE * torch.nn.functional.binary_cross_entropy_with_logits(noticed.float(), right[right >= 0])
+    noticed = right_loss(model, states, batch.judged) + fits_loss(model, states, batch.judged)
+    return torch.nn.functional.cross_entropy(logits.float(), batch.wanted.to(device)) + NOTICE * noticed
 
 
 def revision(solved: Sequence[Solved], seed: int, index: int) -> Example:

@@ -1,21 +1,22 @@
-"""Worked solutions with slips in them: from these the policy learns to notice errors, before it has made any of its own.
+"""Solutions with slips in them, made up or the policy's own: from these the models learn to notice errors.
 
-A slip is a wrong result, or a wrong operand, that later lines carry on. Every token says whether it is to be written (a slip is not) and
-whether the solution is still right there, so a model can learn both from one reading.
+A slip is a line that is not what it should be behind what stands before it; what later lines carry on faithfully is none. Every token says
+whether it is to be written (a slip is not) and whether the solution is still right there, so a model can learn both from one reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tts.models.pocket.train.examples import Asked, Piece
+from tts.models.pocket.train.examples import Asked, Example, Piece
 from tts.tasks.arithmetic.expression import Expression, Step, apply, numbers
 from tts.tasks.arithmetic.generator import held_out
-from tts.tasks.arithmetic.lines import solution
+from tts.tasks.arithmetic.lines import STEP_STOP, read_step, solution
 from tts.tasks.arithmetic.reading import read
+from tts.tasks.base import split_at
 
 _STRAY = 0.25  # share of slips that are a wrong operand; the others are a wrong result
 
@@ -64,6 +65,33 @@ def _written(expression: Expression, rng: np.random.Generator, slips: float) -> 
     return None if banned[0] else [*lines, Line(answer, answer)]
 
 
+def judged(problem: Asked, text: str) -> Example:
+    """Return a problem with a solution of the policy's, in pieces; those of a countdown, which has many solutions, are not judged."""
+    if problem.task != "pocket":
+        return Piece(problem.prompt), Piece(text)
+    return Piece(problem.prompt), *pieces(followed(read(problem.prompt).expression, split_at(text, STEP_STOP)))
+
+
+def followed(expression: Expression, written: Sequence[str]) -> list[Line]:
+    """Return the lines of a solution, each with what it should have been behind what was written before it."""
+    rest, lines = iter(written), list[Line]()
+
+    def follow(part: Expression) -> int:
+        if isinstance(part, int):
+            return part
+        left, right = follow(part.left), follow(part.right)
+        wanted = Step(left, part.operator, right, apply(part.operator, left, right))
+        line = next(rest, None)
+        if line is None:
+            return wanted.result
+        lines.append(Line(line, f"{wanted}\n"))
+        step = read_step(line)
+        return wanted.result if step is None else step.result
+
+    (answer,) = solution([], follow(expression))
+    return [*lines, *(Line(line, answer if i == 0 else "") for i, line in enumerate(rest))]
+
+
 def pieces(lines: list[Line]) -> Iterator[Piece]:
     """Return lines as pieces: what is to be written up to where a line goes wrong; right up to the first slip, wrong from there on."""
     right = True
@@ -72,14 +100,18 @@ def pieces(lines: list[Line]) -> Iterator[Piece]:
             yield Piece(line.written, written=True, right=right)
             continue
         same = _common(line.written, line.wanted)
-        yield Piece(same, written=True, right=right)
+        if same:
+            yield Piece(same, written=True, right=right)
+        if same == line.written:  # cut short
+            return
         right = False
         yield Piece(line.written[len(same) :], right=right)
 
 
 def _common(one: str, other: str) -> str:
-    """Return the longest beginning that two texts share."""
-    return one[: next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))]
+    """Return the longest beginning that two texts share, in whole tokens: the space before an operator is a part of it."""
+    same = one[: next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))]
+    return same[:-1] if same.endswith(" ") and same[-2:-1] not in "-+*=:" else same
 
 
 def _stray(step: Step, given: list[int], rng: np.random.Generator) -> Step:
