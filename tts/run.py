@@ -241,6 +241,7 @@ class Run:
             kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
         )
         answer = selected.answers[0] if selected.answers else None
+        warnings = self._warnings(search, outcome, answer)
         return Solution(
             problem=self.problem,
             answer=answer,
@@ -255,9 +256,9 @@ class Run:
             seed=self.seed,
             oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
             failures=dict(search.failures),
-            warnings=self._warnings(search, outcome, answer),
+            warnings=warnings,
             reproducible=self._reproducible(search, outcome),
-            trace=self._trace(search, outcome, usage, answer),
+            trace=self._trace(search, outcome, usage, answer, warnings),
             error=outcome.error,
         )
 
@@ -265,11 +266,11 @@ class Run:
         return dataclasses.replace(self.plan, selection=self.selection)
 
     def _reproducible(self, search: Search, outcome: Outcome) -> bool:
-        timed = search.timed_out or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+        timed = search.timed_out or search.notes.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
     def _warnings(self, search: Search, outcome: Outcome, answer: str | None) -> tuple[str, ...]:
-        notes = list(self.notes)
+        notes = [*self.notes, *search.notes.lines]
         notes += [f"{count} rows failed: {_cause(search, kind)}" for kind, count in search.failures.items()]
         if outcome.error is not None:
             cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
@@ -294,7 +295,7 @@ class Run:
         ]
         return tuple(notes)
 
-    def _trace(self, search: Search, outcome: Outcome, usage: Usage, answer: str | None) -> Trace:
+    def _trace(self, search: Search, outcome: Outcome, usage: Usage, answer: str | None, warnings: tuple[str, ...]) -> Trace:
         selected = outcome.selected or Selected((), (), math.nan)
         return Trace(
             problem=self.problem.text,
@@ -309,6 +310,8 @@ class Run:
             nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked]),
             calls=tuple(search.spending.ledger.calls),
             usage=usage,
+            warnings=warnings,
+            kept_tokens=tuple(search.tree.kept),
         )
 
 

@@ -62,6 +62,8 @@ class Trace:
     Args:
         problem: its text. task, model, strategy, seed: what ran. answer, confidence, stopped_by: how it ended.
         budget: the limits, as text. nodes: in order of their numbers. calls: the ledger. usage: its total.
+        warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy said what
+            it keeps.
     """
 
     problem: str
@@ -76,6 +78,8 @@ class Trace:
     nodes: Sequence[TraceNode]
     calls: tuple[Call, ...]
     usage: Usage
+    warnings: tuple[str, ...] = ()
+    kept_tokens: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values (no NaN: unknown is None)."""
@@ -102,6 +106,7 @@ class Trace:
             data["nodes"] = tuple(_node(node) for node in data["nodes"])
             data["calls"] = tuple(_call(call) for call in data["calls"])
             data["usage"] = Usage(**data["usage"])
+            data["warnings"], data["kept_tokens"] = tuple(data.get("warnings", ())), tuple(data.get("kept_tokens", ()))
             data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
             return cls(**data)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as failure:

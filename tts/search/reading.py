@@ -1,4 +1,4 @@
-"""Calls that read and write nothing: forced text, and the law of the next token behind a text."""
+"""Calls that read and write nothing: forced text, the law of the next token behind a text, hidden states."""
 
 from __future__ import annotations
 
@@ -65,6 +65,24 @@ class Reader:
             usage = input_usage(replies, seconds=self._clock() - started, verifier=True)
             self._spending.book("ask", model, len(ts), usage, rates=backend.rates, grant=grant)
         return np.exp(np.array([reply.value for reply in replies]).reshape(len(ts), len(tokens)))
+
+    async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
+        """Return the policy's last hidden state at the end of each path: [trajectories, its width].
+
+        Raises:
+            Exhausted: the budget cannot pay it.
+        """
+        backend = self._backends["policy"]
+        _, cost = self._cost(backend, ts, "")
+        grant = self._spending.meter.amounts(**cost)
+        replies: list[Reply[Any]] = []
+        started = self._clock()
+        try:
+            replies = await backend.hidden(await self._opener.handles(ts, "policy"))
+        finally:
+            usage = input_usage(replies, seconds=self._clock() - started)
+            self._spending.book("hidden", "policy", len(ts), usage, rates=backend.rates, grant=grant)
+        return np.array([reply.value for reply in replies], dtype=np.float64)
 
     def _cost(self, backend: Backend, ts: Sequence[Trajectory], text: str) -> tuple[int, dict[str, int]]:
         """Return the most tokens that reading a text behind each computes, and what that costs."""

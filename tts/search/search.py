@@ -7,10 +7,9 @@ solver catches it.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -19,22 +18,23 @@ from numpy.typing import NDArray
 
 from tts import randomness
 from tts.backends.base import Backend, Sampling
-from tts.background import in_thread
 from tts.budget import Exhausted
 from tts.errors import ConfigError
 from tts.search.aggregation import aggregate_scores, check_aggregate
 from tts.search.base import END, STEP, SearchEnded, Stop, StopRule, Tokens, Until, whole
 from tts.search.classes import AnswerClasses
 from tts.search.embedding import Embedder, HashedNgrams
+from tts.search.notes import Notes
 from tts.search.opening import Opener
 from tts.search.reading import Reader
 from tts.search.scoring import Scoring
 from tts.search.spending import Spending
 from tts.search.tree import Tree
 from tts.search.wave import branches_of, tasks_for
+from tts.search.work import Work
 from tts.search.writing import Writer
 from tts.tasks.base import Task
-from tts.types import Candidate, Problem, Trajectory, Usage
+from tts.types import Candidate, Problem, Trajectory
 from tts.verifiers.base import Scorer, Verifier
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Search:
         problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
         candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind. causes: of the first of each.
         answered: whether a candidate has an answer. stopped: the stop rule's verdict, once there is one.
-        unscorable: nodes of candidates that nobody will ask a verifier about.
+        unscorable: nodes of candidates that nobody will ask a verifier about. notes: what the strategy has to say of its search.
         tree, spending, opener, scoring: its parts, for the solver and the trace.
     """
 
@@ -88,9 +88,9 @@ class Search:
         self._seed = seed
         self._sampling = sampling
         self._stopping = stopping
-        self._clock = clock
         self._on_call = on_call
-        self._embedder = embedder or HashedNgrams()
+        self._work = Work(embedder or HashedNgrams(), spending, clock)
+        self.notes = Notes()
         self.answers = AnswerClasses(task, lambda: spending.meter.seconds_left)
         self._writer = Writer(self, task, backends, sampling, clock)
         self._may_score = may_score
@@ -332,10 +332,15 @@ class Search:
         with self._call():
             return await self._reader.ask(ts, text, tokens, model)
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return a unit vector of each text: [texts, dimensions]."""
-        with self._timed():
-            return await self._in_time(self._embedder.embed(texts))
+    async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
+        """Return the policy's last hidden state at the end of each path, [trajectories, its width]; input, as `extend`."""
+        with self._call():
+            return await self._reader.hidden(ts)
+
+    async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
+        """Return a unit vector of each text, [texts, dimensions], by an embedder; None: the solver's."""
+        with self._call():
+            return await self._work.embed(texts, embedder)
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
@@ -343,15 +348,22 @@ class Search:
         Raises:
             SearchEnded: the time is over; a function cannot be stopped, but nobody waits for it any more.
         """
-        with self._timed():
-            return await self._in_time(in_thread(fn, *args))
+        with self._call():
+            return await self._work.run(fn, args)
 
     # Forgetting -----------------------------------------------------------------------------------------------------------------
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
+        self.tree.kept.append(self.kv_cost(ts))
         for t in self.tree.doomed([t.node for t in ts] + list(self._finished)):
             self._prune(t)
+
+    def drop(self, ts: Sequence[Trajectory]) -> None:
+        """Prune these unfinished paths alone."""
+        for t in ts:
+            if t.node not in self._finished:
+                self._prune(t)
 
     def _prune(self, t: Trajectory) -> None:
         self.tree.pruned.add(t.node)
@@ -382,18 +394,3 @@ class Search:
             self._busy = False
             if self._on_call is not None:
                 self._on_call(self)
-
-    async def _in_time(self, work: Awaitable[T]) -> T:
-        try:
-            return await asyncio.wait_for(work, self.spending.meter.seconds_left)
-        except TimeoutError:
-            self.spending.meter.check_time()
-            raise
-
-    @contextmanager
-    def _timed(self) -> Generator[None]:
-        started = self._clock()
-        with self._call():
-            yield
-        seconds = self._clock() - started
-        self.spending.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))

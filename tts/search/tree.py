@@ -24,6 +24,7 @@ class Tree:
         self.scratch: set[int] = set()  # nodes of rollouts
         self.held: dict[int, Trajectory] = {}  # nodes whose handle has not been released
         self.prompt_tokens: dict[int, int] = {}  # of each root
+        self.kept: list[int] = []  # distinct tokens of the live set at each `Search.keep`
         self.peak_live = 0
         self.peak_logical = 0
         self._root: list[int] = []  # the root of each node
