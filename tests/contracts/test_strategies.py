@@ -35,7 +35,18 @@ class TestSelfConsistency(StrategyContract):
         assert str(plan) == "best_of_n(n=6) | unanimous | majority"
 
 
-CONTRACTS = (TestSingle, TestBestOfN, TestSelfConsistency)
+class TestParticleFilter(StrategyContract):
+    name = "particle_filter"
+    texts = ("particle_filter(n=4)", "particle_filter(n=3, resampling='residual', weight_temperature=2.0, max_steps=3)")
+    unsized = "particle_filter"
+
+
+CONTRACTS = (
+    TestSingle,
+    TestBestOfN,
+    TestSelfConsistency,
+    TestParticleFilter,
+)
 
 
 def test_every_strategy_has_a_contract_class() -> None:

@@ -21,6 +21,7 @@ STRATEGIES = Table(
     "tts.strategies",
     {
         "best_of_n": "tts.search.best_of_n:BestOfN",
+        "particle_filter": "tts.search.particle_filter:ParticleFilter",
         "self_consistency": "tts.search.best_of_n:self_consistency",
         "single": "tts.search.single:Single",
     },

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tts.backends.base import Sampling
-from tts.search.base import END, STEP
+from tts.search.base import END, STEP, SearchEnded
 from tts.types import Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
 
 MAX_STEPS = 40
+_TRIES = 3  # of a call of which every row fails: each has draws of its own
 
 
 def stalled(t: Trajectory) -> bool:
@@ -40,16 +41,24 @@ async def advance(
         max_steps: of a path. sampling: None for the run's.
 
     Raises:
-        SearchEnded: not one row can start, or the stop rule fires.
+        SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
+    for _ in range(_TRIES):
+        children = await _advanced(search, ts, n, max_steps, sampling)
+        if any(children) or not ts:
+            return children
+    raise SearchEnded("every row failed")
+
+
+async def _advanced(search: Search, ts: Sequence[Trajectory], n: int, max_steps: int, sampling: Sampling | None) -> list[list[Trajectory]]:
     children: list[list[Trajectory]] = [[] for _ in ts]
     last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or stalled(t)}
-    for until, places in ((STEP, [i for i in range(len(ts)) if i not in last]), (END, sorted(last))):
-        places = _continued_first(search, ts, places)
+    for until, chosen in ((STEP, [i for i in range(len(ts)) if i not in last]), (END, sorted(last))):
+        places = _continued_first(search, ts, chosen)
         made = await search.expand([ts[i] for i in places], n, until, sampling)
         for i, of in zip(places, made, strict=True):
             children[i] = of
-        for i in sorted(places):
+        for i in chosen:
             for child in children[i]:
                 search.finish(child)
     return children

@@ -1,0 +1,109 @@
+"""What every strategy does with one sample, with too little, and with models and verifiers that misbehave."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos import ChaosBackend
+from tests.contracts.strategy_contract import PROBLEMS, StrategyContract, backend, verified
+from tests.contracts.test_strategies import CONTRACTS
+from tests.odd import OddBackend, OddVerifier
+from tests.runs import check_books, make_run, searched, solve
+from tts.backends.toy_language import ToyLanguage
+from tts.budget import Budget
+from tts.errors import VerifierError
+from tts.search.base import Plan
+
+PROBLEM = PROBLEMS[1]
+EACH = pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
+
+
+def plan_of(contract: type[StrategyContract]) -> Plan:
+    return contract().plan()
+
+
+@EACH
+def test_a_budget_of_one_sample_is_one_plain_sample(contract: type[StrategyContract]) -> None:
+    for seed in range(6):
+        texts = [
+            [c.trajectory.full_text for c in solve(run).candidates]
+            for run in (
+                make_run(PROBLEM, Budget(samples=1), plan, backend(), seed=seed, verifiers=verified())
+                for plan in (plan_of(contract), "single")
+            )
+        ]
+        assert texts[0] == texts[1]
+
+
+@EACH
+@pytest.mark.parametrize("step", ["", "10 - 7 + 5 - 20\n", "so we see\n"])
+def test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end(contract: type[StrategyContract], step: str) -> None:
+    end = searched(make_run(PROBLEM, Budget(samples=60), plan_of(contract), OddBackend(step), verifiers={"main": OddVerifier("")}))
+    assert end.solution.error is None
+    assert end.solution.answer is not None  # the last step runs to the end
+    check_books(end.search)
+    assert max(t.depth for t in end.search.tree.nodes) <= 42
+
+
+@EACH
+@pytest.mark.parametrize("fault", ["few", "range", "steps", "raises"])
+def test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_keeps_what_was_found(
+    contract: type[StrategyContract], fault: str
+) -> None:
+    for after in (0, 2):
+        end = searched(make_run(PROBLEM, 1500, plan_of(contract), backend(), verifiers={"main": OddVerifier(fault, after)}))
+        solution = end.solution
+        if solution.error is None:  # nothing was asked that it is wrong about
+            assert after or "main" not in end.search.scoring.asked
+            continue
+        assert isinstance(solution.error, VerifierError)
+        assert solution.stopped_by == "failed"
+        assert any("the run failed: the verifier" in warning for warning in solution.trace.warnings)
+        assert (solution.answer is not None) == any(c.answer is not None for c in end.search.candidates)
+        check_books(end.search)
+
+
+@EACH
+def test_unknown_scores_stop_nothing(contract: type[StrategyContract]) -> None:
+    end = searched(make_run(PROBLEM, 1500, plan_of(contract), backend_that_answers(), verifiers={"main": OddVerifier("nan")}))
+    assert end.solution.error is None
+    assert end.solution.answer is not None
+    check_books(end.search)
+
+
+@EACH
+def test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers(contract: type[StrategyContract]) -> None:
+    failed = 0
+    for seed in range(12):
+        chaos = ChaosBackend(backend_that_answers(), seed=seed, fail=0.1)
+        end = searched(make_run(PROBLEM, 3000, plan_of(contract), chaos, verifiers=verified(), seed=seed))
+        failed += sum(end.solution.failures.values())
+        assert end.solution.failures == {kind: count for kind, count in end.search.failures.items() if count}
+        if contract.width:
+            assert end.solution.answer is not None
+        check_books(end.search)
+        assert not chaos.live
+    assert failed, "no row failed: the test saw nothing"
+
+
+@EACH
+def test_where_every_row_fails_it_says_so(contract: type[StrategyContract]) -> None:
+    end = searched(make_run(PROBLEM, 3000, plan_of(contract), ChaosBackend(backend(), seed=0, fail=1.0), verifiers=verified()))
+    assert end.solution.error is not None
+    assert not end.solution.candidates
+    assert end.solution.failures
+    check_books(end.search)
+
+
+@EACH
+@pytest.mark.parametrize("limit", [16, 65, 66, 67, 70, 97])
+def test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width(contract: type[StrategyContract], limit: int) -> None:
+    end = searched(make_run(PROBLEMS[0], limit, plan_of(contract), backend_that_answers(), verifiers=verified()))
+    assert end.solution.error is None
+    assert end.solution.answer is not None
+    check_books(end.search)
+
+
+def backend_that_answers():  # type: ignore[no-untyped-def]
+    made = backend()
+    return type(made)(ToyLanguage(accuracy=0.5))

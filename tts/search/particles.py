@@ -1,0 +1,184 @@
+"""What the particle methods share: the weight of a particle, and one sweep of the filter, free or conditional on a reference.
+
+A particle is a trajectory with a log-weight: the log-odds of the verifier's score of the whole prefix.
+
+Source: algorithm A9, lines 1-8, and A10, lines 3-5 (Puri et al., "A Probabilistic Inference Approach to Inference-Time Scaling
+of LLMs using Particle-Based Monte Carlo Methods", 2502.01618; read in the paper and its code). Weights are not accumulated: each
+level's weight is the score of the whole prefix. Particles that have stopped take part in every later resampling with their last
+weight. The last level is not followed by a resampling.
+
+Differs, all ours to decide: an unknown score (NaN) weighs as the mean of the known log-weights, and all are alike where none is
+known; a particle whose row failed, or could not start within the budget, dies, and the next resampling fills its place; the
+step at `max_steps`, and the one behind a step without a token, runs to the end of the solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+from tts.search.aggregation import check_aggregate
+from tts.search.base import Named, Selection, check_temperature, nonempty_text, number, whole
+from tts.search.resampling import SCHEMES, check_scheme, softmax
+from tts.search.selection import Best, Majority
+from tts.search.stepping import MAX_STEPS, advance
+from tts.types import Candidate, Trajectory
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_LEAST = 1e-7  # scores are clipped to [_LEAST, 1 - _LEAST]
+_MOST = float(np.log1p(-_LEAST) - np.log(_LEAST))
+
+LogWeights = NDArray[np.float64]  # [N] particles, natural
+# From the log-weights and the steps taken so far to the temperature of the resampling.
+Temperature = Callable[[LogWeights, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Particles:
+    """The particles after a sweep, in order, copies among them, the reference (if there is one) last."""
+
+    paths: tuple[Trajectory, ...]
+    log_weights: LogWeights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParticleMethod(Named):
+    """The parameters that every particle method has.
+
+    Args:
+        n: particles (N in the paper), at least 1; None: as many as the budget pays.
+        resampling: "multinomial", "stratified", "systematic" or "residual".
+        temperature: of the policy; None: the run's.
+        max_steps: steps of a particle, the last of which runs to the end of the solution (D in the paper).
+        verifier: the role that scores. aggregate: step scores to one; "last" of a process model is its score of the prefix.
+    """
+
+    needs = ("steps",)
+    n: int | None = None
+    resampling: str = "multinomial"
+    temperature: float | None = None
+    max_steps: int = MAX_STEPS
+    verifier: str = "main"
+    aggregate: str = "last"
+
+    def __post_init__(self) -> None:
+        whole("n", self.n, 1)
+        check_scheme(self.resampling)
+        check_temperature(self.temperature)
+        whole("max_steps", self.max_steps, 1, optional=False)
+        nonempty_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    def size(self, units: int | None) -> Self:
+        """Return itself with n: the solutions that the budget pays, scored at each step, over the sweeps they are for."""
+        if self.n is not None:
+            return self
+        if units is None:
+            raise ConfigError(
+                f"{self.registered_as} has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
+            )
+        return replace(self, n=max(min(2, units), units // self.sweeps_in_all))
+
+    @property
+    def sweeps_in_all(self) -> int:
+        """The sweeps that the budget is divided over."""
+        return 1
+
+    def default_selection(self, *, verified: bool) -> Selection:
+        """Return `best` by the verifier that guided: the heaviest particle."""
+        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
+
+
+def check_weight_temperature(value: float) -> None:
+    """Raise ConfigError where a temperature of the weights is none."""
+    number("weight_temperature", value, 0.001, optional=False)
+
+
+def log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> LogWeights:
+    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; unknown ones weigh the mean of the rest.
+
+    An unbounded score is a log-odds as it is.
+    """
+    low, high = bounds
+    if np.isinf(low) or np.isinf(high):
+        weights = np.clip(scores, -_MOST, _MOST)
+    else:
+        r = np.clip(to_unit(scores, bounds), _LEAST, 1 - _LEAST)
+        weights = np.log(r) - np.log1p(-r)
+    known = ~np.isnan(weights)
+    return np.where(known, weights, weights[known].mean() if known.any() else 0.0)
+
+
+async def weigh(search: Search, paths: Sequence[Trajectory], method: ParticleMethod) -> LogWeights:
+    """Score the whole prefix of each particle and return the log-weights."""
+    scores = await search.score(paths, method.verifier, method.aggregate)
+    return log_odds(scores, search.scoring.get(method.verifier).range)
+
+
+async def sweep(
+    search: Search,
+    method: ParticleMethod,
+    temperature: Temperature,
+    *,
+    address: tuple[int, int] = (0, 0),
+    reference: Trajectory | None = None,
+    beside: Sequence[Trajectory] = (),
+) -> Particles:
+    """Run the filter once from the root, until every particle has stopped.
+
+    Args:
+        temperature: of each resampling. address: chain and sweep, for the draws.
+        reference: a finished path that keeps the last place and is never replaced; free particles may become copies of its first
+            t steps, which go on as live particles. beside: paths to keep alive for others.
+
+    Raises:
+        SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).
+    """
+    kept = [] if reference is None else [reference]
+    free = (method.n or 1) - len(kept)
+    paths = await _stepped(search, [search.root] * free, method) if free else []
+    t = 1
+    while True:
+        everyone = [*paths, *(_cut(one, t) for one in kept)]
+        log_weights = await weigh(search, everyone, method)
+        if all(one.status != "active" for one in everyone):
+            return Particles(tuple(everyone), log_weights)
+        p = softmax(log_weights, temperature(log_weights, t))
+        ancestors = SCHEMES[method.resampling](p, free, search.rng("resample", *address, t))
+        paths = [everyone[a] for a in ancestors.tolist()]
+        search.keep([node for path in (*paths, *kept, *beside) for node in path.path])
+        paths = await _stepped(search, paths, method)
+        t += 1
+
+
+def _cut(reference: Trajectory, steps: int) -> Trajectory:
+    """Return the first steps of a path; all of it where it is shorter."""
+    return reference.path[min(steps, reference.depth)]
+
+
+async def _stepped(search: Search, paths: Sequence[Trajectory], method: ParticleMethod) -> list[Trajectory]:
+    """Continue the particles that have not stopped; those that failed or could not start are left out."""
+    active = [t for t in paths if t.status == "active"]
+    sampling = search.sampling_at(method.temperature)
+    children = iter(await advance(search, active, max_steps=method.max_steps, sampling=sampling))
+    after = [next(children) if t.status == "active" else [t] for t in paths]
+    return [t for of in after for t in of]
+
+
+def candidates_of(search: Search, paths: Sequence[Trajectory]) -> list[Candidate]:
+    """Return the candidates that stopped particles are, copies once, in order of their first particle."""
+    distinct = {t.node: t for t in paths}.values()
+    return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
