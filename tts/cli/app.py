@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
 from tts.cli.models import models
+from tts.cli.plot import plot
 from tts.cli.runs import runs
 from tts.cli.show import show
 from tts.cli.solve import solve
@@ -25,6 +27,8 @@ app.command()(solve)
 app.command()(models)
 app.command()(runs)
 app.command()(show)
+app.command()(plot)
+app.command()(datasets)
 app.command()(doctor)
 
 

@@ -12,6 +12,7 @@ TASKS = {
     "math": "tts.tasks.math:MathTask",
     "multiple_choice": "tts.tasks.multiple_choice:MultipleChoiceTask",
     "pocket": "tts.tasks.arithmetic.pocket:PocketTask",
+    "reasoning_gym": "tts.tasks.reasoning_gym:ReasoningGymTask",
     "text": "tts.tasks.text:TextTask",
 }
 

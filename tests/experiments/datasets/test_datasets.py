@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -9,22 +11,39 @@ import pytest
 import tts.experiments.datasets
 from tts import tasks
 from tts.errors import ConfigError
-from tts.experiments.datasets import DATASETS, check, identity, load
+from tts.experiments.datasets import DATASETS, DataSet, check, get, identity, load
 from tts.experiments.datasets.arithmetic import load as load_arithmetic
 from tts.types import Problem
 
-HELPERS = {"__init__", "drawing"}
+HELPERS = {"__init__", "drawing", "rows"}
 
 
-@pytest.fixture(params=sorted(DATASETS.entries))
+@pytest.fixture(params=["arithmetic", "countdown"])
 def name(request: pytest.FixtureRequest) -> str:
+    """A data set that is drawn here, by split and seed."""
     return request.param
 
 
-def test_every_file_is_in_the_table():
+def test_every_data_set_of_every_file_is_in_the_table():
     folder = Path(tts.experiments.datasets.__file__).parent
-    files = {file.stem for file in folder.glob("*.py")} - HELPERS
-    assert DATASETS.entries == {file: f"tts.experiments.datasets.{file}:load" for file in files}
+    found: set[str] = set()
+    for file in folder.glob("*.py"):
+        if file.stem not in HELPERS:
+            module = f"tts.experiments.datasets.{file.stem}"
+            here = {f"{module}:{name}" for name, value in vars(importlib.import_module(module)).items() if isinstance(value, DataSet)}
+            assert here
+            found |= here
+    assert set(DATASETS.entries.values()) == found
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS.entries))
+def test_each_says_source_and_licence_and_what_it_takes(name: str):
+    dataset = get(name)
+    assert dataset.source
+    assert dataset.licence
+    parameters = inspect.signature(dataset).parameters.values()
+    assert all(one.kind is one.KEYWORD_ONLY and one.default is not one.empty for one in parameters)
+    assert {"limit", "seed"} <= {one.name for one in parameters}
 
 
 def test_problems_are_whole_and_can_be_asked(name: str):
@@ -99,7 +118,7 @@ def test_every_problem_of_a_small_family_comes_before_it_runs_out():
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("arithmetik", {}, "data set is 'arithmetik', but no data set has that name (hint: did you mean arithmetic?)"),
+        ("arithmetik", {}, "data set is 'arithmetik', but no data set has that name (hint: did you mean arithmetic"),
         ("arithmetic", {"operation": 3}, "parameter of the data set 'arithmetic' is 'operation'"),
         ("arithmetic", {"operation": 3}, "did you mean operations or operators?"),
         ("arithmetic", {"operations": 11}, "operations is 11, but must be a whole number from 1 to 10"),
@@ -126,10 +145,9 @@ def test_unknown_names_and_difficulties_are_refused(name: str, parameters: dict[
 
 def test_data_sets_are_checked_for_what_they_promise():
     good = Problem("1 + 2", answer="3", id="a")
-    check({"one": [good], "two": [Problem("1 + 3", answer="4", id="b")]})
+    check({"one": [good], "two": [Problem("1 + 3", answer="4", id="b"), Problem("1 + 4", id="c")]})
     for bad, message in (
         (Problem("1 + 3", answer="4"), "problem 0 of two has no id"),
-        (Problem("1 + 3", id="b"), "problem 0 of two has no answer"),
         (Problem("1 + 3", answer="4", id="a"), "the id 'a' of two is in one already"),
         (Problem("1 +  2", answer="3", id="b"), "the problem 'b' of two is 'a' of one again"),
         (Problem("one and two", answer="3", id="b", metadata={"identity": "1 + 2"}), "the problem 'b' of two is 'a' of one again"),
@@ -140,10 +158,18 @@ def test_data_sets_are_checked_for_what_they_promise():
 
 
 def test_what_another_package_gives_is_checked():
-    acme = mock.patch.dict(DATASETS.entries, {"acme": f"{__name__}:strange"})
-    with acme, pytest.raises(ConfigError, match="the data set 'acme' gave a str, but must give problems"):
-        load("acme", count=2)
+    acme = mock.patch.dict(DATASETS.entries, {"acme": f"{__name__}:STRANGE", "bare": f"{__name__}:strange"})
+    with acme:
+        with pytest.raises(ConfigError, match="the data set 'acme' gave a str, but must give problems"):
+            load("acme", count=2)
+        with pytest.raises(ConfigError, match=r"parameter of the data set 'acme' is 'counts'.*did you mean count"):
+            load("acme", counts=2)
+        with pytest.raises(ConfigError, match=r"the data set 'bare' is a function, but must be a tts\.experiments\.datasets\.DataSet"):
+            load("bare", count=2)
 
 
-def strange(**parameters: int) -> list[Any]:
-    return ["1 + 2"] * parameters["count"]
+def strange(*, count: int = 1) -> list[Any]:
+    return ["1 + 2"] * count
+
+
+STRANGE = DataSet(load=strange, source="a test", licence="none")

@@ -1,28 +1,78 @@
-"""The table of data sets, resolved on use. A new data set is one file with a function `load(...) -> list[Problem]`, and one line here.
+"""The table of data sets, resolved on use. A new data set is one file with a function `load(...) -> list[Problem]`, a `DataSet` that says
+where it comes from, and one line here.
 
 What `load` promises: keyword parameters with defaults (`limit`, `split` and `seed` where they make sense); problems with an id that no
-other problem of the data set has, an answer and a task; none twice. `metadata["identity"]`, where it is set, says what makes two problems
-the same although their texts differ.
+other problem of the data set has; none twice. An answer that is None is unknown: nothing can be said about accuracy then.
+`metadata["identity"]`, where it is set, says what makes two problems the same although their texts differ.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tts.errors import ConfigError, unknown_name
 from tts.plugins import Table
 from tts.types import Problem
 
-# name -> function `load(**parameters) -> list[Problem]`
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """A data set: how its problems are got, and what is to be known about them. To call it is to load it.
+
+    Args:
+        load: returns its problems; all its parameters have names and defaults.
+        source: where the problems come from. licence: of the problems, or "not stated".
+        note: what else decides whether it can be used, such as a registration; "": nothing.
+    """
+
+    load: Callable[..., list[Problem]]
+    source: str
+    licence: str
+    note: str = ""
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The parameters of `load`, where Python looks for what can be passed to a call."""
+        return inspect.signature(self.load)
+
+    def __call__(self, **parameters: Any) -> list[Problem]:
+        """Return its problems."""
+        return self.load(**parameters)
+
+
+# name -> a DataSet
 DATASETS = Table(
     "data set",
     "tts.datasets",
     {
-        "arithmetic": "tts.experiments.datasets.arithmetic:load",
-        "countdown": "tts.experiments.datasets.countdown:load",
+        "aime24": "tts.experiments.datasets.hub:AIME24",
+        "amc23": "tts.experiments.datasets.hub:AMC23",
+        "arithmetic": "tts.experiments.datasets.arithmetic:DATASET",
+        "countdown": "tts.experiments.datasets.countdown:DATASET",
+        "file": "tts.experiments.datasets.files:DATASET",
+        "gpqa_diamond": "tts.experiments.datasets.hub:GPQA_DIAMOND",
+        "gsm8k": "tts.experiments.datasets.hub:GSM8K",
+        "hub": "tts.experiments.datasets.hub:DATASET",
+        "humaneval": "tts.experiments.datasets.hub:HUMANEVAL",
+        "math500": "tts.experiments.datasets.hub:MATH500",
+        "reasoning_gym": "tts.experiments.datasets.reasoning_gym:DATASET",
     },
 )
+
+
+def get(name: str) -> DataSet:
+    """Return the data set of a name.
+
+    Raises:
+        ConfigError: there is none, or what another package registered under the name is no `DataSet`.
+    """
+    found = DATASETS.get(name)
+    if not isinstance(found, DataSet):
+        raise ConfigError(f"the data set {name!r} is a {type(found).__name__}, but must be a tts.experiments.datasets.DataSet")
+    return found
 
 
 def load(name: str, **parameters: object) -> list[Problem]:
@@ -35,13 +85,12 @@ def load(name: str, **parameters: object) -> list[Problem]:
         ConfigError: no data set, or no parameter of it, has such a name, a value is not valid, or what another package registered under
             the name breaks what every data set promises.
     """
-    function = DATASETS.get(name)
-    known = inspect.signature(function).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-        for given in parameters:
-            if given not in known:
-                raise unknown_name(f"parameter of the data set {name!r}", given, known)
-    problems = list(function(**parameters))
+    dataset = get(name)
+    known = inspect.signature(dataset).parameters
+    for given in parameters:
+        if given not in known:
+            raise unknown_name(f"parameter of the data set {name!r}", given, known)
+    problems: list[Any] = dataset(**parameters)
     for problem in problems:
         if not isinstance(problem, Problem):
             raise ConfigError(f"the data set {name!r} gave a {type(problem).__name__}, but must give problems")
@@ -56,15 +105,14 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
         parts: by the names to call them by.
 
     Raises:
-        ConfigError: a problem has no id or no answer, or is there already, within its part or in an earlier one; both are named.
+        ConfigError: a problem has no id, or is there already, within its part or in an earlier one; both are named.
     """
     ids: dict[str, str] = {}
     seen: dict[str, tuple[str, str]] = {}
     for part, problems in parts.items():
         for place, problem in enumerate(problems):
-            if problem.id is None or problem.answer is None:
-                missing = "id" if problem.id is None else "answer"
-                raise ConfigError(f"problem {place} of {part} has no {missing}, but every problem of a data set must have one")
+            if problem.id is None:
+                raise ConfigError(f"problem {place} of {part} has no id, but every problem of a data set must have one")
             if problem.id in ids:
                 raise ConfigError(f"the id {problem.id!r} of {part} is in {ids[problem.id]} already, but must be unique")
             if (other := seen.get(identity(problem))) is not None:

@@ -1,0 +1,112 @@
+"""Problems from a file of the caller's: JSON lines, CSV or Parquet, told apart by the name's ending."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from tts.errors import ConfigError, missing_extra
+from tts.experiments.datasets import DataSet
+from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, collect
+from tts.types import Problem
+
+
+def load(
+    *,
+    path: str = "",
+    limit: int | None = None,
+    seed: int | None = None,
+    task: str | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> list[Problem]:
+    """Return the problems of a file; fields without a meaning here become their metadata.
+
+    Args:
+        path: of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.
+        limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the file's order.
+        task: of every problem; None: the study's, else the model's.
+        fields: names of fields, where they are others: {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a list of
+            chat messages; answers and ids may be missing; without an id, a problem's hash serves.
+
+    Raises:
+        ConfigError: there is no such file, it cannot be read at all, no row is a problem, or two have one id.
+        MissingDependency: the file is Parquet, and pyarrow is not installed.
+
+    Warns:
+        RowsLeftOut: rows are no problems, or have the problem of an earlier row; each is named by its line.
+    """
+    if not path:
+        raise ConfigError("path is not given, but the data set 'file' needs one", hint="set path: to a .jsonl, .csv or .parquet file")
+    file = Path(path).expanduser()
+    if file.suffix not in _READERS:
+        raise ConfigError(f"path is {str(path)!r}, but must end in {', '.join(_READERS)}")
+    meant = Fields.named(fields, task)
+    try:
+        problems = collect(_READERS[file.suffix](file), meant.read, where=file.name, name=file.stem, limit=limit, seed=seed)
+    except OSError as failure:
+        raise ConfigError(f"the file {str(path)!r} cannot be read: {failure.strerror or failure}") from failure
+    meant.check_met(file.name)
+    return problems
+
+
+def _json_lines(file: Path) -> Iterator[PlacedRow]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"line {number}", _json_object(line)
+
+
+def _json_object(line: bytes) -> dict[str, object] | BadRow:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return BadRow("it is no UTF-8")
+    except (ValueError, RecursionError) as failure:
+        return BadRow(f"it is no JSON: {failure}")
+    return row if isinstance(row, dict) else BadRow("it is no JSON object")
+
+
+def _csv(file: Path) -> Iterator[PlacedRow]:
+    # A byte that is no UTF-8 spoils its own row only: it becomes half a surrogate pair, which no text may have.
+    with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
+        reader = csv.reader(text, strict=True)
+        header = next(reader, [])
+        if len(set(header)) < len(header):
+            raise ConfigError(f"the header of {file.name} is {','.join(header)}, but no column may come twice")
+        while True:
+            place = f"line {reader.line_num + 1}"
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as failure:
+                yield place, BadRow(f"it is no CSV: {failure}")
+                continue
+            if len(cells) == len(header):
+                yield place, dict(zip(header, cells, strict=True))
+            elif cells:
+                yield place, BadRow(f"its values are {len(cells)}, but the header has {len(header)} columns")
+
+
+def _parquet(file: Path) -> Iterator[PlacedRow]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as absent:
+        raise missing_extra("pyarrow", "experiments", "reading a Parquet file") from absent
+    number = 0
+    try:
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", row
+    except pyarrow.ArrowException as failure:
+        raise ConfigError(f"{file.name} is no Parquet file that can be read: {str(failure).splitlines()[0]}") from failure
+
+
+_READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}
+
+DATASET = DataSet(load=load, source="a file of yours: JSON lines, CSV or Parquet", licence="the file's own")

@@ -1,0 +1,219 @@
+"""Problems from the Hugging Face Hub: the known benchmarks, whose rows are read as they were published, and any other by its fields.
+
+The fields and splits named here are those of the data sets' cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, cast
+
+from tts.errors import ConfigError, missing_extra, unknown_name
+from tts.experiments.datasets import DataSet
+from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, answer_in, collect, text_in
+from tts.randomness import hash64
+from tts.types import Problem
+
+_LETTERS: Final = "ABCD"
+
+
+def load(
+    *,
+    path: str = "",
+    config: str | None = None,
+    split: str = "test",
+    revision: str | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+    task: str | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> list[Problem]:
+    """Return the problems of a data set of the Hub; fields without a meaning here become their metadata.
+
+    Args:
+        path: its name (organisation/name), or a local folder that the package `datasets` reads.
+        config: which of its configurations. split: of it. revision: a commit, which never changes; None: the newest.
+        limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the source's order.
+        task: of every problem; None: the study's, else the model's.
+        fields: names of fields, where they are others: {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a list of
+            chat messages; answers and ids may be missing; without an id, a problem's hash serves.
+
+    Raises:
+        ConfigError: it cannot be loaded, no row is a problem, or two have one id.
+        MissingDependency: the package `datasets` is not installed.
+
+    Warns:
+        RowsLeftOut: rows are no problems, or have the problem of an earlier row.
+    """
+    if not path:
+        raise ConfigError("path is not given, but the data set 'hub' needs one", hint="set path: organisation/name")
+    meant = Fields.named(fields, task)
+    where = f"{path} ({split})"
+    rows = _rows(path, config, split, revision)
+    problems = collect(rows, meant.read, where=where, name=f"{path}/{split}", limit=limit, seed=seed)
+    meant.check_met(where)
+    return problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """A data set that many measure themselves with.
+
+    Args:
+        name: ours. path, config: on the Hub. splits: all it has, the usual one first.
+        read: returns the problem of a row, or raises `BadRow`.
+    """
+
+    name: str
+    path: str
+    splits: tuple[str, ...]
+    read: Callable[[Mapping[str, Any]], Problem]
+    config: str | None = None
+
+
+def load_benchmark(
+    benchmark: Benchmark,
+    *,
+    limit: int | None = None,
+    seed: int | None = None,
+    split: str | None = None,
+    path: str | None = None,
+    revision: str | None = None,
+) -> list[Problem]:
+    """Return the problems of a benchmark.
+
+    Args:
+        benchmark: which one.
+        limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the source's order.
+        split: of it; None: the usual one.
+        path: where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has one configuration.
+        revision: a commit, which never changes; None: the newest.
+
+    Raises:
+        ConfigError: it cannot be loaded, or a value is not valid.
+        MissingDependency: the package `datasets` is not installed.
+
+    Warns:
+        RowsLeftOut: rows are not as they were published.
+    """
+    chosen = benchmark.splits[0] if split is None else split
+    if chosen not in benchmark.splits:
+        raise unknown_name(f"split of {benchmark.name}", chosen, benchmark.splits)
+    rows = _rows(path or benchmark.path, None if path else benchmark.config, chosen, revision)
+    where = f"{path or benchmark.path} ({chosen})"
+    return collect(rows, benchmark.read, where=where, name=f"{benchmark.name}/{chosen}", limit=limit, seed=seed)
+
+
+def _rows(path: str, config: str | None, split: str, revision: str | None) -> Iterator[PlacedRow]:
+    try:
+        from datasets import load_dataset
+    except ImportError as absent:
+        raise missing_extra("datasets", "experiments", f"the data set {path}") from absent
+    try:
+        table = load_dataset(path, config, split=split, revision=revision)
+    except Exception as failure:  # other people's library: no network, no such name, a registration, a file that is broken
+        why = " ".join(f"{type(failure).__name__}: {failure}".split())
+        raise ConfigError(
+            f"the data set {path} ({split}) cannot be loaded: {why}",
+            hint="check the name and the network; where a data set asks for a registration, run: hf auth login",
+        ) from failure
+    for number, row in enumerate(cast("Iterable[Mapping[str, Any]]", table), 1):
+        yield f"row {number}", row
+
+
+def _gsm8k(row: Mapping[str, Any]) -> Problem:
+    solution, mark, answer = text_in(row, "answer").rpartition("####")
+    if not mark or not answer.strip():
+        raise BadRow("its answer has no '####' with a number behind it")
+    return Problem(
+        prompt=text_in(row, "question"), answer=answer.strip().replace(",", ""), task="math", metadata={"solution": solution.strip()}
+    )
+
+
+def _math500(row: Mapping[str, Any]) -> Problem:
+    return Problem(
+        prompt=text_in(row, "problem"),
+        answer=_known(row, "answer"),
+        id=f"math500/{text_in(row, 'unique_id')}",
+        task="math",
+        metadata={name: row.get(name) for name in ("level", "subject", "solution")},
+    )
+
+
+def _aime24(row: Mapping[str, Any]) -> Problem:
+    return Problem(
+        prompt=text_in(row, "problem"),
+        answer=_known(row, "answer"),
+        id=f"aime24/{_known(row, 'id')}",
+        task="math",
+        metadata={name: row.get(name) for name in ("url", "solution")},
+    )
+
+
+def _amc23(row: Mapping[str, Any]) -> Problem:
+    return Problem(
+        prompt=text_in(row, "question"),
+        answer=_known(row, "answer"),
+        id=f"amc23/{_known(row, 'id')}",
+        task="math",
+        metadata={"url": row.get("url")},
+    )
+
+
+def _gpqa_diamond(row: Mapping[str, Any]) -> Problem:
+    """Return the question with its choices in an order that is a function of the question alone: the right one is published first."""
+    name = text_in(row, "Record ID")
+    published = [text_in(row, "Correct Answer").strip(), *(text_in(row, f"Incorrect Answer {number}").strip() for number in (1, 2, 3))]
+    order = sorted(range(len(published)), key=lambda place: hash64("choices", name, place))
+    choices = [f"{letter}) {published[place]}" for letter, place in zip(_LETTERS, order, strict=True)]
+    return Problem(
+        prompt="\n".join([text_in(row, "Question").strip(), "", *choices]),
+        answer=_LETTERS[order.index(0)],
+        id=f"gpqa_diamond/{name}",
+        task="multiple_choice",
+        metadata={"domain": row.get("High-level domain"), "subdomain": row.get("Subdomain")},
+    )
+
+
+def _humaneval(row: Mapping[str, Any]) -> Problem:
+    kept = ("entry_point", "test", "canonical_solution")
+    return Problem(
+        prompt=text_in(row, "prompt"),
+        id=f"humaneval/{text_in(row, 'task_id')}",
+        task="text",
+        metadata={name: row.get(name) for name in kept},
+    )
+
+
+def _known(row: Mapping[str, Any], name: str) -> str:
+    value = answer_in(row, name)
+    if value is None:
+        raise BadRow(f"it has no {name}")
+    return value
+
+
+def _published(benchmark: Benchmark, licence: str, note: str = "") -> DataSet:
+    return DataSet(load=partial(load_benchmark, benchmark), source=f"{benchmark.path} on the Hub", licence=licence, note=note)
+
+
+_MAA = "not stated; the problems are the Mathematical Association of America's"
+
+GSM8K = _published(Benchmark(name="gsm8k", path="openai/gsm8k", config="main", splits=("test", "train"), read=_gsm8k), "MIT")
+MATH500 = _published(
+    Benchmark(name="math500", path="HuggingFaceH4/MATH-500", splits=("test",), read=_math500), "MIT, as MATH, whose problems these are"
+)
+AIME24 = _published(Benchmark(name="aime24", path="HuggingFaceH4/aime_2024", splits=("train",), read=_aime24), _MAA)
+AMC23 = _published(Benchmark(name="amc23", path="math-ai/amc23", splits=("test",), read=_amc23), _MAA)
+GPQA_DIAMOND = _published(
+    Benchmark(name="gpqa_diamond", path="Idavidrein/gpqa", config="gpqa_diamond", splits=("train",), read=_gpqa_diamond),
+    "CC-BY-4.0",
+    "the Hub gives it to those who accept its conditions: register there, then run hf auth login; do not publish its questions",
+)
+HUMANEVAL = _published(
+    Benchmark(name="humaneval", path="openai/openai_humaneval", config="openai_humaneval", splits=("test",), read=_humaneval),
+    "MIT",
+    "records only: its tests would run code that a model wrote, which nothing here does, so answers cannot be checked",
+)
+DATASET = DataSet(load=load, source="any data set of the Hub, by the names of its fields", licence="its own")

@@ -1,0 +1,220 @@
+"""Problems from rows that others wrote: a row that is no problem is left out and named, and does not stop the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, cast
+
+from tts.errors import ConfigError, shown, unknown_name
+from tts.experiments.datasets import identity
+from tts.randomness import hash64
+from tts.types import Message, Problem, Prompt
+
+_MOST_NAMED = 100  # rows named in one warning
+
+
+class BadRow(ValueError):
+    """A row that is no problem; its text says why."""
+
+
+class RowsLeftOut(UserWarning):
+    """Rows of a data set were left out; the text names each, with its reason."""
+
+
+# Where a row stands ("line 7"), and the row by field, or what is wrong with it.
+PlacedRow = tuple[str, Mapping[str, Any] | BadRow]
+
+
+@dataclass(kw_only=True)
+class Fields:
+    """What the fields of a row mean; those that are not named here become metadata.
+
+    Args:
+        problem: the field with the text, or with chat messages (a list of objects with role and content).
+        answer: the field with the reference answer, a text or a number; where it is missing, empty or null, there is none.
+        id: the field with the id, a text or a whole number; where it is missing, empty or null, the problem's hash serves.
+        task: of every problem; None: the study's, else the model's.
+        met: names of fields that rows had so far.
+    """
+
+    problem: str = "problem"
+    answer: str = "answer"
+    id: str = "id"
+    task: str | None = None
+    met: set[str] = field(default_factory=set[str])
+
+    @classmethod
+    def named(cls, names: Mapping[str, Any] | None, task: str | None) -> Fields:
+        """Return the fields of the names given: {"problem": …, "answer": …, "id": …}, each of which may be left out.
+
+        Raises:
+            ConfigError: another key, or a name that is no text.
+        """
+        chosen = {"problem": "problem", "answer": "answer", "id": "id"}
+        for key, name in (names or {}).items():
+            if key not in chosen:
+                raise unknown_name("key of fields", key, chosen)
+            if not isinstance(name, str):
+                raise ConfigError(f"fields has {shown(name)} for {key!r}, but must have the name of a field")
+            chosen[key] = name
+        return cls(problem=chosen["problem"], answer=chosen["answer"], id=chosen["id"], task=task)
+
+    def read(self, row: Mapping[str, Any]) -> Problem:
+        """Return the problem of a row.
+
+        Raises:
+            BadRow: a field is missing or has no such value.
+        """
+        self.met |= row.keys()
+        used = (self.problem, self.answer, self.id)
+        return Problem(
+            prompt=prompt_in(row, self.problem),
+            answer=answer_in(row, self.answer),
+            id=answer_in(row, self.id),
+            task=self.task,
+            metadata={name: value for name, value in row.items() if name not in used},
+        )
+
+    def check_met(self, where: str) -> None:
+        """Refuse a field for answers or ids that the caller named and no row had: a typing error would cost all accuracy.
+
+        Raises:
+            ConfigError: there is one.
+        """
+        for name, usual in ((self.answer, "answer"), (self.id, "id")):
+            if name not in (usual, *self.met):
+                raise unknown_name(f"field of {where}", name, self.met)
+
+
+def collect(
+    rows: Iterable[PlacedRow],
+    read: Callable[[Mapping[str, Any]], Problem],
+    *,
+    where: str,
+    name: str,
+    limit: int | None,
+    seed: int | None,
+) -> list[Problem]:
+    """Return the problems of some rows, each once.
+
+    Args:
+        rows: in the order of the source. read: gives a row's problem, or raises `BadRow`.
+        where: the source, for messages. name: stands before the hash in the ids of problems that have none.
+        limit: the most problems; None: all.
+        seed: draws their order, and so which of them a limit takes; None: the source's order.
+
+    Raises:
+        ConfigError: two problems have one id, there is no problem, or `limit` or `seed` is not valid.
+
+    Warns:
+        RowsLeftOut: rows are no problems, or have the problem of an earlier row.
+    """
+    _check_choice(limit, seed)
+    problems: list[Problem] = []
+    left_out: list[str] = []
+    ids: dict[str, str] = {}
+    seen: dict[str, str] = {}
+    for place, row in rows:
+        try:
+            problem = _problem(row, read)
+        except BadRow as bad:
+            left_out.append(f"{place}: {bad}")
+            continue
+        if problem.id is not None and problem.id in ids:
+            raise ConfigError(
+                f"{where}, {place}: the id {shown(problem.id)} is that of {ids[problem.id]} already, but must be unique",
+                hint="correct the ids, or leave them out: the hash of a problem serves",
+            )
+        same = identity(problem)
+        if same in seen:
+            left_out.append(f"{place}: it is the problem of {seen[same]} again")
+            continue
+        problem = problem if problem.id is not None else dataclasses.replace(problem, id=f"{name}/{hash64(same):016x}")
+        ids[problem.id or ""] = seen[same] = place
+        problems.append(problem)
+        if seed is None and len(problems) == limit:
+            break
+    if not problems:
+        raise ConfigError(f"{where} has no problem, but must have one" + (f"; {left_out[0]}" if left_out else ""))
+    if left_out:
+        warnings.warn(RowsLeftOut(_named(where, left_out)), stacklevel=2)
+    if seed is not None:
+        problems.sort(key=lambda problem: hash64("order", seed, problem.id or ""))
+    return problems[:limit]
+
+
+def prompt_in(row: Mapping[str, Any], name: str) -> Prompt:
+    """Return the text or the chat messages of a field.
+
+    Raises:
+        BadRow: it is missing, empty, or neither.
+    """
+    value = row.get(name)
+    if not isinstance(value, list):
+        return text_in(row, name)
+    turns = cast("list[Any]", value)
+    if not turns or not all(isinstance(turn, Mapping) and {"role", "content"} <= cast("Mapping[str, Any]", turn).keys() for turn in turns):
+        raise BadRow(f"its {name} is {shown(turns)}, but messages must have a role and a content")
+    return tuple(Message(text_in(turn, "role"), text_in(turn, "content")) for turn in turns)
+
+
+def text_in(row: Mapping[str, Any], name: str) -> str:
+    """Return the text of a field.
+
+    Raises:
+        BadRow: it is missing, blank or no text.
+    """
+    if name not in row:
+        raise BadRow(f"it has no field {name!r}, only {', '.join(map(repr, row)) or 'none at all'}")
+    value = row[name]
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"its {name} is {shown(value)}, but must be a text")
+    return _writable(value, name)
+
+
+def answer_in(row: Mapping[str, Any], name: str) -> str | None:
+    """Return the text or the number of a field as text, a whole number as such; None where there is none.
+
+    Raises:
+        BadRow: it is something else.
+    """
+    value = row.get(name)
+    if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str):
+        return _writable(value.strip(), name)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or (isinstance(value, float) and math.isinf(value)):
+        raise BadRow(f"its {name} is {shown(value)}, but must be a text or a number")
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def _problem(row: Mapping[str, Any] | BadRow, read: Callable[[Mapping[str, Any]], Problem]) -> Problem:
+    if isinstance(row, BadRow):
+        raise row
+    return read(row)
+
+
+def _writable(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadRow(f"its {name} has characters that are no UTF-8") from None
+    return text
+
+
+def _named(where: str, left_out: list[str]) -> str:
+    more = len(left_out) - _MOST_NAMED
+    named = [*left_out[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    return f"{where}: rows left out: {len(left_out)}. {'; '.join(named)}"
+
+
+def _check_choice(limit: int | None, seed: int | None) -> None:
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ConfigError(f"limit is {shown(limit)}, but must be a whole number of at least 1, or None for all")
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):
+        raise ConfigError(f"seed is {shown(seed)}, but must be a whole number from 0 to 2**64 - 1, or None for the order of the source")

@@ -1,0 +1,142 @@
+"""Problems of the package reasoning-gym: answers of any form between tags, judged by their generator's own scorer."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from tts.errors import VerifierError, missing_extra
+from tts.tasks.base import split_at
+from tts.tasks.bounded_cache import BoundedCache
+from tts.tasks.extraction import final_answer
+from tts.tasks.framing import Framing
+from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
+from tts.types import Message, Problem
+
+_FORMAT = "Reason step by step and separate the steps by a blank line. Put the final answer alone between <answer> and </answer>."
+_FRAMING = Framing(
+    task="reasoning_gym",
+    requests={
+        "solve": _FORMAT,
+        "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {_FORMAT}",
+        "fuse": f"Compare these solutions of the problem, keep what is right in them, and write one correct solution. {_FORMAT}",
+        "critique": "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none.",
+    },
+    tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
+)
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+_REFERENCE: Final = '{"reasoning_gym": '  # how a reference begins: `tts.tasks.reasoning_gym_worker.make` writes it
+
+
+def worker() -> Worker:
+    """Return the process that makes problems and asks their scorers.
+
+    Raises:
+        MissingDependency: reasoning-gym is not installed.
+    """
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise missing_extra("reasoning-gym", "experiments", "a problem of reasoning-gym")
+    # Some generators go through sets of texts, whose order is a function of this seed.
+    return Worker(python_command("tts.tasks.reasoning_gym_worker"), start_limit_s=300.0, environment={"PYTHONHASHSEED": "0"})
+
+
+class ReasoningGymTask:
+    """Problems of the data set "reasoning_gym".
+
+    The reference answer of such a problem is the whole entry as its generator made it, as JSON. An answer is right where the generator's
+    own scorer gives it 1: many problems have more right answers than the one in the entry, and some have none there. Answers without a
+    reference among them are the same where they are the same words, line by line.
+
+    The scorer works in a process of its own, which is killed at the time limit; the answer counts as wrong then. It never evaluates an
+    answer as a program: see `tts.tasks.reasoning_gym_worker`.
+
+    Args:
+        time_limit_s: seconds for one answer, above 0 and finite.
+
+    Attributes:
+        timeouts: answers that were given up at the time limit. failures: at which the process died.
+    """
+
+    name: str = "reasoning_gym"
+    step_stop: tuple[str, ...] = ("\n\n",)
+
+    def __init__(self, *, time_limit_s: float = 20.0) -> None:
+        self.time_limit_s = positive("time_limit_s", time_limit_s)
+        self.timeouts = 0
+        self.failures = 0
+        self._worker: Worker | None = None
+        self._verdicts: BoundedCache[tuple[str, str], bool] = BoundedCache(16_384)
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> tuple[Message, ...]:
+        """Return chat messages that ask for steps and a tagged answer; "revise" and "critique" take the last of `texts`, "fuse" all."""
+        return _FRAMING.prompt(problem, kind, texts)
+
+    def split(self, text: str) -> list[str]:
+        """Return the paragraphs of a text, each with the blank line behind it."""
+        return split_at(text, self.step_stop)
+
+    def is_finished(self, text: str) -> bool:
+        """Whether a text has an answer between tags."""
+        return _tagged(text) is not None
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length in tokens of a solution of some kind, or of a "step"."""
+        return _FRAMING.typical_tokens(kind)
+
+    def extract(self, text: str) -> str | None:
+        """Return what stands between the last tags, else the last boxed answer or the one behind the last marker, else None."""
+        tagged = _tagged(text)
+        answer = final_answer(text) if tagged is None else tagged
+        return None if answer is None or answer.startswith(_REFERENCE) else answer  # no model writes its own reference
+
+    def canonical(self, answer: str) -> str:
+        """Return an answer without blank lines and without spaces that say nothing."""
+        return "\n".join(line for line in (" ".join(line.split()) for line in answer.splitlines()) if line)
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Whether two answers are the same words; None: one of them is a reference, so the scorer decides."""
+        if a.startswith(_REFERENCE) == b.startswith(_REFERENCE):
+            return self.canonical(a) == self.canonical(b)
+        return None
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether two answers are the same words, or one is right by the other, a reference.
+
+        Raises:
+            MissingDependency: one is a reference, and reasoning-gym is not installed.
+            VerifierError: its process does not start.
+        """
+        verdict = self.decide(a, b)
+        if verdict is not None:
+            return verdict
+        answer, reference = (b, a) if a.startswith(_REFERENCE) else (a, b)
+        known = self._verdicts.get((answer, reference))
+        if known is None:
+            known = self._score(answer, reference) >= 1.0
+            self._verdicts.put((answer, reference), known)
+        return known
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        if self._worker is not None:
+            self._worker.close()
+
+    def _score(self, answer: str, reference: str) -> float:
+        if self._worker is None:
+            self._worker = worker()
+        try:
+            return self._worker.ask({"reference": reference, "answer": answer}, self.time_limit_s)["score"]
+        except TimeoutError:
+            self.timeouts += 1
+        except WorkerNotStartedError as failure:
+            raise VerifierError(f"the scorers of reasoning-gym do not start: {failure}") from failure
+        except WorkerDiedError:
+            self.failures += 1
+        return 0.0
+
+
+def _tagged(text: str) -> str | None:
+    found = [content for content in _TAGGED.findall(text) if content.strip()]
+    return found[-1].strip() if found else None

@@ -1,0 +1,174 @@
+"""The process that makes reasoning-gym's problems and asks its scorers: nothing of that package runs beside a study.
+
+Several of its scorers evaluate the answer, which a model wrote, as Python. Here they cannot: in its modules `eval` takes values and
+arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with `python -m tts.tasks.reasoning_gym_worker`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import sys
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, cast
+
+import reasoning_gym
+import sympy
+from reasoning_gym.factory import DATASETS
+from sympy.parsing import sympy_parser
+
+from tts.tasks.worker import serve
+
+_SPARE = 1000  # entries that a generator is asked for at least, so that problems said twice can be left out
+_VALUES = (
+    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Load, ast.UnaryOp, ast.BinOp, ast.unaryop, ast.operator,
+)  # fmt: skip
+_FUNCTIONS: Final = frozenset(
+    (
+        *("exp", "ln", "log", "sqrt", "Abs", "sign", "factorial", "binomial", "erf", "pi"),
+        *(before + name + after for name in ("sin", "cos", "tan", "sec", "csc", "cot") for before in ("", "a") for after in ("", "h")),
+    )
+)
+_MARKS: Final = frozenset(("+", "-", "*", "/", "**", "(", ")", ",", "%", "^", "!", "=", "==", "<", ">", "<=", ">=", "[", "]"))
+_IGNORED: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER, tokenize.ENCODING)
+_TUPLE, _PAIRS = "__tuple__", "__pairs__"
+
+
+def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what answers {"make": …} and {"reference": …, "answer": …}."""
+    disarm()
+
+    def reply(request: dict[str, Any]) -> dict[str, Any]:
+        if "reference" in request:
+            return {"score": score(request["reference"], request["answer"])}
+        return make(request["make"], request["config"], seed=request["seed"], limit=request["limit"])
+
+    return reply
+
+
+def disarm() -> None:
+    """Keep reasoning-gym's scorers from evaluating what a model wrote as a program."""
+    original = sympy_parser.parse_expr
+    guarded = functools.partial(mathematics, original)
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "reasoning_gym":
+            if vars(module).get("parse_expr") is original:
+                module.__dict__["parse_expr"] = guarded
+            module.__dict__["eval"] = value
+    sympy_parser.parse_expr = sympy.parse_expr = guarded
+
+
+def value(text: str) -> Any:
+    """Return what a text of values and arithmetic comes to.
+
+    Raises:
+        ValueError: it has anything else. SyntaxError: it cannot be read.
+    """
+    tree = ast.parse(text.strip(), mode="eval")
+    for node in ast.walk(tree):
+        if not isinstance(node, _VALUES):
+            raise ValueError(f"{type(node).__name__} is no value")
+    return eval(compile(tree, "<answer>", "eval"), {"__builtins__": {}})
+
+
+def mathematics(parse_expr: Callable[..., Any], text: str, *arguments: Any, **options: Any) -> Any:
+    """Return what sympy reads in a text of numbers, names of one letter, known functions and signs.
+
+    Raises:
+        ValueError: it has anything else. tokenize.TokenError, SyntaxError: it cannot be read.
+    """
+    for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
+        if token.type == tokenize.NAME:
+            known = len(token.string) == 1 or token.string in _FUNCTIONS
+        else:
+            known = token.type in (*_IGNORED, tokenize.NUMBER) or token.string in _MARKS or token.string.isspace()
+        if not known:
+            raise ValueError(f"{token.string!r} is no mathematics")
+    return parse_expr(text, *arguments, **options)
+
+
+def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> dict[str, Any]:
+    """Return the first different problems of a generator as {"entries": …}, or what is wrong as {"unknown": …} or {"wrong": …}."""
+    # A mixture of others, made of objects that no configuration can write.
+    known = {name: kinds for name, kinds in DATASETS.items() if name != "composite"}
+    if generator not in known:
+        return {"unknown": "generator", "name": generator, "known": list(known)}
+    names = {field.name for field in dataclasses.fields(cast("Any", known[generator][1]))} - {"seed", "size"}
+    for name in config:
+        if name not in names:
+            return {"unknown": f"parameter of the generator {generator!r}", "name": name, "known": sorted(names)}
+    size = max(_SPARE, 2 * limit)
+    try:
+        dataset = reasoning_gym.create_dataset(generator, **config, seed=seed, size=size)
+    except Exception as failure:  # noqa: BLE001 - the boundary: generators say in their own ways what they refuse
+        return {"wrong": f"{type(failure).__name__}: {failure}"}
+    entries: list[dict[str, Any]] = []
+    for entry in _different(dataset, size):
+        reference = json.dumps({"reasoning_gym": generator, "config": config, "entry": packed(entry)})
+        entries.append({"question": entry["question"], "metadata": entry["metadata"], "reference": reference})
+        if len(entries) == limit:
+            break
+    return {"entries": entries}
+
+
+def _different(dataset: Any, size: int) -> Iterator[dict[str, Any]]:
+    seen: set[str] = set()
+    for place in range(size):
+        entry = None
+        with contextlib.suppress(Exception):  # a generator may give up on one problem
+            entry = dataset[place]
+        if entry is not None and entry["question"] not in seen:
+            seen.add(entry["question"])
+            yield entry
+
+
+def score(reference: str, answer: str) -> float:
+    """Return what the scorer gives an answer, from 0 to 1: of a generator's, and of a text that it cannot read, 0."""
+    stated = json.loads(reference)
+    dataset = _scorer(stated["reasoning_gym"], json.dumps(stated["config"]))
+    try:
+        return float(dataset.score_answer(answer, unpacked(stated["entry"])))
+    except Exception:  # noqa: BLE001 - the boundary: some scorers raise where an answer has not the form they expect
+        return 0.0
+
+
+@functools.lru_cache(maxsize=16)
+def _scorer(generator: str, config: str) -> Any:
+    return reasoning_gym.create_dataset(generator, **json.loads(config), seed=0, size=1)
+
+
+def packed(item: Any) -> Any:
+    """Return a value as JSON can hold it, such that `unpacked` gives it back with its tuples and the keys of its mappings."""
+    if isinstance(item, tuple):
+        return {_TUPLE: [packed(part) for part in cast("tuple[Any, ...]", item)]}
+    if isinstance(item, list):
+        return [packed(part) for part in cast("list[Any]", item)]
+    if isinstance(item, Mapping):
+        pairs = cast("Mapping[Any, Any]", item).items()
+        if all(isinstance(key, str) for key, _ in pairs):
+            return {key: packed(part) for key, part in pairs}
+        return {_PAIRS: [[packed(key), packed(part)] for key, part in pairs]}
+    return item
+
+
+def unpacked(item: Any) -> Any:
+    """Return what `packed` was given."""
+    if isinstance(item, list):
+        return [unpacked(part) for part in cast("list[Any]", item)]
+    if not isinstance(item, dict):
+        return item
+    parts = cast("dict[str, Any]", item)
+    if parts.keys() == {_TUPLE}:
+        return tuple(unpacked(parts[_TUPLE]))
+    if parts.keys() == {_PAIRS}:
+        return {unpacked(key): unpacked(part) for key, part in parts[_PAIRS]}
+    return {key: unpacked(part) for key, part in parts.items()}
+
+
+if __name__ == "__main__":
+    serve(prepare)

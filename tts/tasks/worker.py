@@ -1,0 +1,248 @@
+"""Questions to a process that can really be killed, and the loop that such a process runs.
+
+Idea: what reads a model's text may hang inside one C call, where no signal handler and no thread can stop it, and may ask for all memory.
+    So it lives in a process of its own, with a memory limit, which is killed at its time limit and started anew at the next question.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, cast
+
+from tts.errors import ConfigError
+
+if sys.platform != "win32":
+    import resource
+
+MEMORY_BYTES = 2 * 1024**3
+
+
+class WorkerDiedError(Exception):
+    """A worker ended, or said what is no reply."""
+
+
+class WorkerNotStartedError(WorkerDiedError):
+    """A worker did not become ready."""
+
+
+class Worker:
+    """A process that is asked one question at a time, by any thread; it starts with the first and ends with this object.
+
+    Args:
+        command: starts it; it reads JSON lines and writes JSON lines, the first of them {"ready": true} (see `serve`).
+        start_limit_s: seconds that it may take to start, above 0 and finite; they do not count towards a question's limit.
+        environment: variables it gets beside this process's own.
+    """
+
+    def __init__(self, command: Sequence[str], *, start_limit_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
+        self._command = list(command)
+        self._start_limit_s = positive("start_limit_s", start_limit_s)
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})}
+        self._process: _Process | None = None
+        self._finalizer: weakref.finalize[[], Worker] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None where none runs."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """Return the reply to a request. Where none comes, the process is killed; the next question starts another.
+
+        Raises:
+            TimeoutError: none came within `limit_s` seconds.
+            WorkerNotStartedError: the process did not become ready.
+            WorkerDiedError: it ended, or its reply is no JSON object.
+        """
+        with self._lock:
+            process = self._running()
+            answered = False
+            try:
+                reply = process.ask(request, limit_s)
+                answered = True
+            finally:
+                # Also after Ctrl-C: a late reply must not become the answer to the next question.
+                if not answered:
+                    self._drop()
+            return reply
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        with self._lock:
+            self._drop()
+
+    def _running(self) -> _Process:
+        if self._process is not None and not self._process.usable:
+            self._drop()
+        if self._process is None:
+            self._process = _Process(self._command, self._environment, self._start_limit_s)
+            self._finalizer = weakref.finalize(self, self._process.kill)
+        return self._process
+
+    def _drop(self) -> None:
+        if self._process is not None and self._finalizer is not None:
+            self._finalizer.detach()
+            self._process.kill()
+            self._process = None
+
+
+def python_command(module: str) -> list[str]:
+    """Return what runs a module of this package by this interpreter."""
+    # -P keeps the working directory from shadowing modules; the path handed over already says where they are.
+    return [sys.executable, "-P", "-m", module]
+
+
+def positive(name: str, limit_s: float) -> float:
+    """Return a limit in seconds.
+
+    Raises:
+        ConfigError: it is not above 0, or not finite.
+    """
+    if not 0 < limit_s < math.inf:
+        raise ConfigError(f"{name} is {limit_s}, but must be above 0 and finite")
+    return limit_s
+
+
+def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) -> None:
+    """Answer requests, a JSON line each, until the input ends; the loop of a worker's process. It may be killed at any time.
+
+    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), should nobody be left to kill it.
+
+    Args:
+        prepare: imports what is needed, and returns what replies to a request; its time is the start's.
+    """
+    _limit_memory()
+    # What others print must not reach the pipe.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def reply(message: Mapping[str, Any]) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    answer = prepare()
+    reply({"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        _alarm(math.ceil(request["limit_s"]) + 5)
+        reply(answer(request))
+        _alarm(0)
+
+
+def _limit_memory() -> None:
+    if sys.platform != "win32":
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def _alarm(seconds: int) -> None:
+    """Let the kernel end this process some seconds from now, should nobody be left to kill it; 0: no longer."""
+    if sys.platform != "win32":
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(seconds)
+
+
+class _Process:
+    """A process that reads a JSON line and writes one back; its first line says that it is ready."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], start_limit_s: float) -> None:
+        self._owner = os.getpid()
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                encoding="utf-8",
+                start_new_session=True,  # Ctrl-C in a terminal is for us, not for the worker
+            )
+        except (OSError, ValueError) as error:
+            raise WorkerNotStartedError(str(error)) from error
+        self._replies: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        assert self._process.stdout is not None, "opened as a pipe"
+        self._reader = threading.Thread(target=_forward, args=(self._process.stdout, self._replies), daemon=True)
+        self._reader.start()
+        ready = False
+        try:
+            ready = self._reply(time.monotonic() + start_limit_s).get("ready") is True
+        except (TimeoutError, WorkerDiedError) as error:
+            raise WorkerNotStartedError(str(error) or "it was not ready in time") from error
+        finally:
+            if not ready:
+                self.kill()
+        if not ready:
+            raise WorkerNotStartedError("it could not start")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def usable(self) -> bool:
+        """Whether the process runs and is ours: a fork of this process must not talk over our pipes."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """Return the reply to a request.
+
+        Raises:
+            TimeoutError: none came within `limit_s` seconds.
+            WorkerDiedError: the process ended, or its reply is no JSON object.
+        """
+        deadline = time.monotonic() + limit_s
+        assert self._process.stdin is not None, "opened as a pipe"
+        try:
+            self._process.stdin.write(json.dumps({**request, "limit_s": limit_s}) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise WorkerDiedError(str(error)) from error
+        return self._reply(deadline)
+
+    def kill(self) -> None:
+        """Kill the process and wait until it is gone."""
+        if self._owner != os.getpid():
+            return
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(timeout=1.0)
+        assert self._process.stdin is not None, "opened as a pipe"
+        try:
+            self._process.stdin.close()
+        except OSError:  # a request that was never read is flushed into a broken pipe
+            return
+
+    def _reply(self, deadline: float) -> dict[str, Any]:
+        try:
+            line = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty as error:
+            raise TimeoutError from error
+        if line is None:
+            raise WorkerDiedError("it closed its output")
+        try:
+            reply: Any = json.loads(line)
+        except ValueError as error:
+            raise WorkerDiedError("its reply is no JSON") from error
+        if not isinstance(reply, dict):
+            raise WorkerDiedError("its reply is no JSON object")
+        return cast("dict[str, Any]", reply)
+
+
+def _forward(stream: IO[str], replies: queue.SimpleQueue[str | None]) -> None:
+    with stream:
+        for line in stream:
+            replies.put(line)
+    replies.put(None)
