@@ -106,12 +106,13 @@ class Pool:
 
     Args:
         cell: that drew them. law: the strategy without its size and its selection: pools of different laws are not compared.
-        drawn: in order of drawing.
+        drawn: in order of drawing. oracle: whether a verifier that scored them saw the reference answer.
     """
 
     cell: Cell
     law: BestOfN
     drawn: tuple[Drawn, ...]
+    oracle: bool = False
 
     def has(self, role: str) -> bool:
         """Whether every candidate was scored by a role."""
@@ -164,4 +165,4 @@ def _pool(result: Result) -> Pool | str:
         return "were ended by a stop rule"
     if set(result.cell.budget) != {"samples"}:
         return "had another limit than one on samples"
-    return Pool(cell=result.cell, law=dataclasses.replace(plan.strategy, n=None), drawn=result.drawn)
+    return Pool(cell=result.cell, law=dataclasses.replace(plan.strategy, n=None), drawn=result.drawn, oracle=result.oracle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, cast
 
 import numpy as np
@@ -121,7 +122,7 @@ class RecordedScores:
         text = self._pool.cell.verifiers.get(role)
         if text is None:
             raise self._unscored(role)
-        return (made({role: text}) or {})[role]
+        return _made(text)
 
     async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
         """Return recorded scores, as `Search.score_affordable` would."""
@@ -150,6 +151,11 @@ class RecordedScores:
 
     def __getattr__(self, name: str) -> Any:
         raise ConfigError(f"the selection asks a search for {name!r}, but of recorded samples only scores are known", hint=_LIVE)
+
+
+@cache
+def _made(verifier: str) -> Verifier:
+    return (made(verifier) or {})["main"]
 
 
 def covered(pool: Pool, order: Sequence[int]) -> Outcome:

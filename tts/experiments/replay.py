@@ -155,7 +155,7 @@ def _replayed(pools: Sequence[Pool], plan: Plan | None, reading: Reading, *, gro
         problems=problems,
         seeds=sorted({pool.cell.seed for pool in pools}),
         kind="replayed",
-        role="oracle" if plan is None else "strategy",
+        role="oracle" if plan is None or (pools[0].oracle and plan.selection and plan.selection.verifiers) else "strategy",
         group=group,
     )
     return Replayed(

@@ -1,0 +1,75 @@
+"""Pools for tests: drawn live from the toy, or written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tts import tasks
+from tts.backends.base import Sampling
+from tts.backends.toy import ToyBackend
+from tts.backends.toy_language import ToyLanguage, read_sum
+from tts.budget import Budget
+from tts.experiments.pool import Pool, drawn_of, right_of
+from tts.experiments.record import Cell, Drawn, Result
+from tts.search.best_of_n import BestOfN
+from tts.solver import Solver
+from tts.types import Problem, Solution
+
+VERIFIER = "toy(error=0.3)"
+SEEDS = (0, 1)
+
+
+def sums(count: int = 8) -> list[Problem]:
+    """Return sums of three, four and five numbers, with their answers."""
+    texts = [f"{7 * i % 50} + {i % 9} - {i % 4} + {3 * i % 11} - {i % 7}"[: [None, -4, -8][i % 3]].rstrip(" +-") for i in range(count)]
+    return [Problem(text, answer=str(read_sum(text)[0] + sum(read_sum(text)[1])), id=f"sum/{i}") for i, text in enumerate(texts)]
+
+
+def live(
+    strategy: str, samples: int, problems: Sequence[Problem] = tuple(sums()), *, verifier: Any = VERIFIER, max_tokens: int | None = None
+) -> list[Result]:
+    """Return the results of a live study on the toy, candidates recorded, as its runner gives them.
+
+    The toy errs often, some of its solutions have no answer, and some are cut short by `max_tokens`.
+    """
+    results: list[Result] = []
+    backend, sampling = ToyBackend(ToyLanguage(accuracy=0.7, mute=0.1)), Sampling(temperature=1.0, max_tokens=max_tokens)
+    with Solver(backend, {} if verifier is None else verifier, task="arithmetic", strategy=strategy, sampling=sampling) as solver:
+        for seed in SEEDS:
+            solutions = solver.solve_many(problems, each=Budget(samples=samples), seed=seed)
+            results += [result_of(*pair, {"samples": samples}, verifier) for pair in zip(problems, solutions, strict=True)]
+    return results
+
+
+def result_of(problem: Problem, solution: Solution, budget: Mapping[str, float], verifier: Any = VERIFIER) -> Result:
+    task = tasks.get("arithmetic")
+    cell = Cell(
+        key=f"{problem.id} {solution.strategy} {budget} {solution.seed}", dataset="sums", problem=problem.id or "", model="toy",
+        setting="here", verifiers={"main": verifier} if isinstance(verifier, str) else {}, strategy=solution.strategy, budget=budget,
+        seed=solution.seed,
+    )  # fmt: skip
+    return Result(
+        cell=cell, answer=solution.answer, right=right_of(solution.answer, task, problem), confidence=solution.confidence,
+        stopped_by=solution.stopped_by, usage=solution.usage, oracle=solution.oracle, drawn=drawn_of(solution, task, problem),
+    )  # fmt: skip
+
+
+def written(*samples: tuple[Any, ...], problem: str = "p", seed: int = 0, group: str | None = None) -> Pool:
+    """Return a pool that is written down: for each sample its class (None: no answer), its score, and its tokens (10 unless given).
+
+    Class 0 is right; a score costs as many tokens as its sample. Samples come in the order in which they are written.
+    """
+    made: list[Drawn] = []
+    for kind, score, *rest in samples:
+        tokens = rest[0] if rest else 10
+        answer = None if kind is None else f"answer {kind}"
+        made.append(
+            Drawn(answer=answer, answer_class=kind, right=kind == 0, status="finished", tokens=tokens, verifier_tokens=tokens,
+                  scores={} if score is None else {"main": score})
+        )  # fmt: skip
+    cell = Cell(
+        key=f"{problem} {seed}", dataset="written", problem=problem, group=group, model="none", setting="here", strategy="best_of_n",
+        verifiers={"main": VERIFIER}, budget={"samples": len(made)}, seed=seed,
+    )  # fmt: skip
+    return Pool(cell=cell, law=BestOfN(), drawn=tuple(made))
