@@ -1,0 +1,81 @@
+"""What a study was run with: configuration, versions, commit, machine and checksums, as plain values that stay with its results."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from tts.experiments.config import StudyConfig
+from tts.experiments.grid import Problems, Settings, digest, problem_digest
+from tts.experiments.record import RESULT_VERSION
+
+# what results may depend on, where it is installed
+_PACKAGES: Final = ("test-time-search", "numpy", "scipy", "torch", "transformers", "tokenizers", "numba", "math-verify", "datasets", "ray")
+_PATIENCE_S: Final = 10.0
+
+
+def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dict[str, Any]:
+    """Return the snapshot of a study; what it has under "configuration" says which study it is.
+
+    Args:
+        settings: whose checksums of models are taken.
+    """
+    return {
+        "configuration": config.resolved(),
+        "concurrency": config.concurrency,
+        "result_version": RESULT_VERSION,
+        "versions": versions(),
+        "commit": commit(),
+        "machine": machine(),
+        "models": {name: dict(setting.identity) for (name, _), setting in settings.items()},
+        "data": {name: {"problems": len(of), "sha256": data_checksum(of)} for name, of in problems.items()},
+    }
+
+
+def data_checksum(problems: Mapping[str, Any]) -> str:
+    """Return a hash of problems and their answers, in order."""
+    return digest(problems=[problem_digest(problem) for problem in problems.values()])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of every installed package that results may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """Return the commit that this package is checked out at, with a word on changes since; None: it is no checkout."""
+    folder = Path(__file__).parent
+    if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:  # it may lie in somebody else's checkout
+        return None
+    head, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return head and f"{head}{' with changes' if changes else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    """Return what kind of machine this is; its name and its user are nobody's business."""
+    found: dict[str, Any] = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
+    torch: Any = sys.modules.get("torch")  # where no model needed it, it is not loaded for this
+    if torch is not None:
+        found["threads"] = torch.get_num_threads()
+        found["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return found
