@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tts.errors import ConfigError
-from tts.experiments.comparing import crossings, differences, gain, pareto_front
+from tts.experiments.comparing import amount, compare, crossings, differences, gain, in_words, pareto_front
 from tts.experiments.curves import AXES, Curve, accuracies
 from tts.experiments.gathering import curves_of
 from tts.experiments.record import Cell, Result
@@ -245,3 +245,31 @@ def test_a_crossing_within_the_noise_is_not_clear():
 def test_lines_that_touch_do_not_cross():
     base, other = curve([1, 10, 100], [0.5, 0.5, 0.5]), curve([1, 10, 100], [0.4, 0.5, 0.4])
     assert crossings(differences(other, base, "tokens", rng=rng())) == []
+
+
+def test_a_comparison_is_said_in_words():
+    flat, steep = curve([100, 10000], [0.5, 0.5], label="flat"), curve([100, 10000], [0.3, 0.7], label="steep")
+    oracle = dataclasses.replace(steep, label="pass@k", role="oracle")
+    (found,) = compare([flat, steep, oracle], "flat", "tokens", rng=rng())
+    assert found.label == "steep"
+    assert found.gain is not None
+    assert in_words(found.gain, "tokens").startswith("0.1× [")
+    assert in_words(found.gain, "tokens").endswith("] fewer tokens for 50 %")
+    assert in_words(found.differences[-1], "tokens").startswith("+20.0 [+")
+    assert in_words(found.differences[-1], "tokens").endswith("] points at 10k tokens")
+    assert [in_words(one, "tokens") for one in found.crossings] == ["ahead from 1k tokens"]
+
+
+def test_each_group_is_compared_within_itself():
+    curves = [dataclasses.replace(curve([1, 2], [0.2, 0.4], label=label), group=group) for group in ("x", "y") for label in ("a", "b")]
+    assert [(one.label, one.group) for one in compare(curves, "a", "tokens", rng=rng())] == [("b", "x"), ("b", "y")]
+
+
+def test_a_baseline_that_nothing_is_called_by_is_refused():
+    with pytest.raises(ConfigError, match="baseline is 'aa'"):
+        compare([curve([1, 2], [0.2, 0.4])], "aa", "tokens", rng=rng())
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0042, "0.0042"), (12, "12"), (1500, "1.5k"), (2e7, "20M"), (3.456e12, "3.46T")])
+def test_costs_are_written_short(value: float, text: str):
+    assert amount(value) == text

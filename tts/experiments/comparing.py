@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.errors import ConfigError
-from tts.experiments.curves import Curve, Floats
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.curves import AXES, Curve, Floats
 from tts.statistics import Estimate, bootstrap, clustered_mean
 
 
@@ -145,6 +145,58 @@ def crossings(found: Sequence[Difference]) -> list[Crossing]:
         clear = all(any(0.0 not in one.value for one in side) for side in (before, after))
         crossed.append(Crossing(cost, right.value.value > 0, clear))
     return crossed
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a curve is against a base; a gain of None: one of the two never reaches what the other does."""
+
+    label: str
+    dataset: str
+    group: str | None
+    gain: Gain | None
+    differences: Sequence[Difference]
+    crossings: Sequence[Crossing]
+
+
+def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Generator) -> list[Comparison]:
+    """Return every curve, oracles left out, against the one of a label in its data set and group.
+
+    Raises:
+        ConfigError: no curve has that label; or as `gain`.
+    """
+    bases = {(curve.dataset, curve.group): curve for curve in curves if curve.label == base}
+    if not bases:
+        raise unknown_name("baseline", base, {curve.label for curve in curves})
+    compared: list[Comparison] = []
+    for curve in curves:
+        other = bases.get((curve.dataset, curve.group))
+        if other is None or curve is other or curve.role == "oracle":
+            continue
+        found = differences(curve, other, axis, rng=rng)
+        gained = gain(curve, other, axis, rng=rng)
+        compared.append(Comparison(curve.label, curve.dataset, curve.group, gained, found, crossings(found)))
+    return compared
+
+
+def amount(value: float) -> str:
+    """Return a cost as people write it: 1.5k, 20M, 0.004."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def in_words(what: Gain | Difference | Crossing, axis: str) -> str:
+    """Return a gain, difference or crossing as a phrase, with its interval."""
+    unit = AXES[axis].unit
+    if isinstance(what, Crossing):
+        return f"{'ahead' if what.rises else 'behind'} from {amount(what.cost)} {unit}{'' if what.clear else ', within the noise'}"
+    if isinstance(what, Gain):
+        ratio, least = what.ratio, "≥ " if what.at_least else ""
+        return f"{least}{ratio.value:.2g}× [{ratio.low:.2g}, {ratio.high:.2g}] fewer {unit} for {100 * what.accuracy:.0f} %"
+    value, low, high = (100 * each for each in (what.value.value, what.value.low, what.value.high))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points at {amount(what.cost)} {unit}"
 
 
 def _paired(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
