@@ -22,7 +22,9 @@ from tts.experiments.record import Cell, Result
 Whole = NDArray[np.int64]
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
+    """What the points of a curve have in common."""
+
     dataset: str
     group: str | None
     strategy: str
@@ -40,10 +42,10 @@ _TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by
 class _Columns:
     """What is kept of results: a row for each that says whether it is right."""
 
-    lines: dict[_Line, int] = field(default_factory=dict[_Line, int])
+    lines: dict[Line, int] = field(default_factory=dict[Line, int])
     budgets: dict[tuple[tuple[str, float], ...], int] = field(default_factory=dict[tuple[tuple[str, float], ...], int])
     problems: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    failed: Counter[_Line] = field(default_factory=Counter[_Line])
+    failed: Counter[Line] = field(default_factory=Counter[Line])
     place: array[int] = field(default_factory=lambda: array("q"))  # of each row: line, budget, problem, seed
     right: array[int] = field(default_factory=lambda: array("b"))
     costs: array[float] = field(default_factory=lambda: array("d"))  # of each row: in the order of AXES
@@ -104,7 +106,7 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     order = np.argsort(place[:, 0], kind="stable")
     ends = np.searchsorted(place[order, 0], np.arange(len(columns.lines) + 1))
     names = np.asarray([name for _, name in columns.problems], object)
-    labels = _labels(list(columns.lines))
+    labels = labels_of(list(columns.lines))
     curves: list[Curve] = []
     for number, line in enumerate(columns.lines):
         rows = order[ends[number] : ends[number + 1]]
@@ -113,20 +115,20 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     return curves
 
 
-def _line(cell: Cell, *, by_group: bool) -> _Line:
-    return _Line(
+def _line(cell: Cell, *, by_group: bool) -> Line:
+    return Line(
         dataset=cell.dataset,
         group=cell.group if by_group else None,
         strategy=cell.strategy,
         model=cell.model,
-        verifier=", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items())) or "none",
+        verifier=verifiers_in_words(cell),
         units=", ".join(sorted(cell.budget)),
         setting=cell.setting,
     )
 
 
 def _curve(
-    line: _Line, label: str, names: NDArray[np.object_], place: Whole, right: NDArray[np.int8], costs: Floats, *, rng: np.random.Generator,
+    line: Line, label: str, names: NDArray[np.object_], place: Whole, right: NDArray[np.int8], costs: Floats, *, rng: np.random.Generator,
     failed: int,
 ) -> Curve:  # fmt: skip
     budgets, point = np.unique(place[:, 1], return_inverse=True)
@@ -157,7 +159,12 @@ def _curve(
     )
 
 
-def _labels(lines: Sequence[_Line]) -> list[str]:
+def verifiers_in_words(cell: Cell) -> str:
+    """Return the verifiers of a cell as a legend has them; "none" without one."""
+    return ", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items())) or "none"
+
+
+def labels_of(lines: Sequence[Line]) -> list[str]:
     """Return the strategy of each line, and what else is needed to tell lines of the same panel apart."""
     labels = [line.strategy for line in lines]
     for part, words in _TOLD_APART_BY.items():

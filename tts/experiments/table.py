@@ -184,7 +184,11 @@ def as_text(rows: Sequence[TableRow]) -> str:
     """Return the table for people: what is the same in all rows stands above them, once."""
     if not rows:
         return "no results yet"
-    columns = {title: [" ".join(show(row).split()) for row in rows] for title, show in _SHOWN.items()}
+    return text_of({title: [" ".join(show(row).split()) for row in rows] for title, show in _SHOWN.items()})
+
+
+def text_of(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return columns of cells, by their titles, as text: what is the same in all rows stands above them, once."""
     same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0]}
     varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1}
     margin = max(map(len, same), default=0)
@@ -221,7 +225,7 @@ def _known(value: float | None, form: str = ",") -> str:
 
 
 _LEFT: Final = frozenset(
-    {"data set", "model", "setting", "verifiers", "strategy", "budget", "stopped by", "failed rows", "errors", "notes"}
+    {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows", "errors", "notes"}
 )
 _SHOWN: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
