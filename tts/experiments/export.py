@@ -105,9 +105,11 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
     try:
         with parquet.ParquetWriter(path, schema) as writer:
             while group := [_flat(row) for row in islice(rows, _GROUP)]:
+                for row in group:
+                    row["flops"] = None if row["flops"] is None else float(row["flops"])
                 writer.write_table(pa.Table.from_pylist(group, schema))
                 count += len(group)
-    except OverflowError as failure:
+    except (OverflowError, pa.ArrowInvalid) as failure:
         raise TTSError(f"a Parquet file has whole numbers up to 2**63 ({failure})", hint="write .jsonl or .csv") from failure
     return count
 

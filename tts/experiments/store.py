@@ -159,6 +159,8 @@ class Store:
     def lease(self, study: int, worker: str, count: int, *, seconds: float = 60.0) -> list[Cell]:
         """Return up to `count` cells that nobody is at, in the order they were added; from now on this worker is.
 
+        A cell of its own whose time is over, it does not get again: it may still be at it, and can `finish` or `release` it.
+
         Args:
             worker: a name that no other worker has. seconds: how long they are its own, if no `beat` comes.
         """
@@ -166,8 +168,8 @@ class Store:
         with self._writing() as db:
             rows = db.execute(
                 "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = cell WHERE study = ?"
-                " AND cell NOT IN (SELECT cell FROM attempts WHERE ends > ?) ORDER BY cell LIMIT ?",
-                (study, now, count),
+                " AND cell NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0)) ORDER BY cell LIMIT ?",
+                (study, now, worker, count),
             ).fetchall()
             db.executemany("INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)", ((row[0], worker, now + seconds) for row in rows))
         return [cell_of(key, self._condition(condition), body) for _, key, condition, body in rows]

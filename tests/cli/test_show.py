@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from tests.experiments.made import cell, result
+from tts.experiments.store import Store, default_store
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A study of two budgets, done, in the default place, after one that was cut off."""
+    monkeypatch.chdir(tmp_path)
+    with Store(default_store()) as opened:
+        early = opened.begin("early", {})
+        opened.add(early, map(cell, range(4)))
+        opened.finish("w", result(cell(0), error="EngineError: it broke", right=None))
+        opened.lease(early, "w", 1)
+        opened.beat("w", {"key 1": 25})
+        opened.release("w", ["key 1"])
+        done = opened.begin("done", {})
+        cells = [cell(10 + i, budget={"tokens": 100 if i < 10 else 200}, problem=f"sums/{i % 10}") for i in range(20)]
+        opened.add(done, cells)
+        for number, each in enumerate(cells):
+            opened.finish("w", result(each, 100, right=number % 10 < 4 + number // 5))
+    return opened.path
+
+
+def test_runs_lists_studies(tts, store):
+    result = tts("runs")
+    assert result.exit_code == 0
+    assert re.search(r"│ +1 │ early │ \d{4}-\d\d-\d\d \d\d:\d\d │ +4 │ +0 │ +1 │ +25 │", result.stdout)
+    assert re.search(r"│ +2 │ done +│ .* │ +20 │ +20 │ +0 │ +0 │", result.stdout)
+
+
+def test_show_prints_the_newest_study(tts, store):
+    result = tts("show")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.search(r"^strategy +best_of_n\(n=4\) \| majority$", result.stdout, re.MULTILINE)
+    assert re.search(r"^tokens=100 +40\.0 % \[\d+\.\d, \d+\.\d\]$", result.stdout, re.MULTILINE)
+    assert re.search(r"^tokens=200 +70\.0 % \[\d+\.\d, \d+\.\d\]$", result.stdout, re.MULTILINE)
+    assert tts("show", "done").stdout == tts("show", "2", "--store", str(store)).stdout == result.stdout
+
+
+def test_show_prints_json_and_csv(tts, store):
+    rows = json.loads(tts("show", "--json").stdout)
+    flat = list(csv.DictReader(io.StringIO(tts("show", "--csv").stdout)))
+    assert [row["accuracy"]["value"] for row in rows] == [float(row["accuracy"]) for row in flat] == [0.4, 0.7]
+
+
+def test_a_study_that_was_cut_off_is_shown_as_far_as_it_is(tts, store):
+    result = tts("show", "early")
+    assert result.exit_code == 0
+    assert result.stderr == "warning: study early: 1 of 4 cells are done, so this is not its final table\n"
+    assert re.search(r"^accuracy \[95 %\] +unknown: every run failed$", result.stdout, re.MULTILINE)
+    assert re.search(r"^errors +1 EngineError$", result.stdout, re.MULTILINE)
+
+
+def test_a_study_without_results(tts, tmp_path):
+    with Store(tmp_path / "s.sqlite") as opened:
+        opened.begin("new", {})
+    assert tts("show", "--store", str(tmp_path / "s.sqlite")).stdout == "no results yet\n"
+
+
+def test_show_exports(tts, store, tmp_path):
+    result = tts("show", "--export", "x.jsonl")
+    assert (result.exit_code, result.stdout) == (0, "20 results in x.jsonl\n")
+    assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 20
+
+
+def test_what_is_asked_for_wrongly_is_refused(tts, store, assert_error):
+    assert_error(tts("show", "don"), 2, "study is 'don', but no study has that name", "did you mean done?")
+    cause = "--csv, --json and --export were asked for at once, but only one can be"
+    assert_error(tts("show", "--csv", "--json"), 2, cause, "leave all but one out")
+    for command in ("show", "runs"):
+        hint = "name the file of your runs with --store, or make one with tts run"
+        assert_error(tts(command, "--store", "none.sqlite"), 2, "store none.sqlite is not there", hint)
+    store.with_name("text").write_text("no store")
+    cause = "store .tts/text is a file of another kind, no store"
+    assert_error(tts("show", "--store", ".tts/text"), 2, cause, "name another file with --store")
+
+
+def test_nothing_that_a_terminal_would_obey_is_printed(tts, tmp_path):
+    with Store(tmp_path / "s.sqlite") as opened:
+        study = opened.begin("\x1b[31mred", {})
+        opened.add(study, [cell(dataset="\x1b[2J")])
+        opened.finish("w", result(cell(dataset="\x1b[2J")))
+    for command in ("show", "runs"):
+        assert "\x1b" not in tts(command, "--store", str(tmp_path / "s.sqlite")).output

@@ -1,0 +1,25 @@
+"""Cells and results that are made up, for tests of what keeps and adds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tts.experiments.record import Cell, Result
+from tts.types import Usage
+
+
+def cell(number: int = 0, **given: Any) -> Cell:
+    """Return a cell; those of one number and otherwise equal arguments are the same."""
+    return Cell(
+        **{
+            "key": f"key {number}", "dataset": "sums", "problem": f"sums/{number}", "model": "toy", "setting": "a setting",
+            "strategy": "best_of_n(n=4) | majority", "budget": {"tokens": 100}, "seed": 0,
+        }
+        | given
+    )  # fmt: skip
+
+
+def result(of: Cell, tokens: int = 10, **given: Any) -> Result:
+    """Return what came of a cell: a right answer that took so many tokens."""
+    usual = {"answer": "4", "right": True, "confidence": 0.75, "stopped_by": "samples drawn", "usage": Usage(generated_tokens=tokens)}
+    return Result(cell=of, **{**usual, **given})
