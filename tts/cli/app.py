@@ -12,6 +12,7 @@ from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
 from tts.cli.models import models
 from tts.cli.plot import plot
+from tts.cli.run import run as run_study
 from tts.cli.runs import runs
 from tts.cli.show import show
 from tts.cli.solve import solve
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(solve)
 app.command()(models)
+app.command("run")(run_study)
 app.command()(runs)
 app.command()(show)
 app.command()(plot)

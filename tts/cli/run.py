@@ -1,0 +1,138 @@
+"""`tts run`: a study from its file to its table."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tts.cli.boundary import INTERRUPTED, Debug, boundary, warn
+from tts.cli.runs import StoreFile
+
+if TYPE_CHECKING:
+    from tts.experiments.progress import Progress
+    from tts.experiments.store import Store
+
+_EVERY_S = 10.0  # between two lines where standard error is no terminal
+
+
+def run(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="What is to be run; examples/*.yaml are whole studies.")],
+    *,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the file says: problems.limit=20.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, spend nothing, and write nothing.")] = False,
+    store: StoreFile = None,
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
+    executor: Annotated[str, typer.Option(help="Where cells are run: local, or ray for a cluster.")] = "local",
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed before.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Run a study, or what is missing of it: what the store has is never paid for again.
+
+    It may be stopped (Ctrl-C), killed, and run by several processes at once on one store; each goes on where others stopped.
+    """
+    with boundary(debug=debug):
+        from tts.cli.forecast import print_forecast
+        from tts.experiments.runner import Prepared, run
+        from tts.experiments.store import Store, default_store
+        from tts.experiments.study_file import read
+
+        part, file = _part(shard), store or default_store()
+        with Prepared(read(study, changes or ()), executor) as prepared:
+            if dry_run:
+                print_forecast(prepared, file, part)
+                return
+            with Store(file) as opened:
+                with _stoppable(), _shown() as report:
+                    ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
+                if not ended.interrupted:
+                    _print_table(opened, ended.study)
+                    return
+                left = ended.counts.pending + ended.counts.leased
+                warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
+        raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _stoppable() -> Generator[None]:
+    """Let a polite end of the process, as schedulers send it, be what Ctrl-C is."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _shown() -> Generator[Callable[[Progress], None]]:
+    """Show progress on standard error: one live line on a terminal, elsewhere a plain line now and then, and one at the end."""
+    from tts.cli.terminal import messages, one_line
+
+    console = messages()
+    if sys.stderr.isatty() and not console.is_dumb_terminal:
+        with console.status("starting") as status:
+            yield lambda progress: status.update(one_line(progress.line()))
+        return
+
+    lines = _Lines()
+    try:
+        yield lines.report
+    finally:
+        lines.end()
+
+
+class _Lines:
+    """Plain lines, the last of which is always shown."""
+
+    def __init__(self) -> None:
+        self._line, self._shown_at = "", 0.0
+
+    def report(self, progress: Progress) -> None:
+        """Show this progress, unless a line was shown just now."""
+        self._line = progress.line()
+        if time.monotonic() - self._shown_at >= _EVERY_S:
+            self._shown_at = time.monotonic()
+            self.end()
+
+    def end(self) -> None:
+        """Show what has not been shown yet."""
+        if self._line:
+            typer.echo(self._line, err=True)
+        self._line = ""
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Return i and n of "i/n".
+
+    Raises:
+        ConfigError: it is not that, or i is not from 1 to n.
+    """
+    from tts.errors import ConfigError
+
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+        raise ConfigError(f"--shard is {text!r}, but must be I/N with I from 1 to N", hint="for example --shard 1/8, for jobs 1 to 8")
+    return int(index), int(count)
+
+
+def _print_table(store: Store, study: int) -> None:
+    import numpy as np
+
+    from tts.cli.show import SEED
+    from tts.cli.terminal import visible
+    from tts.experiments import table
+
+    rows = table.table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))
+    typer.echo(visible(table.as_text(rows).rstrip("\n")))

@@ -1,0 +1,106 @@
+"""Cells run on the workers of a Ray cluster: each has the study's models, and none has the store.
+
+The store stays with who runs the study, so nothing needs a file system in common. A worker that dies is started again by Ray, and what
+it was at comes back as `WorkerLost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from tts.errors import EngineError, missing_extra
+from tts.experiments.config import StudyConfig
+from tts.experiments.executors import Done, WorkerLost
+from tts.experiments.grid import Problems, Settings
+from tts.experiments.local_executor import LocalExecutor, one_line
+from tts.experiments.record import Cell
+from tts.kept import LOOP
+
+_PATIENCE_S = 2.0  # for a worker to say what it has spent: one that is starting again says nothing
+
+
+class Worker:
+    """A process that runs cells, as `LocalExecutor` does."""
+
+    def __init__(self, config: StudyConfig, problems: Problems) -> None:
+        self._executor = LocalExecutor(config, problems)
+
+    async def settings(self) -> Settings:
+        """Return how the models run here."""
+        return self._executor.settings
+
+    async def run(self, cell: Cell) -> Done:
+        """Run a cell."""
+        return await LOOP.wait(self._executor.run(cell))
+
+    async def spent(self) -> Mapping[str, int]:
+        """Return the tokens spent so far by key."""
+        return dict(await self._executor.spent())
+
+
+class RayExecutor:
+    """Workers on the cluster that Ray finds (`RAY_ADDRESS`), or on this machine: one for each GPU, or CPU where there is none.
+
+    Args:
+        config: of the study; `concurrency` is that of each worker. problems: of it.
+
+    Raises:
+        ConfigError: as `LocalExecutor`. MissingDependency: Ray is not installed. EngineError: no worker starts.
+    """
+
+    def __init__(self, config: StudyConfig, problems: Problems) -> None:
+        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError:
+            raise missing_extra("ray", "ray", "--executor ray") from None
+        self._ray = ray
+        self._began = not ray.is_initialized()
+        if self._began:
+            ray.init(log_to_driver=False, logging_level="error")
+        has = ray.cluster_resources()
+        kind, count = ("num_gpus", int(has["GPU"])) if has.get("GPU", 0) >= 1 else ("num_cpus", max(1, int(has.get("CPU", 1))))
+        make = ray.remote(**{kind: 1}, max_restarts=-1, max_concurrency=config.concurrency + 1)(Worker)
+        shared = ray.put(problems)
+        self._workers: list[Any] = [make.remote(config, shared) for _ in range(count)]
+        self._busy = [0] * count
+        self._at: dict[str, int] = {}
+        self.slots = config.concurrency * count
+        try:
+            self.settings: Settings = ray.get(self._workers[0].settings.remote())
+        except ray.exceptions.RayError as failure:
+            self.close()
+            cause = getattr(failure, "cause", None)
+            raise EngineError(f"no worker starts: {one_line(cause or failure)}", hint="run the study here to see why") from failure
+
+    async def run(self, cell: Cell) -> Done:
+        """Run a cell on the least busy worker; see `Executor`."""
+        index = min(range(len(self._workers)), key=self._busy.__getitem__)
+        self._busy[index] += 1
+        self._at[cell.key] = index
+        try:
+            return await _answer(self._workers[index].run.remote(cell))
+        except self._ray.exceptions.RayActorError as failure:
+            raise WorkerLost(one_line(failure)) from failure
+        finally:
+            self._busy[index] -= 1
+            del self._at[cell.key]
+
+    async def spent(self) -> Mapping[str, int]:
+        """Return tokens by key, of the workers that answer; see `Executor`."""
+        asked = [_answer(self._workers[index].spent.remote()) for index in {*self._at.values()}]
+        told = await asyncio.gather(*(asyncio.wait_for(one, _PATIENCE_S) for one in asked), return_exceptions=True)
+        return {key: tokens for one in told if isinstance(one, dict) for key, tokens in one.items()}
+
+    def close(self) -> None:
+        """End the workers, and Ray if it began here."""
+        for worker in self._workers:
+            self._ray.kill(worker)
+        if self._began:
+            self._ray.shutdown()
+
+
+async def _answer(reference: Any) -> Any:
+    return await asyncio.wrap_future(reference.future())
