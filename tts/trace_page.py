@@ -17,15 +17,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tts.trace import Trace, TraceNode
 
-_DATA_SLOT = "{{TRACE}}"
+SLOT = "{{TRACE}}"
 _HASH_SLOT = "{{SCRIPT_HASH}}"
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 def render(trace: Trace) -> str:
     """Return one self-contained HTML page of a trace; it can be written as UTF-8 whatever the trace's texts are."""
-    page = resources.files("tts").joinpath("trace_page.html").read_text(encoding="utf-8")
-    return page.replace(_HASH_SLOT, _script_hash(page), 1).replace(_DATA_SLOT, _embedded(trace), 1)
+    return viewer().replace(SLOT, embedded(trace), 1)
+
+
+def viewer() -> str:
+    """Return the page with `SLOT` where a trace belongs, as `embedded` writes it."""
+    return sealed(resources.files("tts").joinpath("trace_page.html").read_text(encoding="utf-8"))
+
+
+def sealed(page: str) -> str:
+    """Return a page whose content security policy allows its own script and no other."""
+    return page.replace(_HASH_SLOT, script_hash(page))
 
 
 def winning_node(trace: Trace) -> int | None:
@@ -45,14 +54,15 @@ def _rank(node: TraceNode) -> tuple[float, int]:
     return (-weight, node.candidate or 0)
 
 
-def _embedded(trace: Trace) -> str:
+def embedded(trace: Trace) -> str:
     """Return the trace as JSON in pure ASCII without "<": no text ends the script element, lone surrogates can be encoded."""
     record = trace.to_dict()
     record["seed"] = str(trace.seed)  # a browser's numbers are exact only up to 2**53
     return json.dumps({"trace": record, "winner": winning_node(trace)}, allow_nan=False).replace("<", "\\u003c")
 
 
-def _script_hash(page: str) -> str:
+def script_hash(page: str) -> str:
+    """Return what a content security policy calls the one script of a page."""
     script = _SCRIPT.search(page)
     assert script is not None, "the page template has exactly one script without attributes"
     return "sha256-" + base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
