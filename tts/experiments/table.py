@@ -184,7 +184,12 @@ def as_text(rows: Sequence[TableRow]) -> str:
     """Return the table for people: what is the same in all rows stands above them, once."""
     if not rows:
         return "no results yet"
-    return text_of({title: [" ".join(show(row).split()) for row in rows] for title, show in _SHOWN.items()})
+    return text_of(columns(rows))
+
+
+def columns(rows: Sequence[TableRow]) -> dict[str, list[str]]:
+    """Return the table as people read it: by title, what stands in each row."""
+    return {title: [" ".join(show(row).split()) for row in rows] for title, show in _SHOWN.items()}
 
 
 def text_of(columns: Mapping[str, Sequence[str]]) -> str:
