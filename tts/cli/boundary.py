@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated
@@ -22,13 +23,16 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback o
 
 @contextmanager
 def boundary(*, debug: bool) -> Generator[None]:
-    """Turn what a command raises into an error's one line, its hint and the exit code.
+    """Turn what a command raises into an error's one line, its hint and the exit code, and what it warns of into a line each.
 
     Raises:
         typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where nobody reads the output, 130 for Ctrl-C.
     """
     try:
-        yield
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.showwarning = lambda message, *_, **__: warn(str(message))
+            yield
         sys.stdout.flush()
     except (typer.Exit, typer.Abort):
         raise
