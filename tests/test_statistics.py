@@ -273,7 +273,7 @@ def test_the_auc_in_blocks_is_the_auc(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = rng(4)
     scores, labels, clusters = draws.integers(0, 50, 300), draws.random(300) < 0.4, draws.integers(0, 9, 300)
     whole = clustered_auc(scores, labels, clusters, rng=rng())
-    monkeypatch.setattr("tts.statistics.discrimination._BLOCK", 9 * 7)
+    monkeypatch.setattr("tts.statistics.resampling._BLOCK", 9 * 7)
     assert clustered_auc(scores, labels, clusters, rng=rng()) == whole
     assert whole.value == pytest.approx(roc_auc(scores, labels))
 

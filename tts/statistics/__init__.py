@@ -1,4 +1,4 @@
-"""Estimates with their intervals: proportions, means over problems, pass@k, and how well a score tells right from wrong.
+"""Estimates with their intervals: accuracies, what k samples give, differences between strategies, laws of scaling, verifiers.
 
 Samples of one problem are no independent evidence: they share its difficulty. So whatever is averaged over samples is resampled by
 problem (the *cluster*), and an interval says what another draw of as many problems might have given.
@@ -11,6 +11,7 @@ Shapes: N observations, P clusters, R resamples, K bins.
 
 from __future__ import annotations
 
+from tts.statistics.comparing import Difference, holm, paired_difference, problems_needed
 from tts.statistics.discrimination import (
     Bin,
     Calibration,
@@ -21,7 +22,8 @@ from tts.statistics.discrimination import (
     roc_auc,
 )
 from tts.statistics.proportions import LEVEL, Estimate, pass_at_k, wilson
-from tts.statistics.resampling import RESAMPLES, Statistic, bootstrap, clustered_mean, ratio
+from tts.statistics.resampling import RESAMPLES, Statistic, bootstrap, bootstrap_kinds, clustered_mean, ratio
+from tts.statistics.scaling import CoverageLaw, Fit, Saturation, fit_coverage, fit_saturation, spaced
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
 
 __all__ = [
@@ -30,19 +32,30 @@ __all__ = [
     "Averaged",
     "Bin",
     "Calibration",
+    "CoverageLaw",
+    "Difference",
     "Estimate",
+    "Fit",
+    "Saturation",
     "Statistic",
     "best_at_k",
     "bootstrap",
+    "bootstrap_kinds",
     "brier",
     "clustered_auc",
     "clustered_calibration_error",
     "clustered_mean",
     "expected_calibration_error",
+    "fit_coverage",
+    "fit_saturation",
+    "holm",
     "majority_at_k",
+    "paired_difference",
     "pass_at_k",
+    "problems_needed",
     "ratio",
     "roc_auc",
+    "spaced",
     "weighted_at_k",
     "wilson",
 ]

@@ -15,7 +15,6 @@ from tts.statistics.resampling import bootstrap, ratio
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
-_BLOCK = 2_000_000  # numbers of a table that is made at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,8 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
 def clustered_auc(scores: ArrayLike, labels: ArrayLike, clusters: ArrayLike, *, rng: np.random.Generator, level: float = LEVEL) -> Estimate:
     """Return `roc_auc` with an interval from clusters drawn again.
 
-    A pair of observations is counted as often as the clusters of both were drawn: so the statistic of a resample is a quadratic
-    form of the counts, and one table of pairs [P, P] serves all resamples.
+    A pair of observations is counted as often as the clusters of both were drawn: positives and negatives of each level of score
+    are summed with those counts, so that a resample costs what one pass over the observations does.
 
     Args:
         clusters: [N], which problem each observation is of, in whatever numbering.
@@ -104,14 +103,16 @@ def clustered_auc(scores: ArrayLike, labels: ArrayLike, clusters: ArrayLike, *, 
     """
     score, label = _judged(scores, labels)
     at, num_clusters = _numbered(clusters, len(score))
-    positives, negatives = (np.bincount(at[label == i], minlength=num_clusters).astype(np.float64) for i in (1, 0))
-    wins = _wins(score, label, at, num_clusters)
-    return bootstrap(
-        lambda counts: ratio(((counts @ wins) * counts).sum(axis=-1), (counts @ positives) * (counts @ negatives)),
-        num_clusters,
-        rng,
-        level=level,
-    )
+    levels, level_at = np.unique(score, return_inverse=True)
+    shape = (num_clusters, len(levels))
+    negatives, positives = (sparse.csr_array((np.ones((label == i).sum()), (at[label == i], level_at[label == i])), shape) for i in (0, 1))
+
+    def auc(counts: Floats) -> Floats:
+        above, below = counts @ positives, counts @ negatives  # [R, levels]
+        wins = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
+        return ratio(wins, above.sum(axis=1) * below.sum(axis=1))
+
+    return bootstrap(auc, num_clusters, rng, level=level, width=4 * len(levels))
 
 
 def clustered_calibration_error(
@@ -132,26 +133,6 @@ def clustered_calibration_error(
     )
     low, high = (max(0.0, min(1.0, end)) if not math.isnan(end) else end for end in (estimate.low, estimate.high))
     return Estimate(estimate.value, low, high, level, num_clusters)
-
-
-def _wins(score: Floats, label: Floats, at: Whole, num_clusters: int) -> Floats:
-    """Return [P, P]: over pairs of a positive of one cluster and a negative of another, how often the positive is above; ties half."""
-    levels, place = np.unique(score, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    place, label, at = place[order], label[order], at[order]
-    wins, below = np.zeros((num_clusters, num_clusters)), np.zeros(num_clusters)
-    most = max(1, _BLOCK // max(1, num_clusters))
-    for first in range(0, len(levels), most):
-        rows = min(most, len(levels) - first)
-        part = slice(*np.searchsorted(place, [first, first + rows]))
-        level, cluster, positive = place[part] - first, at[part], label[part] == 1
-        # [levels, P]: how many negatives of each cluster there are
-        cells = level[~positive] * num_clusters + cluster[~positive]
-        negatives = np.bincount(cells, minlength=rows * num_clusters).reshape(rows, num_clusters)
-        above = sparse.csr_array((np.ones(positive.sum()), (cluster[positive], level[positive])), (num_clusters, rows))
-        wins += above @ (below + np.cumsum(negatives, axis=0) - negatives / 2)
-        below += negatives.sum(axis=0)
-    return wins
 
 
 def _binned(score: Floats, bins: int) -> Whole:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -14,8 +15,10 @@ from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, check_level
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 # How often each cluster was drawn, [R, P], to the statistic of each resample, [R]; NaN where it is undefined.
 Statistic = Callable[[Floats], Floats]
+Method = Literal["percentile", "basic"]
 
 RESAMPLES = 2000
 _MOST_UNDEFINED = 0.05  # share of resamples; with more, the rest is no fair picture of the whole
@@ -30,7 +33,8 @@ def bootstrap(
     *,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
-    method: Literal["percentile", "basic"] = "percentile",
+    method: Method = "percentile",
+    width: int = 1,
 ) -> Estimate:
     """Return a statistic of clusters with an interval from clusters drawn again with replacement.
 
@@ -44,6 +48,7 @@ def bootstrap(
         statistic: counts [R, P] to values [R]. num_clusters: P. rng: draws the resamples.
         method: "percentile": the resamples' quantiles. "basic": those reflected at the estimate, for a statistic that resampling
             moves to one side (a calibration error grows by it).
+        width: numbers that the statistic needs for one resample, where those are more than P: memory is bounded by it.
 
     Returns:
         Ends are NaN with fewer than two clusters, or where more than a twentieth of the resamples leave the statistic undefined.
@@ -51,24 +56,51 @@ def bootstrap(
     Raises:
         ConfigError: a level outside (0, 1), or fewer than one resample.
     """
-    _check(level, resamples)
     if num_clusters == 0:
+        _check(level, resamples)
         return Estimate(math.nan, math.nan, math.nan, level, 0)
-    value = float(statistic(np.ones((1, num_clusters)))[0])
-    if num_clusters == 1 or math.isnan(value):
-        return Estimate(value, math.nan, math.nan, level, num_clusters)
-    rows = max(1, _BLOCK // num_clusters)
-    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    found = np.concatenate([statistic(_counts(rng, size, num_clusters)) for size in sizes])
-    undefined = np.isnan(found)
-    if undefined.mean() > _MOST_UNDEFINED:
-        return Estimate(value, math.nan, math.nan, level, num_clusters)
+
+    def alone(counts: Floats) -> Floats:
+        return statistic(counts)[:, None]
+
+    return bootstrap_kinds(alone, np.ones(num_clusters), rng, level=level, resamples=resamples, method=method, width=width)[0]
+
+
+def bootstrap_kinds(
+    statistics: Statistic,
+    sizes: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = "percentile",
+    width: int = 1,
+) -> tuple[Estimate, ...]:
+    """Return several statistics of the same resamples, as `bootstrap` does; clusters that are alike are drawn together.
+
+    So a million problems that are solved or not cost what two do.
+
+    Args:
+        statistics: how often each kind of cluster counts, [R, U], to values [R, D]. sizes: [U], how many clusters of each kind there
+            are, at least one each. rng, level, resamples, method, width: as in `bootstrap`.
+
+    Raises:
+        ConfigError: as `bootstrap`, or no clusters.
+    """
+    _check(level, resamples)
+    size = np.asarray(sizes).astype(np.int64)
+    if not len(size) or (size < 1).any():
+        raise ConfigError(f"sizes has {len(size)} kinds, the least of {size.min(initial=0)} clusters, but must have one of each at least")
+    num_clusters = int(size.sum())
+    values = statistics(size[None, :].astype(np.float64))[0].tolist()
+    if num_clusters == 1:
+        return tuple(Estimate(value, math.nan, math.nan, level, 1) for value in values)
+    found = np.concatenate([statistics(_counts(rng, rows, size)) for rows in blocks(resamples, max(width, len(size)))])
     widened = math.sqrt(num_clusters / (num_clusters - 1)) * stats.t.isf((1 - level) / 2, num_clusters - 1)
     tail = float(stats.norm.sf(widened))
-    low, high = (float(end) for end in np.quantile(found[~undefined], [tail, 1 - tail]))
-    if method == "basic":
-        low, high = 2 * value - high, 2 * value - low
-    return Estimate(value, low, high, level, num_clusters)
+    return tuple(
+        Estimate(value, *_ends(value, each, tail, method), level, num_clusters) for value, each in zip(values, found.T, strict=True)
+    )
 
 
 def clustered_mean(
@@ -99,32 +131,64 @@ def clustered_mean(
     Raises:
         ConfigError: a NaN or infinite value, lengths that differ, a negative size, or a value outside the bounds.
     """
-    total = _vector("totals", totals)
-    size = np.ones(len(total)) if sizes is None else _vector("sizes", sizes)
+    total = vector("totals", totals)
+    size = np.ones(len(total)) if sizes is None else vector("sizes", sizes)
     if len(size) != len(total) or (size < 0).any():
         raise ConfigError(f"sizes is of length {len(size)} for {len(total)} totals, but must have a number of at least 0 for each")
     if (total[size == 0] != 0).any():
         raise ConfigError("totals has a value for a problem of size 0, but must be 0 there")
+    _check(level, resamples)
     total, size = total[size > 0], size[size > 0]
-    if bounds is None or not len(total):
-        return bootstrap(lambda counts: ratio(counts @ total, counts @ size), len(total), rng, level=level, resamples=resamples)
+    if not (num := len(total)):
+        return Estimate(math.nan, math.nan, math.nan, level, 0)
+    value = float(total.sum() / size.sum())
+    (total, size), alike = _kinds(total, size)
+
+    def mean(counts: Floats) -> Floats:
+        return ratio(counts @ total, counts @ size)
+
+    if bounds is None:
+        estimate = bootstrap_kinds(lambda counts: mean(counts)[:, None], alike, rng, level=level, resamples=resamples)[0]
+        return replace(estimate, value=value)
     means = total / size
     if (means < bounds[0] - _ROUNDING).any() or (means > bounds[1] + _ROUNDING).any():
         raise ConfigError(f"totals has means from {means.min()} to {means.max()}, but bounds is {bounds}")
-    _check(level, resamples)
-    shape = np.r_[np.ones(len(total)), 0.5, 0.5]
-    weights = rng.standard_gamma(shape, (resamples, len(shape)))  # [R, P + 2]; what sums to one is drawn from Dirichlet's law
-    imagined = np.full(2, size.mean())
-    found = (weights @ np.r_[total, imagined * bounds]) / (weights @ np.r_[size, imagined])
-    value = float(total.sum() / size.sum())
+    imagined = np.full(2, size @ alike / num)
+    total, size, alike = np.r_[total, imagined * bounds], np.r_[size, imagined], np.r_[alike, 0.5, 0.5]
+    # gamma weights that sum to one are of Dirichlet's law; those of a kind are drawn as their sum
+    drawn = (rng.standard_gamma(alike, (rows, len(alike))) for rows in blocks(resamples, len(alike)))
+    found = np.concatenate([mean(weights) for weights in drawn])
     low, high = (float(end) for end in np.quantile(found, [(1 - level) / 2, (1 + level) / 2]))
-    return Estimate(value, min(low, value), max(high, value), level, len(total))
+    return Estimate(value, min(low, value), max(high, value), level, num)
 
 
-def _counts(rng: np.random.Generator, rows: int, num_clusters: int) -> Floats:
-    """Return how often each cluster is drawn, [rows, P], as many being drawn as there are."""
-    drawn = rng.integers(num_clusters, size=(rows, num_clusters)) + num_clusters * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * num_clusters).reshape(rows, num_clusters).astype(np.float64)
+def _kinds(total: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Return the distinct pairs, [2, U], and how often each occurs, [U]."""
+    pairs, alike = np.unique(np.stack([total, size]), axis=1, return_counts=True)
+    return pairs, alike.astype(np.float64)
+
+
+def _ends(value: float, found: Floats, tail: float, method: Method) -> tuple[float, float]:
+    undefined = np.isnan(found)
+    if math.isnan(value) or undefined.mean() > _MOST_UNDEFINED:
+        return math.nan, math.nan
+    low, high = (float(end) for end in np.quantile(found[~undefined], [tail, 1 - tail]))
+    return (2 * value - high, 2 * value - low) if method == "basic" else (low, high)
+
+
+def _counts(rng: np.random.Generator, rows: int, sizes: Whole) -> Floats:
+    """Return how often each kind is drawn, [rows, U], as many clusters being drawn as there are."""
+    kinds, num_clusters = len(sizes), int(sizes.sum())
+    if kinds < num_clusters:
+        return rng.multinomial(num_clusters, sizes / num_clusters, rows).astype(np.float64)
+    drawn = rng.integers(kinds, size=(rows, kinds)) + kinds * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * kinds).reshape(rows, kinds).astype(np.float64)
+
+
+def blocks(rows: int, width: int) -> list[int]:
+    """Return how many rows of that width to make at once, so that a table of them stays small."""
+    most = max(1, _BLOCK // width)
+    return [min(most, rows - start) for start in range(0, rows, most)]
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
@@ -138,7 +202,8 @@ def _check(level: float, resamples: int) -> None:
         raise ConfigError(f"resamples is {resamples}, but must be at least 1")
 
 
-def _vector(name: str, values: ArrayLike) -> Floats:
+def vector(name: str, values: ArrayLike) -> Floats:
+    """Return a list of numbers; refuse what is none, and values that are not known."""
     found = np.asarray(values, np.float64)
     if found.ndim != 1:
         raise ConfigError(f"{name} is of shape {found.shape}, but must be a list of numbers")
