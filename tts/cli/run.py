@@ -16,6 +16,7 @@ from tts.cli.boundary import INTERRUPTED, Debug, boundary, warn
 from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
+    from tts.experiments.config import StudyConfig
     from tts.experiments.progress import Progress
     from tts.experiments.store import Store
 
@@ -40,25 +41,43 @@ def run(
     It may be stopped (Ctrl-C), killed, and run by several processes at once on one store; each goes on where others stopped.
     """
     with boundary(debug=debug):
-        from tts.cli.forecast import print_forecast
-        from tts.experiments.runner import Prepared, run
-        from tts.experiments.store import Store, default_store
         from tts.experiments.study_file import read
 
-        part, file = _part(shard), store or default_store()
-        with Prepared(read(study, changes or ()), executor) as prepared:
-            if dry_run:
-                print_forecast(prepared, file, part)
+        carry_out(read(study, changes or ()), store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
+
+
+def carry_out(
+    config: StudyConfig,
+    store: Path | None,
+    *,
+    dry_run: bool = False,
+    part: tuple[int, int] = (1, 1),
+    executor: str = "local",
+    retry_failed: bool = False,
+) -> None:
+    """Run what is missing of a study and print its table, or with `dry_run` what that would cost.
+
+    Raises:
+        typer.Exit: it was stopped; what is done is kept.
+    """
+    from tts.cli.forecast import print_forecast
+    from tts.experiments.runner import Prepared, run
+    from tts.experiments.store import Store, default_store
+
+    file = store or default_store()
+    with Prepared(config, executor) as prepared:
+        if dry_run:
+            print_forecast(prepared, file, part)
+            return
+        with Store(file) as opened:
+            with _stoppable(), _shown() as report:
+                ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
+            if not ended.interrupted:
+                _print_table(opened, ended.study)
                 return
-            with Store(file) as opened:
-                with _stoppable(), _shown() as report:
-                    ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
-                if not ended.interrupted:
-                    _print_table(opened, ended.study)
-                    return
-                left = ended.counts.pending + ended.counts.leased
-                warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
-        raise typer.Exit(INTERRUPTED)
+            left = ended.counts.pending + ended.counts.leased
+            warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
+    raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager

@@ -30,13 +30,18 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> StudyConfig:
         if not isinstance(data, dict):
             raise ConfigError("a study is a mapping of keys to values, such as name: first")
         for override in overrides:
-            _set(data, override)
+            put(data, override)
         return study(data)
     except ConfigError as failure:
         raise ConfigError(f"{path}: {failure.cause}", hint=failure.hint) from None
 
 
-def _set(data: dict[str, Any], override: str) -> None:
+def put(data: dict[str, Any], override: str) -> None:
+    """Put what "a.b=c" says in place of what plain values have at a.b.
+
+    Raises:
+        ConfigError: it is not of that form, or there is nothing below a.
+    """
     path, equals, text = override.partition("=")
     *parents, last = names = path.strip().split(".")
     if not equals or not all(names):
