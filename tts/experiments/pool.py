@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tts.errors import ConfigError
+from tts.experiments.config import StudyConfig
 from tts.experiments.record import Cell, Drawn, Result
+from tts.search.base import whole
 from tts.search.best_of_n import BestOfN
 from tts.search.registry import parse
 from tts.tasks.base import Task
@@ -150,6 +152,15 @@ def pools_of(results: Iterable[Result]) -> Pools:
             f"the study has no pool of samples: {reasons}", hint="draw one with tts sample, or record the candidates of best_of_n"
         )
     return Pools(tuple(found.values()), dict(passed_over))
+
+
+def pool_study(config: StudyConfig, size: int) -> StudyConfig:
+    """Return the study that draws pools of a size for another: of each law by which its strategies sample, else of plain best_of_n."""
+    whole("n", size, 1, optional=False)
+    strategies = (parse(text).strategy for text in config.strategies)
+    laws = dict.fromkeys(str(dataclasses.replace(one, n=None)) for one in strategies if isinstance(one, BestOfN))
+    record = config.record.model_copy(update={"candidates": True})
+    return config.model_copy(update={"strategies": list(laws) or [str(BestOfN())], "budgets": [{"samples": size}], "record": record})
 
 
 def _pool(result: Result) -> Pool | str:

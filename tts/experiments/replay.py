@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tts.errors import ConfigError
 from tts.experiments.averaging import Floats, Reading, Unit, means_of, tokens_of
 from tts.experiments.curves import Curve, accuracies
+from tts.experiments.gathering import Line, labels_of, verifiers_in_words
 from tts.experiments.pool import Pool
 from tts.search.base import Plan, whole
 from tts.search.best_of_n import BestOfN
@@ -84,12 +85,9 @@ def replay(
     for pool in pools:
         cell, group = pool.cell, pool.cell.group if by_group else None
         lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
-    plans = [_plan(strategy) for strategy in strategies]
-    return [
-        _replayed(line, plan, reading, group=line[0].cell.group if by_group else None)
-        for plan in plans
-        for line in _of_law(list(lines.values()), plan)
-    ]
+    asked = [(plan, line) for plan in map(_plan, strategies) for line in _of_law(list(lines.values()), plan)]
+    curves = [_replayed(line, plan, reading, group=line[0].cell.group if by_group else None) for plan, line in asked]
+    return _told_apart(curves, [line[0].cell.setting for _, line in asked])
 
 
 def _check_answers(pools: Sequence[Pool]) -> None:
@@ -148,7 +146,7 @@ def _replayed(pools: Sequence[Pool], plan: Plan | None, reading: Reading, *, gro
         label=COVERAGE if plan is None else str(plan),
         dataset=cell.dataset,
         model=cell.model,
-        verifier=", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items())) or "none",
+        verifier=verifiers_in_words(cell),
         costs={"samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier},
         accuracy=accuracies(shares, np.random.Generator(np.random.Philox(key=reading.seed))),
         shares=shares,
@@ -165,6 +163,18 @@ def _replayed(pools: Sequence[Pool], plan: Plan | None, reading: Reading, *, gro
         errors=np.sqrt(np.nansum(errors**2, axis=0)) / (runs > 0).sum(axis=0),
         too_small=(runs == 0).sum(axis=0).tolist(),
     )
+
+
+def _told_apart(curves: Sequence[Replayed], settings: Sequence[str]) -> list[Replayed]:
+    """Return curves whose labels say what tells them from others of the same strategy."""
+    lines = [
+        Line(curve.dataset, curve.group, curve.label, curve.model, curve.verifier, "", setting)
+        for curve, setting in zip((one.curve for one in curves), settings, strict=True)
+    ]
+    return [
+        dataclasses.replace(one, curve=dataclasses.replace(one.curve, label=label))
+        for one, label in zip(curves, labels_of(lines), strict=True)
+    ]
 
 
 def _summed(values: NDArray[Any], at: NDArray[np.int64], num_problems: int) -> Floats:
