@@ -18,6 +18,8 @@ EXTRAS = {
     "engine": {"torch": "torch", "transformers": "transformers", "safetensors": "safetensors", "gguf": "gguf", "numba": "numba"},
     "math": {"math-verify": "math_verify"},
     "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
+    "reasoning-gym": {"reasoning-gym": "reasoning_gym"},
+    "ray": {"ray": "ray"},
     "vllm": {"vllm": "vllm"},
 }
 

@@ -37,7 +37,7 @@ def worker() -> Worker:
         MissingDependency: reasoning-gym is not installed.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
-        raise missing_extra("reasoning-gym", "experiments", "a problem of reasoning-gym")
+        raise missing_extra("reasoning-gym", "reasoning-gym", "a problem of reasoning-gym")
     # Some generators go through sets of texts, whose order is a function of this seed.
     return Worker(python_command("tts.tasks.reasoning_gym_worker"), start_limit_s=300.0, environment={"PYTHONHASHSEED": "0"})
 
