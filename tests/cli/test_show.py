@@ -72,6 +72,13 @@ def test_show_exports(tts, store, tmp_path):
     assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 20
 
 
+def test_merge_takes_what_is_missing(tts, store):
+    result = tts("merge", str(store), "--store", "new.sqlite")
+    assert (result.exit_code, result.stdout) == (0, "21 results from .tts/store.sqlite\n")
+    assert tts("show", "--store", "new.sqlite").stdout == tts("show").stdout
+    assert tts("merge", str(store), "--store", "new.sqlite").stdout == "0 results from .tts/store.sqlite\n"
+
+
 def test_what_is_asked_for_wrongly_is_refused(tts, store, assert_error):
     assert_error(tts("show", "don"), 2, "study is 'don', but no study has that name", "did you mean done?")
     cause = "--csv, --json and --export were asked for at once, but only one can be"

@@ -217,6 +217,37 @@ def test_results_may_be_finished_while_others_are_read(store, monkeypatch):
     assert number == 20
 
 
+def test_stores_of_shards_are_merged(store, study, tmp_path):
+    """What one has and the other lacks is carried over, and doing it again changes nothing."""
+    store.finish("w", result(cell(1), 5))
+    with Store(tmp_path / "other.sqlite") as other:
+        other.add(other.begin("before", {"configuration": 2}), [cell(8)])
+        same = other.begin("study", {"configuration": {"a": 1}})
+        other.add(same, [cell(1), cell(2), cell(3), cell(4, strategy="single")])
+        other.lease(same, "v", 2)
+        other.beat("v", {"key 2": 7})
+        other.release("v", ["key 2"])
+        for number in (1, 2, 4):
+            other.finish("v", result(cell(number, strategy="single") if number == 4 else cell(number), 100 + number), b"%d" % number)
+        before = list(other.results(same))
+        assert (store.merge(other.path), store.merge(other.path)) == (2, 0)
+        assert list(other.results(same)) == before
+    kept = list(store.results(study))
+    assert [each.cell for each in kept] == [cell(1), cell(2), cell(4, strategy="single")]
+    assert [(each.usage.tokens, each.lost_tokens) for each in kept] == [(5, 0), (102, 7), (104, 0)]
+    assert [store.trace(f"key {number}") for number in (1, 2, 4)] == [None, b"2", b"4"]
+    assert [(each.name, each.cells, each.done) for each in store.studies()] == [("study", 5, 3), ("before", 1, 0)]
+    assert store.lease(study, "w", 9) == [cell(0), cell(3)]
+    assert store.lease(2, "w", 9) == [cell(8)]
+
+
+def test_what_cannot_be_merged_is_refused(store, tmp_path):
+    with pytest.raises(ConfigError, match="is to be merged with itself"):
+        store.merge(store.path)
+    with pytest.raises(ConfigError, match="is not there"):
+        store.merge(tmp_path / "none.sqlite")
+
+
 def test_the_default_is_in_the_working_directory():
     assert default_store() == Path(".tts", "store.sqlite")
 

@@ -101,6 +101,11 @@ def test_what_differs_in_more_than_problem_and_seed_is_another_row(other):
     assert getattr(second, field) == other[field] != getattr(first, field)
 
 
+def test_the_order_of_runs_is_no_difference():
+    runs = [run(i, seed, right=(i + seed) % 3 > 0) for i in range(6) for seed in range(3)]
+    assert rows_of(*runs) == rows_of(*reversed(runs))
+
+
 def test_the_order_of_limits_is_no_difference():
     assert len(rows_of(run(0, of={"budget": {"a": 1, "b": 2}}), run(1, of={"budget": {"b": 2, "a": 1}}))) == 1
 

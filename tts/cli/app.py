@@ -10,12 +10,16 @@ import typer
 
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
+from tts.cli.merge import merge
 from tts.cli.models import models
 from tts.cli.plot import plot
+from tts.cli.replay import replay
 from tts.cli.run import run as run_study
 from tts.cli.runs import runs
+from tts.cli.sample import sample
 from tts.cli.show import show
 from tts.cli.solve import solve
+from tts.cli.strategies import strategies
 
 app = typer.Typer(
     help="Spend inference compute where it helps: search with language models under one hard budget.",
@@ -28,8 +32,12 @@ app.command()(solve)
 app.command()(models)
 app.command("run")(run_study)
 app.command()(runs)
+app.command()(merge)
 app.command()(show)
+app.command()(sample)
+app.command()(replay)
 app.command()(plot)
+app.command()(strategies)
 app.command()(datasets)
 app.command()(doctor)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tts.errors import ConfigError, unknown_name
+from tts.experiments.merging import carry_over
 from tts.experiments.record import RESULT_VERSION, Cell, Result, Study
 from tts.experiments.rows import cell_body, cell_of, condition_body, packed, result_body, result_of, to_json, tokens_of
 from tts.experiments.schema import connect, explained
@@ -242,6 +243,26 @@ class Store:
                 db.execute("INSERT INTO unfinished SELECT study, cell FROM members WHERE cell = ?", (cell,))
         return len(failed)
 
+    def merge(self, path: str | Path) -> int:
+        """Take the studies and results of another store that this one lacks; the other stays as it is, and may be in use.
+
+        Returns:
+            How many results were taken.
+
+        Raises:
+            ConfigError: there is no store of this version at the path, or it is this one.
+        """
+        Store.existing(path).close()
+        if Path(path).samefile(self.path):
+            raise ConfigError(f"store {path} is to be merged with itself", hint="name another file")
+        with self._lock, explained(self.path):
+            self._connection.execute("ATTACH ? AS other", (str(path),))
+            try:
+                with self._writing() as db:
+                    return carry_over(db)
+            finally:
+                self._connection.execute("DETACH other")
+
     # what came of it
 
     def results(self, study: int, *, drawn: bool = True) -> Iterator[Result]:
@@ -307,8 +328,8 @@ class Store:
 
 
 def _attempt(db: sqlite3.Connection, worker: str, key: str) -> int | None:
-    """Return a worker's last attempt at a cell; None: it has none that is not finished."""
-    query = "SELECT max(attempts.id) FROM attempts JOIN cells ON cells.id = cell WHERE key = ? AND worker = ?"
+    """Return a worker's last attempt at a cell; None: it has none that is neither finished nor given back."""
+    query = "SELECT max(attempts.id) FROM attempts JOIN cells ON cells.id = cell WHERE key = ? AND worker = ? AND ends > 0"
     return db.execute(query, (key, worker)).fetchone()[0]
 
 

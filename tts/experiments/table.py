@@ -119,7 +119,7 @@ class _Sums:
 
     def accuracy(self, rng: np.random.Generator) -> tuple[Estimate | None, str | None]:
         """Return the accuracy, or why there is none."""
-        problems = self.problems.values()
+        problems = [self.problems[name] for name in sorted(self.problems)]  # the same draws however the runs came in
         if unanswerable := sum(problem.unanswerable for problem in problems):
             return None, f"{unanswerable:,} of {len(problems):,} problems have no reference answer"
         if self.failed == self.runs:

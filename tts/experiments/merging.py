@@ -1,0 +1,49 @@
+"""What one store has and another lacks, carried over: for shards of a study that ran where no file could be shared."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+_CARRIED: Final = """
+INSERT INTO main.studies (name, created_at, configuration, result_version, snapshot)
+    SELECT name, created_at, configuration, result_version, snapshot FROM other.studies WHERE true ORDER BY id ON CONFLICT DO NOTHING;
+INSERT INTO main.conditions (body) SELECT body FROM other.conditions WHERE true ORDER BY id ON CONFLICT DO NOTHING;
+INSERT INTO main.cells (key, condition, body)
+    SELECT theirs.key, own.id, theirs.body FROM other.cells AS theirs JOIN other.conditions AS their_condition
+    ON their_condition.id = theirs.condition JOIN main.conditions AS own ON own.body = their_condition.body
+    WHERE true ORDER BY theirs.id ON CONFLICT DO NOTHING;
+CREATE TEMP TABLE pairs (theirs INTEGER PRIMARY KEY, own INTEGER NOT NULL UNIQUE);
+INSERT INTO pairs SELECT theirs.id, own.id FROM other.cells AS theirs JOIN main.cells AS own USING (key);
+INSERT INTO main.members
+    SELECT own.id, pairs.own FROM other.members AS theirs JOIN pairs ON pairs.theirs = theirs.cell
+    JOIN other.studies AS their_study ON their_study.id = theirs.study
+    JOIN main.studies AS own USING (name, configuration, result_version) WHERE true ON CONFLICT DO NOTHING;
+CREATE TEMP TABLE taken (theirs INTEGER PRIMARY KEY, own INTEGER NOT NULL UNIQUE);
+INSERT INTO taken
+    SELECT theirs, own FROM pairs WHERE theirs IN (SELECT cell FROM other.results) AND own NOT IN (SELECT cell FROM main.results);
+INSERT INTO main.results SELECT own, failed, body, drawn FROM taken JOIN other.results ON cell = theirs ORDER BY own;
+INSERT INTO main.traces SELECT own, trace FROM taken JOIN other.traces ON cell = theirs ORDER BY own;
+INSERT INTO main.attempts (cell, worker, ends, spent)
+    SELECT own, worker, 0, spent FROM taken JOIN other.attempts ON cell = theirs WHERE spent > 0 ORDER BY id;
+DELETE FROM main.unfinished WHERE cell IN (SELECT own FROM taken);
+INSERT INTO main.unfinished SELECT study, cell FROM main.members WHERE cell IN (SELECT own FROM pairs)
+    AND cell NOT IN (SELECT cell FROM main.results) ON CONFLICT DO NOTHING;
+"""
+
+
+def carry_over(db: sqlite3.Connection) -> int:
+    """Take from the database attached as `other` what this one lacks, within the transaction that is open.
+
+    Studies, cells and results that are in both stay as they are here; so a store may be taken over again, or while it grows. Of what
+    was lost, that of results taken over comes along.
+
+    Returns:
+        How many results were taken over.
+    """
+    for statement in _CARRIED.split(";"):
+        db.execute(statement)
+    (taken,) = db.execute("SELECT count(*) FROM taken").fetchone()
+    db.execute("DROP TABLE taken")
+    db.execute("DROP TABLE pairs")
+    return taken
