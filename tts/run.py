@@ -15,7 +15,7 @@ from tts.budget import Budget, Meter
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.recording import RecordedNodes
 from tts.search.aggregation import aggregate_scores
-from tts.search.base import Plan, SearchEnded, Selected, Selection, Stop
+from tts.search.base import GoesByScores, Plan, SearchEnded, Selected, Selection, Stop
 from tts.search.embedding import Embedder
 from tts.search.search import Search
 from tts.search.selection import Majority
@@ -93,8 +93,9 @@ class Run:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """The roles that the strategy and the selection score with."""
-        return tuple(dict.fromkeys([*self.plan.strategy.verifiers, *self.selection.verifiers]))
+        """The roles that the strategy, the stop rule and the selection score with."""
+        stopping = [self.plan.stopping.verifier] if isinstance(self.plan.stopping, GoesByScores) else []
+        return tuple(dict.fromkeys([*self.plan.strategy.verifiers, *stopping, *self.selection.verifiers]))
 
     def check(self) -> None:
         """Refuse, before anything is spent, what cannot run.

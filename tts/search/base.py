@@ -156,6 +156,21 @@ class StopRule(Protocol):
 
 
 @runtime_checkable
+class GoesByScores(Protocol):
+    """A stop rule that reads `Candidate.scores`: candidates are scored by its role, where that can be paid, before it is asked."""
+
+    @property
+    def verifier(self) -> str:
+        """The role."""
+        ...
+
+    @property
+    def aggregate(self) -> str:
+        """Step scores to one."""
+        ...
+
+
+@runtime_checkable
 class Selection(Protocol):
     """How candidates become an answer."""
 

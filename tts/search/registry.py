@@ -29,7 +29,14 @@ STRATEGIES = Table(
 STOP_RULES = Table(
     "stop rule",
     "tts.stop_rules",
-    {"never": "tts.search.stopping:Never", "unanimous": "tts.search.stopping:Unanimous"},
+    {
+        "entropy": "tts.search.stopping:Entropy",
+        "in_a_row": "tts.search.stopping:InARow",
+        "never": "tts.search.stopping:Never",
+        "posterior": "tts.search.stopping:Posterior",
+        "score_threshold": "tts.search.stopping:ScoreThreshold",
+        "unanimous": "tts.search.stopping:Unanimous",
+    },
 )
 SELECTIONS = Table(
     "selection",

@@ -21,7 +21,7 @@ from tts.backends.base import Backend, Sampling
 from tts.budget import Exhausted
 from tts.errors import ConfigError
 from tts.search.aggregation import aggregate_scores, check_aggregate
-from tts.search.base import END, STEP, SearchEnded, Stop, StopRule, Tokens, Until, whole
+from tts.search.base import END, STEP, GoesByScores, SearchEnded, Stop, StopRule, Tokens, Until, whole
 from tts.search.classes import AnswerClasses
 from tts.search.embedding import Embedder, HashedNgrams
 from tts.search.notes import Notes
@@ -30,7 +30,6 @@ from tts.search.reading import Reader
 from tts.search.scoring import Scoring
 from tts.search.spending import Spending
 from tts.search.tree import Tree
-from tts.search.wave import branches_of, tasks_for
 from tts.search.work import Work
 from tts.search.writing import Writer
 from tts.tasks.base import Task
@@ -88,6 +87,8 @@ class Search:
         self._seed = seed
         self._sampling = sampling
         self._stopping = stopping
+        self._judged = stopping if isinstance(stopping, GoesByScores) else None
+        self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
         self._on_call = on_call
         self._work = Work(embedder or HashedNgrams(), spending, clock)
         self.notes = Notes()
@@ -156,10 +157,10 @@ class Search:
 
     # Writing --------------------------------------------------------------------------------------------------------------------
 
-    async def open(self, kind: str, *texts: str) -> Trajectory:
+    async def open(self, kind: str, *texts: str, group: int | None = None) -> Trajectory:
         """Return a new root from the task's prompt of a kind ("revise", "fuse", "critique", …) and earlier texts.
 
-        A prompt that is opened again has draws of its own.
+        A prompt that is opened again has draws of its own. `group`: of its candidates, where they belong to earlier ones'.
 
         Raises:
             ConfigError: the task has no such prompt; PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
@@ -170,7 +171,7 @@ class Search:
             self._opened[kind, *texts] += 1
             stream = randomness.root_stream(self._seed, self._key, kind, *texts, *([str(again)] if again else []))
             root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle)
-            self.tree.add(root, opened.tokens)
+            self.tree.add(root, opened.tokens, group)
             self.opener.remember(root, texts)
             self._root = self._root or root
             return root
@@ -213,21 +214,25 @@ class Search:
                 in `candidates`.
         """
         whole("n", n, 1)
-        first, made, alive = len(self.candidates), 0, False
+        first, made, barren, ended = len(self.candidates), 0, 0, list[Trajectory]()
 
         async def on_child(index: int, child: Trajectory) -> None:
-            nonlocal alive
             del index
-            alive = True
-            self.finish(child)
+            ended.append(child)
+            if self._judged is None:
+                self.finish(child)
 
         while ts and (n is None or made < n * len(ts)):
-            width = self._writer.units() if n is None else n * len(ts) - made
+            width = 1 if self._judged else self._writer.units() if n is None else n * len(ts) - made
             rows = [ts[(made + i) % len(ts)] for i in range(min(width or _UNBOUNDED_WIDTH, _MOST_ROWS))]
-            alive, spent = False, dict(self.spending.meter.spent)
+            ended, spent = [], dict(self.spending.meter.spent)
             with self._call(writes=True):
                 made += await self._writer.wave(rows, END, on_child, sampling=sampling, model=model)
-            if not alive:
+            await self.judge(ended)
+            for child in ended:
+                self.finish(child)
+            barren = 0 if ended else barren + 1
+            if barren == (3 if self._judged else 1):  # rows that are drawn one by one fail one by one
                 raise SearchEnded("every row failed")
             if n is None and self.spending.meter.deadline is None and spent == self.spending.meter.spent:
                 raise SearchEnded("nothing is spent any more")
@@ -245,8 +250,8 @@ class Search:
         if t.status not in ("finished", "truncated") or t.node in self._finished:
             return self._finished.get(t.node)
         answer, kind = self.answers.of(t)
-        group = t.node if t.depth <= 1 else t.path[1].node
-        candidate = self._finished[t.node] = Candidate(t, answer, kind, len(self.candidates), group)
+        place, scores = len(self.candidates), self._judged_by.get(t.node, {})
+        candidate = self._finished[t.node] = Candidate(t, answer, kind, place, self.tree.group_of(t), scores)
         self.candidates.append(candidate)
         self.answered = self.answered or answer is not None
         self._ended.append(t)
@@ -262,14 +267,17 @@ class Search:
         if self.stopped is not None:
             raise SearchEnded(self.stopped.reason, self.stopped)
 
+    async def judge(self, ts: Sequence[Trajectory]) -> None:
+        """Score trajectories that have ended for a stop rule that goes by scores, before `finish` asks it; without one do nothing."""
+        ended = [t for t in ts if t.status in ("finished", "truncated")]
+        if (rule := self._judged) is not None and ended:
+            scores = await self.score_affordable(ended, rule.verifier, rule.aggregate)
+            self._judged_by |= {t.node: {rule.verifier: score} for t, score in zip(ended, scores.tolist(), strict=True)}
+
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
         with self._call(writes=True):
-            self._writer.check_usable(ts)
-            branches = branches_of(ts, self.tree.children_of)
-            made = await self._reader.extend(ts, text, model, sum(branches))
-            tasks = tasks_for([(t, None, self._writer.room(model, t)) for t in ts], branches, self.tree.next_child)
-            return [self._writer.add_forced(task, text, extension, model) for task, extension in zip(tasks, made, strict=True)]
+            return await self._writer.forced(ts, text, model, self._reader.extend)
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
@@ -283,12 +291,8 @@ class Search:
             going = [i for i, t in enumerate(ends) if t.status == "active"]
             if not going:
                 break
-
-            async def on_child(index: int, child: Trajectory, going: list[int] = going) -> None:
-                ends[going[index]] = child
-
             with self._call(writes=True):
-                await self._writer.wave([ends[i] for i in going], STEP, on_child, sampling=sampling, scratch=True)
+                await self._writer.look_ahead(ends, going, sampling)
         return ends
 
     # Judging --------------------------------------------------------------------------------------------------------------------

@@ -10,18 +10,48 @@ step does not end a path, for the text so far is no answer; it makes the next st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tts.backends.base import Sampling
 from tts.search.base import END, STEP, SearchEnded
-from tts.types import Trajectory
+from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
 
 MAX_STEPS = 40
 _TRIES = 3  # of a call of which every row fails: each has draws of its own
+
+
+def rounds(search: Search, n: int | None) -> Iterator[int]:
+    """Count the rounds of a search: n, or as many as the budget pays, one after another.
+
+    Raises:
+        SearchEnded: n is None, and a round has spent nothing and written nothing.
+    """
+    spent, nodes = dict(search.spending.meter.spent), search.tree.nodes
+    met = len(nodes)
+    for k in itertools.count() if n is None else range(n):
+        yield k
+        if n is None and spent == search.spending.meter.spent and all(map(stalled, nodes[met:])):
+            raise SearchEnded("nothing is spent any more")
+        spent, met = dict(search.spending.meter.spent), len(nodes)
+
+
+async def draw(search: Search, ts: Sequence[Trajectory], sampling: Sampling | None = None) -> list[Candidate]:
+    """Return the candidate that each active path becomes, written to its end; rows that failed or could not start are drawn again.
+
+    Raises:
+        SearchEnded: as `advance`.
+    """
+    made: list[Candidate | None] = [None] * len(ts)
+    while missing := [i for i, one in enumerate(made) if one is None]:
+        children = await advance(search, [ts[i] for i in missing], max_steps=1, sampling=sampling)
+        for i, of in zip(missing, children, strict=True):
+            made[i] = search.finish(of[0]) if of else None
+    return [one for one in made if one is not None]
 
 
 def stalled(t: Trajectory) -> bool:
@@ -58,9 +88,10 @@ async def _advanced(search: Search, ts: Sequence[Trajectory], n: int, max_steps:
         made = await search.expand([ts[i] for i in places], n, until, sampling)
         for i, of in zip(places, made, strict=True):
             children[i] = of
-        for i in chosen:
-            for child in children[i]:
-                search.finish(child)
+        ended = [child for i in chosen for child in children[i]]
+        await search.judge(ended)
+        for child in ended:
+            search.finish(child)
     return children
 
 

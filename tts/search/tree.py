@@ -28,6 +28,7 @@ class Tree:
         self.peak_live = 0
         self.peak_logical = 0
         self._root: list[int] = []  # the root of each node
+        self._groups: dict[int, int] = {}  # of roots whose candidates belong to earlier ones
         self._children: list[int] = []  # children ever asked for
         self._refs: list[int] = []  # 1 if held, plus children that are live
         self._live = 0  # distinct live tokens
@@ -45,14 +46,20 @@ class Tree:
         """Return the tokens of a path, its prompt included."""
         return self.prompt_tokens[self._root[t.node]] + t.num_tokens
 
-    def add(self, t: Trajectory, root_tokens: int) -> Trajectory:
-        """Append a node (its number must be the next); `root_tokens`: the prompt's tokens, where it is a root."""
+    def group_of(self, t: Trajectory) -> int:
+        """Return the group of a path's candidate: its root's, else the number of its first step's node."""
+        return self._groups.get(self._root[t.node], t.node if t.depth <= 1 else t.path[1].node)
+
+    def add(self, t: Trajectory, root_tokens: int, group: int | None = None) -> Trajectory:
+        """Append a node (its number must be the next); `root_tokens`: the prompt's tokens, and its group, where it is a root."""
         self.nodes.append(t)
         self._root.append(t.node if t.parent is None else self._root[t.parent.node])
         self._children.append(0)
         self._refs.append(0)
         if t.parent is None:
             self.prompt_tokens[t.node] = root_tokens
+        if group is not None:
+            self._groups[t.node] = group
         if t.handle is not None:
             self._hold(t)
         return t

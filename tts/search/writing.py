@@ -23,6 +23,8 @@ _STATUS: Mapping[str, Status] = {
 
 # Called with the index of a row and the child it became, in row order.
 OnChild = Callable[[int, Trajectory], Awaitable[None]]
+# Appends a text behind trajectories on a model, for so many samples.
+Extend = Callable[[Sequence[Trajectory], str, str, int], Awaitable[list[Extension]]]
 
 
 class Writer:
@@ -167,10 +169,25 @@ class Writer:
             self._scratch.append(child)
         return child
 
-    def add_forced(self, task: RowTask, text: str, extension: Extension, model: str) -> Trajectory:
-        """Add the child that forced text made."""
-        sample = Sample(text, extension.token_ids, (), "stop", extension.handle, len(extension.token_ids))
-        return self._child(task, sample, model, paused=False, scratch=False)
+    async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
+        """Return one child of each trajectory with forced text behind it."""
+        tree = self._search.tree
+        self.check_usable(ts)
+        branches = branches_of(ts, tree.children_of)
+        made = await extend(ts, text, model, sum(branches))
+        tasks = tasks_for([(t, None, self.room(model, t)) for t in ts], branches, tree.next_child)
+        return [
+            self._child(task, Sample(text, one.token_ids, (), "stop", one.handle, len(one.token_ids)), model, paused=False, scratch=False)
+            for task, one in zip(tasks, made, strict=True)
+        ]
+
+    async def look_ahead(self, ends: list[Trajectory], going: Sequence[int], sampling: Sampling | None) -> None:
+        """Put the next step of a rollout in the place of each end that is going on; those that could not start stay."""
+
+        async def on_child(index: int, child: Trajectory) -> None:
+            ends[going[index]] = child
+
+        await self.wave([ends[i] for i in going], STEP, on_child, sampling=sampling, scratch=True)
 
     def check_usable(self, ts: Sequence[Trajectory]) -> None:
         """Raise ConfigError for a trajectory that cannot be continued."""
