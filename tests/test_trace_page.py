@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import hashlib
 import json
-import shutil
-import subprocess
-import zlib
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.browser import CHROMIUM, colours, open_page, with_script
 from tts.ledger import Call
 from tts.trace import Trace, TraceNode
 from tts.types import Usage
 
-CHROMIUM = shutil.which("chromium")
 NAN = float("nan")
 ATTACK = "</script><script>document.body.dataset.pwned = 1</script><img src=x onerror=\"document.body.dataset.pwned = 2\"> & <b>'bold'</b>"
 ODD = "a\u2028b\x00c\ud800d\u202ee"
@@ -86,91 +79,6 @@ def wide_and_deep(count: int) -> tuple[TraceNode, ...]:
     return tuple(nodes)
 
 
-@dataclass
-class Element:
-    tag: str
-    attributes: dict[str, str]
-    text: str = ""
-
-    @property
-    def classes(self) -> set[str]:
-        return set(self.attributes.get("class", "").split())
-
-
-@dataclass
-class Page(HTMLParser):
-    """The DOM after the script ran, as a flat list of elements with all their text; `log` is what the console said."""
-
-    dom: str
-    log: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__()
-        self.elements: list[Element] = []
-        self._open: list[Element] = []
-        self.feed(self.dom)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
-        if tag not in {"meta", "link", "br", "img", "input", "hr"}:
-            self._open.append(self.elements[-1])
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._open and self._open.pop().tag != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        if not self._open or self._open[-1].tag not in {"script", "style"}:
-            for element in self._open:
-                element.text += data
-
-    def of_class(self, *names: str) -> list[Element]:
-        return [element for element in self.elements if set(names) <= element.classes]
-
-    def by_id(self, name: str) -> Element:
-        (found,) = (element for element in self.elements if element.attributes.get("id") == name)
-        return found
-
-    @property
-    def body(self) -> dict[str, str]:
-        return next(element.attributes for element in self.elements if element.tag == "body")
-
-
-def open_page(html: str, folder: Path, *, size: str, fragment: str = "") -> Page:
-    """Open a page in a headless browser with an empty profile, from its file; leave a picture beside it as page.png."""
-    (folder / "page.html").write_text(html, encoding="utf-8")
-    quiet = ["disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync"]
-    own = [f"user-data-dir={folder / 'profile'}", "virtual-time-budget=3000", f"window-size={size}", f"screenshot={folder / 'page.png'}"]
-    flags = ["headless", "no-sandbox", "hide-scrollbars", "enable-logging=stderr", "v=0", "dump-dom", *quiet, *own]
-    command = [str(CHROMIUM), *(f"--{flag}" for flag in flags), (folder / "page.html").as_uri() + fragment]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
-    errors = done.stderr.decode("utf-8", "replace").splitlines()
-    return Page(done.stdout.decode("utf-8"), [line for line in errors if "CONSOLE" in line or "Uncaught" in line])
-
-
-def with_script(html: str, script: str) -> str:
-    """Return the page with one more script, which its content security policy is told to allow."""
-    name = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    html = html.replace("script-src '", f"script-src '{name}' '", 1)
-    return html.replace("</body>", f"<script>{script}</script></body>")
-
-
-def colours(path: Path) -> tuple[tuple[int, int], int]:
-    """Return a PNG's width and height, and how many different bytes its filtered pixels have."""
-    data = path.read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    size = (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"))
-    place, pixels = 8, b""
-    while place < len(data):
-        length = int.from_bytes(data[place : place + 4], "big")
-        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + length]
-        assert zlib.crc32(kind + body) == int.from_bytes(data[place + 8 + length : place + 12 + length], "big")
-        pixels += body if kind == b"IDAT" else b""
-        place += length + 12
-    return size, len(set(zlib.decompress(pixels)))
-
-
 def hostile_beams() -> Trace:
     nodes = list(beams())
     winner = next(one for one in nodes if one.candidate == 0)
@@ -198,6 +106,10 @@ def test_it_draws_the_tree_and_shows_hostile_text_as_text(tmp_path: Path) -> Non
     path = [number for number, element in drawn.items() if "winner" in element.classes]
     assert len(path) == 4
     assert winner in path
+    hover = drawn[winner].attributes["title"].splitlines()
+    own, path_tokens = record.nodes[winner].tokens, sum(record.nodes[number].tokens for number in path if number)
+    assert hover[0] == f"#{winner} · {own} tokens, {path_tokens} on the path · finished"
+    assert hover[1].startswith("score (prm): ")
     assert [element.text for element in page.of_class("best")] == ["★"]
     assert "failed" in drawn[1].classes
     assert {"truncated", "pruned"} <= drawn[2].classes

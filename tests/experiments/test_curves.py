@@ -253,8 +253,10 @@ def test_a_comparison_is_said_in_words():
     (found,) = compare([flat, steep, oracle], "flat", "tokens", rng=rng())
     assert found.label == "steep"
     assert found.gain is not None
-    assert in_words(found.gain, "tokens").startswith("0.1× [")
-    assert in_words(found.gain, "tokens").endswith("] fewer tokens for 50 %")
+    assert in_words(found.gain, "tokens") == "10× [6, 17] more tokens for 50 %"
+    turned = gain(flat, steep, "tokens", rng=rng())
+    assert turned is not None
+    assert in_words(turned, "tokens") == "≥ 10× [6.1, 17] fewer tokens for 50 %"
     assert in_words(found.differences[-1], "tokens").startswith("+20.0 [+")
     assert in_words(found.differences[-1], "tokens").endswith("] points at 10k tokens")
     assert [in_words(one, "tokens") for one in found.crossings] == ["ahead from 1k tokens"]

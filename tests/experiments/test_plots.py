@@ -83,7 +83,7 @@ def test_the_band_is_the_interval():
 
 def test_the_front_is_marked_on_its_points():
     cheap, dear = curve("cheap"), curve("dear", 1, costs={"tokens": np.array([60.0, 120, 240, 480]) * 100})
-    (front,) = [line for line in plots.draw([cheap, dear]).axes[0].lines if line.get_gid() == "front"]
+    (front,) = [line for line in plots.draw([cheap, dear]).axes[0].lines if line.get_label() == "_front"]
     assert set(front.get_xdata()) >= {60.0}
     assert "Pareto front" not in words(svg(cheap))  # one curve has none
 

@@ -14,6 +14,7 @@ from tts.cli.merge import merge
 from tts.cli.models import models
 from tts.cli.plot import plot
 from tts.cli.replay import replay
+from tts.cli.report import report
 from tts.cli.run import run as run_study
 from tts.cli.runs import runs
 from tts.cli.sample import sample
@@ -37,6 +38,7 @@ app.command()(show)
 app.command()(sample)
 app.command()(replay)
 app.command()(plot)
+app.command()(report)
 app.command()(strategies)
 app.command()(datasets)
 app.command()(doctor)

@@ -193,8 +193,10 @@ def in_words(what: Gain | Difference | Crossing, axis: str) -> str:
     if isinstance(what, Crossing):
         return f"{'ahead' if what.rises else 'behind'} from {amount(what.cost)} {unit}{'' if what.clear else ', within the noise'}"
     if isinstance(what, Gain):
-        ratio, least = what.ratio, "≥ " if what.at_least else ""
-        return f"{least}{ratio.value:.2g}× [{ratio.low:.2g}, {ratio.high:.2g}] fewer {unit} for {100 * what.accuracy:.0f} %"
+        ratio, fewer = what.ratio, what.ratio.value >= 1
+        times, low, high = (ratio.value, ratio.low, ratio.high) if fewer else (1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+        sign = "" if not what.at_least else "≥ " if fewer else "≤ "
+        return f"{sign}{times:.2g}× [{low:.2g}, {high:.2g}] {'fewer' if fewer else 'more'} {unit} for {100 * what.accuracy:.0f} %"
     value, low, high = (100 * each for each in (what.value.value, what.value.low, what.value.high))
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points at {amount(what.cost)} {unit}"
 

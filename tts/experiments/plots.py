@@ -36,6 +36,7 @@ _REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
     "allocator": {"color": "#000000", "linestyle": "-", "marker": "*", "markersize": 8},
 }
 _FRONT: Final[dict[str, Any]] = {"linestyle": "none", "marker": "o", "markersize": 12, "color": "#CFCFCF", "markeredgewidth": 0}
+_FRONT_LABEL: Final = "_front"
 _SUFFIXES: Final = (".png", ".svg", ".pdf")
 _RC: Final[dict[str, Any]] = {
     "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 9.0, "axes.labelsize": 9.5, "axes.titlesize": 9.5,
@@ -194,7 +195,7 @@ def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: str, *, filled: b
 def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
     front = pareto_front(curves, x)
     costs, values = [point.cost for point in front], [point.accuracy for point in front]
-    panel.plot(costs, values, zorder=3, gid="front", clip_on=False, **_FRONT)
+    panel.plot(costs, values, zorder=3, label=_FRONT_LABEL, clip_on=False, **_FRONT)
 
 
 def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
@@ -268,7 +269,7 @@ def _name(figure: Figure, axes: Sequence[Axes], styles: Mapping[str, _Style], cu
     labels = sorted(styles, key=lambda label: -best[label])
     lines = [Line2D([], [], **styles[label].line) for label in labels]
     words = _wrapped(labels)
-    if any(line.get_gid() == "front" for panel in axes for line in panel.lines):
+    if any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines):
         lines.append(Line2D([], [], **_FRONT))
         words.append("Pareto front")
     bold: dict[str, Any] = {"size": 11, "weight": "bold"}

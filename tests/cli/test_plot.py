@@ -1,0 +1,84 @@
+"""`tts plot` and `tts report` on a store that was filled before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tts.experiments.record import Cell, Result
+from tts.experiments.store import Store
+from tts.types import Usage
+
+pytest.importorskip("matplotlib", reason="figures need the extra experiments")
+VOTE, WEIGHTED = "best_of_n | majority", "best_of_n | weighted"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A study of 40 problems: weighted needs half the tokens for the same accuracy."""
+    path = tmp_path / "store.sqlite"
+    with Store(path) as opened:
+        study = opened.begin("sums", {})
+        results = [result(place, strategy, samples) for strategy in (VOTE, WEIGHTED) for samples in (1, 2, 4, 8) for place in range(40)]
+        opened.add(study, [one.cell for one in results])
+        opened.lease(study, "worker", len(results))
+        for one in results:
+            opened.finish("worker", one)
+    return path
+
+
+def result(place: int, strategy: str, samples: int) -> Result:
+    tokens = samples * (100 if strategy == VOTE else 50)
+    cell = Cell(
+        key=f"{strategy} {samples} {place}", dataset="sums", problem=f"sums/{place}", group=f"{2 + place % 2} steps", model="toy",
+        setting="s", strategy=strategy, budget={"samples": samples}, seed=0,
+    )  # fmt: skip
+    usage = Usage(generated_tokens=tokens, samples=samples)
+    return Result(cell=cell, answer="1", right=place < 10 + 3 * samples, confidence=1.0, stopped_by="samples drawn", usage=usage)
+
+
+def test_a_figure_is_written_and_the_gain_is_said(tts, store: Path, tmp_path: Path) -> None:
+    done = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--baseline", VOTE)
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    *said, last = done.stdout.splitlines()
+    assert last == str(tmp_path / "curve.svg")
+    assert said == [f"{WEIGHTED}: 2× [2, 2] fewer tokens for 85 %; +30.0 [+15.0, +45.0] points at 400 tokens"]
+    drawn = (tmp_path / "curve.svg").read_text()
+    for words in (VOTE, WEIGHTED, "2× [2, 2] fewer tokens", "sums: 40 problems"):
+        assert words in drawn
+
+
+def test_a_figure_by_group_has_a_panel_for_each(tts, store: Path, tmp_path: Path) -> None:
+    done = tts("plot", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--by-group", "--x", "samples")
+    assert done.exit_code == 0
+    drawn = (tmp_path / "curve.svg").read_text()
+    assert "2 steps (20 problems)" in drawn
+    assert "3 steps (20 problems)" in drawn
+    assert "samples per problem" in drawn
+
+
+def test_what_is_wrong_is_said_before_the_store_is_read(tts, assert_error, store: Path, tmp_path: Path) -> None:
+    assert_error(
+        tts("plot", "--store", str(store), "--out", "curve.jpg"), 2,
+        "the figure is 'curve.jpg', but must end in .png, .svg, .pdf", "give a name such as curve.png",
+    )  # fmt: skip
+    assert_error(
+        tts("report", "--store", str(store), "--out", "page.txt"), 2,
+        "the page is 'page.txt', but must end in .html", "give a name such as report.html",
+    )  # fmt: skip
+    assert_error(
+        tts("plot", "--store", str(store), "--out", str(tmp_path / "curve.png"), "--x", "token"), 2,
+        "axis is 'token', but no axis has that name", "did you mean tokens or verifier_tokens?",
+    )  # fmt: skip
+
+
+def test_a_page_is_written(tts, store: Path, tmp_path: Path) -> None:
+    done = tts("report", "--store", str(store), "--out", str(tmp_path / "page.html"), "--baseline", WEIGHTED)
+    assert done.exit_code == 0
+    assert done.stdout == f"{tmp_path / 'page.html'}\n"
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"Compared with {WEIGHTED}" in page
+    assert "No search was recorded" in page
+    assert page.count("<figure ") >= 4

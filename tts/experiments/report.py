@@ -1,0 +1,209 @@
+"""One page that shows a study: what was run, its curves, its table, and searches of chosen problems, two side by side.
+
+The page is `report_page.html`, filled in. It loads nothing and needs no server. Searches are shown by the page of a single trace
+(`tts.trace_page`), which is in it once. What models and data sets wrote is only ever text, as it is there.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts.budget import Budget
+from tts.errors import ConfigError, unknown_name
+from tts.experiments import plots
+from tts.experiments.comparing import compare, in_words
+from tts.experiments.curves import AXES, Curve
+from tts.experiments.gathering import curves_of
+from tts.experiments.record import Cell, Study
+from tts.experiments.table import columns, table
+from tts.trace import Trace
+from tts.trace_page import SLOT, embedded, script_hash, sealed, viewer
+
+if TYPE_CHECKING:
+    from tts.experiments.store import Store
+
+_NUMBER = re.compile(r"[0-9][0-9.,e+-]*( %)?( \[.*\])?|unknown")
+_ID = re.compile(r'(\bid="|url\(#|href="#)')
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A run whose search was recorded."""
+
+    cell: Cell
+    right: bool | None
+    answer: str | None
+    tokens: int
+
+    @property
+    def label(self) -> str:
+        limits = str(Budget(**self.cell.budget))  # pyright: ignore[reportArgumentType]
+        return f"{self.cell.strategy} · {limits} · {self.cell.model}"
+
+
+def report(
+    store: Store, study: Study, *, rng: np.random.Generator, x: str = "tokens", baseline: str | None = None, problems: Sequence[str] = (),
+    num_problems: int = 3,
+) -> str:  # fmt: skip
+    """Return the page of a study, as far as it is.
+
+    Args:
+        rng: draws the intervals. x: the axis that is shown first, and by which strategies are compared.
+        baseline: the strategy that others are compared with; None: the first.
+        problems: ids of those whose searches are shown; without any so many as `num_problems`, first those that not all runs agree on.
+
+    Raises:
+        ConfigError: no search was recorded for a problem that is named; there is no such axis or baseline.
+        MissingDependency: matplotlib is not installed.
+    """
+    if x not in AXES:
+        raise unknown_name("axis", x, AXES)
+    rows = table(store.results(study.id, drawn=False), rng=rng)
+    searches = _chosen(list(_searches(store, study)), problems, num_problems)
+    data = {"viewer": viewer(), "slot": SLOT, "searches": [_shown(store, search) for search in searches]}
+    parts = {
+        "TITLE": _text(study.name),
+        "FACTS": _facts(study),
+        "FIGURES": _figures(store, study, x, baseline, rng),
+        "TABLE": _table(columns(rows)) if rows else _note("No run is finished yet."),
+        "VIEWER_HASH": script_hash(viewer()),
+        "DATA": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
+    }
+    page = sealed(resources.files("tts.experiments").joinpath("report_page.html").read_text(encoding="utf-8"))
+    return re.sub("{{([A-Z_]+)}}", lambda slot: parts[slot[1]], page)
+
+
+# ---- searches ----
+
+
+def _searches(store: Store, study: Study) -> Iterable[_Search]:
+    for result in store.results(study.id, drawn=False):
+        if store.trace(result.cell.key) is not None:
+            yield _Search(result.cell, result.right, result.answer, result.usage.tokens)
+
+
+def _chosen(searches: Sequence[_Search], problems: Sequence[str], count: int) -> list[_Search]:
+    """Return the searches of the problems that are named, or of some from which there is most to learn."""
+    by_problem: dict[str, list[_Search]] = {}
+    for search in searches:
+        by_problem.setdefault(search.cell.problem, []).append(search)
+    for problem in problems:
+        if problem not in by_problem:
+            raise unknown_name("problem with a recorded search", problem, by_problem)
+    agreed = {problem: len({search.right for search in of}) == 1 for problem, of in by_problem.items()}
+    chosen = problems or sorted(by_problem, key=lambda problem: agreed[problem])[:count]
+    return [search for problem in chosen for search in by_problem[problem]]
+
+
+def _shown(store: Store, search: _Search) -> dict[str, Any]:
+    recorded = store.trace(search.cell.key)
+    assert recorded is not None, "a recorded search stays in its store"
+    return {
+        "problem": search.cell.problem,
+        "label": search.label,
+        "right": search.right,
+        "answer": search.answer,
+        "tokens": search.tokens,
+        "trace": embedded(Trace.from_json(recorded.decode("utf-8"))),
+    }
+
+
+# ---- parts of the page: what others wrote is escaped ----
+
+
+def _text(value: object) -> str:
+    """Return anything as text that HTML shows as it is, characters without a shape by their number."""
+    return html.escape("".join(c if c.isprintable() or c == "\n" else f"⟨U+{ord(c):04X}⟩" for c in str(value)))
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{_text(text)}</p>'
+
+
+def _facts(study: Study) -> str:
+    """Return what was run, where and with what."""
+    snapshot = study.snapshot
+    begun = datetime.fromtimestamp(study.created_at, UTC).isoformat(sep=" ", timespec="minutes")
+    cells = f"{study.done:,} of {study.cells:,} done{f', {study.failed:,} failed' if study.failed else ''}"
+    facts: dict[str, object] = {"begun": begun[:16] + " UTC", "cells": cells, "commit": snapshot.get("commit") or "unknown"}
+    facts |= {
+        name: ", ".join(f"{part} {value}" for part, value in of.items())
+        for name in ("machine", "versions")
+        if isinstance(of := snapshot.get(name), Mapping)
+    }
+    pairs = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
+    whole = _text(json.dumps(snapshot, indent=2, default=str))
+    return f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run with</summary><pre>{whole}</pre></details>'
+
+
+def _figures(store: Store, study: Study, x: str, baseline: str | None, rng: np.random.Generator) -> str:
+    """Return the figures and the comparisons; where accuracy is unknown, why."""
+    try:
+        curves = curves_of(store.results(study.id, drawn=False), rng=rng)
+    except ConfigError as unknown:
+        return _note(f"No figure: {unknown.cause}.")
+    by_group = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
+    known = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
+    axes = sorted(known, key=lambda name: name != x)
+    figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name)) for name in axes)
+    if len({curve.group for curve in by_group}) > 1:
+        figures += _figure("groups", "by group", plots.draw(by_group, axes[0]))
+    return figures + _comparisons(curves, baseline, axes[0], rng)
+
+
+def _figure(name: str, title: str, figure: Any) -> str:
+    """Return a figure as a part of the page: its ids are its own, and so is its style."""
+    drawing = plots.rendered(figure, "svg").decode("utf-8")
+    drawing = drawing[drawing.index("<svg") :].replace('<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{')
+    drawing = _ID.sub(rf"\g<1>{name}-", drawing)
+    said = f'data-title="{_text(title)}" role="img" aria-label="accuracy against cost: {_text(title)}"'
+    return f'<figure id="figure-{name}" {said}>{drawing}</figure>'
+
+
+def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.random.Generator) -> str:
+    """Return what each strategy gains over the baseline."""
+    base = baseline or curves[0].label
+    several = len({curve.dataset for curve in curves}) > 1
+    try:
+        compared = compare(curves, base, x, rng=rng)
+    except ConfigError as failure:
+        if baseline is not None and all(curve.label != baseline for curve in curves):
+            raise
+        return _note(f"Not compared with {base}: {failure.cause}.")
+    if not compared:
+        return ""
+    cells = {
+        "strategy": [f"{one.dataset}: {one.label}" if several else one.label for one in compared],
+        "at equal accuracy": [in_words(one.gain, x) if one.gain else "no common accuracy" for one in compared],
+        "at equal cost": [in_words(one.differences[-1], x) if one.differences else "no common cost" for one in compared],
+        "crossings": ["; ".join(in_words(crossing, x) for crossing in one.crossings) or "none" for one in compared],
+    }
+    return f"<h3>Compared with {_text(base)}</h3>{_grid(cells)}"
+
+
+def _table(cells: Mapping[str, Sequence[str]]) -> str:
+    """Return the final table: what is the same in all rows stands above it, once."""
+    same = {title: column[0] for title, column in cells.items() if len(set(column)) == 1}
+    pairs = "".join(f"<div><dt>{_text(title)}</dt><dd>{_text(cell)}</dd></div>" for title, cell in same.items() if cell)
+    varied = {title: column for title, column in cells.items() if title not in same}
+    return f'<dl class="facts">{pairs}</dl>{_grid(varied) if varied else ""}'
+
+
+def _grid(cells: Mapping[str, Sequence[str]]) -> str:
+    numbers = {title for title, column in cells.items() if all(_NUMBER.fullmatch(cell) for cell in column)}
+    sides = {title: ' class="number"' if title in numbers else "" for title in cells}
+    head = "".join(f'<th scope="col"{sides[title]}>{_text(title)}</th>' for title in cells)
+    rows = "".join(
+        "<tr>" + "".join(f"<td{sides[title]}>{_text(cell)}</td>" for title, cell in zip(cells, row, strict=True)) + "</tr>"
+        for row in zip(*cells.values(), strict=True)
+    )
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
