@@ -148,8 +148,8 @@ class Store:
         """Return how many cells of a study are where."""
         (row,) = self._read(
             "SELECT (SELECT count(*) FROM members WHERE study = :study), (SELECT count(*) FROM unfinished WHERE study = :study),"
-            " (SELECT count(*) FROM results JOIN members USING (cell) WHERE failed AND study = :study),"
-            " (SELECT count(DISTINCT cell) FROM attempts JOIN unfinished USING (cell) WHERE ends > :now AND study = :study)",
+            " (SELECT count(*) FROM members WHERE study = :study AND cell IN (SELECT cell FROM results WHERE failed)),"
+            " (SELECT count(*) FROM unfinished WHERE study = :study AND cell IN (SELECT cell FROM attempts WHERE ends > :now))",
             {"study": study, "now": self._clock()},
         )
         cells, unfinished, failed, leased = row
@@ -234,7 +234,9 @@ class Store:
         """
         with self._writing() as db:
             failed = db.execute(
-                "SELECT cell, body FROM results JOIN members USING (cell) WHERE failed AND study = ? ORDER BY cell", (study,)
+                "SELECT cell, body FROM results WHERE failed AND EXISTS (SELECT 1 FROM members WHERE study = ? AND cell = results.cell)"
+                " ORDER BY cell",
+                (study,),
             ).fetchall()
             for cell, body in failed:
                 _lose(db, cell, "failed", tokens_of(body))
@@ -291,7 +293,8 @@ class Store:
     def lost_tokens(self, study: int) -> int:
         """Return what was spent on a study's cells without coming to a result, those that are not done yet included."""
         (row,) = self._read(
-            "SELECT total(spent) FROM attempts JOIN members USING (cell) WHERE ends <= ? AND study = ?", (self._clock(), study)
+            "SELECT total(spent) FROM attempts WHERE ends <= ? AND EXISTS (SELECT 1 FROM members WHERE study = ? AND cell = attempts.cell)",
+            (self._clock(), study),
         )
         return int(row[0])
 
