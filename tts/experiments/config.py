@@ -211,11 +211,13 @@ def study(data: Mapping[str, Any]) -> StudyConfig:
     try:
         return StudyConfig.model_validate(dict(data))
     except ValidationError as failure:
-        raise _refused(failure.errors(include_url=False)[0]) from None
+        errors = failure.errors(include_url=False)
+        unknown = (error for error in errors if error["type"] == "extra_forbidden")  # which may be why another key is missing
+        raise _refused(next(unknown, errors[0])) from None
 
 
 def _refused(error: Any) -> ConfigError:
-    """Return the error for the first thing that is wrong."""
+    """Return the error for what pydantic found wrong."""
     *path, last = error["loc"] or ("the study",)
     where = ".".join(map(str, (*path, last)))
     cause = error.get("ctx", {}).get("error")

@@ -87,7 +87,7 @@ def run(
 
     Args:
         part: i of n: the cells of one shard. retry_failed: whether cells that failed before are run again.
-        lease_s: seconds after which cells of a process that was killed are run again. report: called, in another thread, after results.
+        lease_s: seconds after which cells of a process that was killed are run again. report: called, in another thread, at the beginning and after results.
 
     Raises:
         TTSError: the store failed, or nothing but failures came of the first cells. What was finished is kept.
@@ -98,7 +98,6 @@ def run(
         store.forget_failed(study)
     counts = store.counts(study)
     progress = Progress(sum((counts.done, counts.failed, counts.pending, counts.leased)), counts.done + counts.failed)
-    report(progress)
     runner = _Runner(prepared.executor, store, study, progress, report, lease_s)
     try:
         LOOP.run(runner.run())
@@ -127,6 +126,7 @@ class _Runner:
 
     async def run(self) -> None:
         """Run cells until none is left."""
+        self._report(self._progress)
         beating = asyncio.create_task(self._beat_on())
         try:
             while await self._fill():
@@ -175,9 +175,13 @@ class _Runner:
     async def _keep(self, ended: Sequence[Done | Cell]) -> None:
         """Write results, and give back what is to be run again."""
         done, lost = [one for one in ended if isinstance(one, Done)], [one.key for one in ended if isinstance(one, Cell)]
-        for key in (*lost, *(one.result.cell.key for one in done)):
-            del self._at[key]  # before they are written: no heartbeat may come behind that
-        await self._stored(self._write, done, lost)
+        keys = (*lost, *(one.result.cell.key for one in done))
+        tasks = {key: self._at.pop(key) for key in keys}  # before they are written: no heartbeat may come behind that
+        try:
+            await self._stored(self._write, done, lost)
+        except TTSError:
+            self._at |= tasks
+            raise
         for one in done:
             self._progress.add(one.result)
         self._report(self._progress)
@@ -207,9 +211,10 @@ class _Runner:
         for task in self._at.values():
             task.cancel()
         await asyncio.gather(*self._at.values(), return_exceptions=True)
-        with suppress(TTSError):  # the store may be what failed; the leases run out then
+        with suppress(TTSError):  # the store may be what failed; if it fails on, the leases run out
             if not self._ended.empty():
                 await self._keep(await self._next())
+        with suppress(TTSError):
             if self._at:
                 await self._beat()
                 await self._stored(self._store.release, self._worker, list(self._at))

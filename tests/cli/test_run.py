@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tts.experiments.store import Store
+
+pytest.importorskip("yaml")
+
+STUDY = """
+name: sums
+models: toy
+problems: {dataset: arithmetic, limit: 5, operators: +-, parentheses: false, operations: 2}
+verifiers: toy(error=0.2)
+strategies: [best_of_n | majority, best_of_n | best]
+budgets: [{samples: 2}, 90]
+"""
+
+
+@pytest.fixture
+def run(tts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`tts run study.yaml` in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    Path("study.yaml").write_text(STUDY, encoding="utf-8")
+    return lambda *arguments: tts("run", "study.yaml", *arguments)
+
+
+def test_a_study_ends_in_its_table_and_is_not_run_again(run, tts):
+    result = run()
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[-1].startswith("20 of 20 · ")
+    assert "best_of_n | majority  samples=2" in result.stdout
+    assert tts("show").stdout == result.stdout
+    again = run()
+    assert (again.stdout, again.stderr) == (result.stdout, "20 of 20 · 0 tokens\n")
+
+
+def test_a_forecast_spends_and_writes_nothing(run, tmp_path: Path):
+    result = run("--dry-run")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "in all: cells 20, done 0, tokens 2,100, at most unknown, time unknown, dollars unknown"
+    assert "time is unknown until something like it has been run" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["study.yaml"]
+    run()
+    more = run("--dry-run", "--set", "problems.limit=7")
+    assert "in all: cells 28, done 20, tokens " in more.stdout
+    assert "measured" in more.stdout
+    assert more.stderr == ""
+
+
+def test_shards_are_parts_of_one_study(run, tmp_path: Path):
+    parts = [run("--shard", f"{i}/3", "--store", f"{i}.sqlite") for i in (1, 2, 3)]
+    assert [part.exit_code for part in parts] == [0, 0, 0]
+    with Store("1.sqlite") as one, Store("2.sqlite") as two, Store("3.sqlite") as three:
+        keys = [{result.cell.key for result in store.results(1)} for store in (one, two, three)]
+    assert sum(map(len, keys)) == len(set().union(*keys)) == 20
+    for i in (1, 2, 3):
+        assert run("--shard", f"{i}/3", "--store", "shared.sqlite").exit_code == 0
+    with Store("shared.sqlite") as shared:
+        assert {result.cell.key for result in shared.results(1)} == set().union(*keys)
+
+
+def test_mistakes_are_one_line_with_a_cure(run, assert_error):
+    rule = "but must be I/N with I from 1 to N"
+    assert_error(run("--shard", "4/3"), 2, f"--shard is '4/3', {rule}", "for example --shard 1/8, for jobs 1 to 8")
+    assert_error(run("--executor", "rai"), 2, "executor is 'rai', but no executor has that name", "did you mean ray?")
+    assert_error(
+        run("--set", "strateges=single"),
+        2,
+        "study.yaml: key of the study is 'strateges', but no key of the study has that name",
+        "did you mean strategies?",
+    )
+    Path("note.txt").write_text("no store")
+    assert_error(run("--store", "note.txt"), 2, "store note.txt is a file of another kind, no store", "name another file with --store")
+
+
+def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
+    command = [sys.executable, "-m", "tts", "run", "study.yaml", "--set", "problems.limit=400", "--set", "concurrency=1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("0 of 1,600")
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "warning: stopped: " in told
+    with Store(".tts/store.sqlite") as store:
+        counts = store.counts(1)
+    assert (counts.leased, counts.failed) == (0, 0)
+    assert counts.pending > 0

@@ -1,0 +1,34 @@
+"""Small studies on the toy, for tests of what runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tts.experiments.config import StudyConfig, study
+from tts.experiments.record import Result
+from tts.experiments.table import NOT_REPEATED, table
+
+SUMS = {"dataset": "arithmetic", "operators": "+-", "parentheses": False, "operations": [2, 4]}
+
+
+def toy(*, limit: int = 6, **changes: Any) -> StudyConfig:
+    """Return a study of two strategies and two budgets on sums."""
+    plain: dict[str, Any] = {
+        "name": "toy",
+        "models": "toy",
+        "verifiers": "toy(error=0.2)",
+        "problems": {**SUMS, "limit": limit},
+        "strategies": ["best_of_n | majority", "best_of_n | best"],
+        "budgets": {"samples": [1, 4]},
+    }
+    return study({**plain, **changes})
+
+
+def final(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Return the table of results, less the columns that a restart may change."""
+    rows = table(results, rng=np.random.default_rng(0))
+    names = [name for name in rows[0].__dataclass_fields__ if name not in NOT_REPEATED]
+    return [{name: getattr(row, name) for name in names} for row in rows]
