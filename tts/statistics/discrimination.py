@@ -11,7 +11,7 @@ from scipy import sparse, stats
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate
-from tts.statistics.resampling import bootstrap, ratio
+from tts.statistics.resampling import RESAMPLES, bootstrap, ratio
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -89,7 +89,15 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
     return Calibration(float(np.abs(score_sum - label_sum).sum() / len(score)) if len(score) else math.nan, table)
 
 
-def clustered_auc(scores: ArrayLike, labels: ArrayLike, clusters: ArrayLike, *, rng: np.random.Generator, level: float = LEVEL) -> Estimate:
+def clustered_auc(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    clusters: ArrayLike,
+    *,
+    rng: np.random.Generator,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> Estimate:
     """Return `roc_auc` with an interval from clusters drawn again.
 
     A pair of observations is counted as often as the clusters of both were drawn: positives and negatives of each level of score
@@ -112,11 +120,18 @@ def clustered_auc(scores: ArrayLike, labels: ArrayLike, clusters: ArrayLike, *, 
         wins = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
         return ratio(wins, above.sum(axis=1) * below.sum(axis=1))
 
-    return bootstrap(auc, num_clusters, rng, level=level, width=4 * len(levels))
+    return bootstrap(auc, num_clusters, rng, level=level, resamples=resamples, width=4 * len(levels))
 
 
 def clustered_calibration_error(
-    scores: ArrayLike, labels: ArrayLike, clusters: ArrayLike, bins: int = 10, *, rng: np.random.Generator, level: float = LEVEL
+    scores: ArrayLike,
+    labels: ArrayLike,
+    clusters: ArrayLike,
+    bins: int = 10,
+    *,
+    rng: np.random.Generator,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
 ) -> Estimate:
     """Return `expected_calibration_error` with a basic bootstrap interval within [0, 1]; clusters as in `clustered_auc`.
 
@@ -128,9 +143,11 @@ def clustered_calibration_error(
     place = at * bins + _binned(score, bins)
     gaps = np.bincount(place, score - label, num_clusters * bins).reshape(num_clusters, bins)
     sizes = np.bincount(at, minlength=num_clusters).astype(np.float64)
-    estimate = bootstrap(
-        lambda counts: ratio(np.abs(counts @ gaps).sum(axis=-1), counts @ sizes), num_clusters, rng, level=level, method="basic"
-    )
+
+    def error(counts: Floats) -> Floats:
+        return ratio(np.abs(counts @ gaps).sum(axis=-1), counts @ sizes)
+
+    estimate = bootstrap(error, num_clusters, rng, level=level, resamples=resamples, method="basic")
     low, high = (max(0.0, min(1.0, end)) if not math.isnan(end) else end for end in (estimate.low, estimate.high))
     return Estimate(estimate.value, low, high, level, num_clusters)
 
