@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tts.experiments.pool import Pool
 from tts.experiments.recorded import Outcome, Recorded, RecordedScores, covered
 from tts.randomness import generator, hash64
-from tts.search.base import Plan
+from tts.search.base import GoesByScores, Plan
 from tts.search.selection import Best, Majority, Weighted
 from tts.statistics import pass_at_k
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
@@ -70,9 +70,9 @@ def means_of(pool: Pool, plan: Plan | None, reading: Reading) -> list[Mean]:
     Raises:
         ConfigError: the plan needs a score that was not recorded.
     """
-    selection = None if plan is None else plan.selection
-    verified = selection is not None and bool(selection.verifiers)
-    closed = _CLOSED.get(type(selection)) if plan is None or plan.stopping is None else None
+    selection, stopping = (None, None) if plan is None else (plan.selection, plan.stopping)
+    verified = selection is not None and (bool(selection.verifiers) or isinstance(stopping, GoesByScores))
+    closed = _CLOSED.get(type(selection)) if stopping is None else None
     if closed is not None and not reading.first and reading.unit == "samples":
         averaged = closed(pool, selection, reading)
         each = np.mean([[drawn.tokens, drawn.verifier_tokens if verified else 0] for drawn in pool.drawn], axis=0).tolist()

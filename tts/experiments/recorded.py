@@ -15,7 +15,7 @@ from tts.experiments.pool import Pool
 from tts.experiments.record import Drawn
 from tts.scorers import made
 from tts.search.aggregation import aggregate_scores
-from tts.search.base import Plan, Selected, Selection, Stop
+from tts.search.base import GoesByScores, Plan, Selected, Selection, Stop, StopRule
 from tts.search.search import Search
 from tts.types import Candidate, Status, Trajectory
 from tts.verifiers.base import StepScores, Verifier
@@ -54,6 +54,7 @@ class Recorded:
         self.pool = pool
         self.selection = plan.selection
         self._stopping = plan.stopping
+        self._judged = _judged(pool, plan.stopping)
         self._right = {drawn.answer: drawn.right for drawn in pool.drawn}
         self._trajectories = [
             Trajectory(_ROOT, "", (), (), cast("Status", drawn.status), i, i, drawn.tokens, 1) for i, drawn in enumerate(pool.drawn)
@@ -69,6 +70,7 @@ class Recorded:
         count, stop = self._stop(candidates)
         used = candidates[:count] if stop is None else candidates[:count][stop.used]
         scores = RecordedScores(self.pool)
+        scores.asked.update(order[:count] if self._judged else ())
         answers = _finished(self.selection.select(used, cast("Search", scores)), self.selection).answers
         if stop is not None and stop.answer is not None:
             answers = (stop.answer, *answers)
@@ -89,7 +91,7 @@ class Recorded:
         for place, i in enumerate(order):
             drawn = self.pool.drawn[i]
             kind = None if drawn.answer_class is None else classes.setdefault(drawn.answer_class, len(classes))
-            made.append(Candidate(self._trajectories[i], drawn.answer, kind, place, i))
+            made.append(Candidate(self._trajectories[i], drawn.answer, kind, place, i, self._judged[i] if self._judged else {}))
         return made
 
     def _stop(self, candidates: list[Candidate]) -> tuple[int, Stop | None]:
@@ -99,6 +101,14 @@ class Recorded:
                 if (verdict := self._stopping.should_stop(candidates[:count])) is not None:
                     return count, verdict
         return len(candidates), None
+
+
+def _judged(pool: Pool, rule: StopRule | None) -> list[dict[str, float]]:
+    """Return the scores of each sample that a stop rule goes by; none where it goes by answers alone."""
+    if not isinstance(rule, GoesByScores):
+        return []
+    scores = RecordedScores(pool).of(range(len(pool.drawn)), rule.verifier, rule.aggregate).tolist()
+    return [{rule.verifier: score} for score in scores]
 
 
 class RecordedScores:

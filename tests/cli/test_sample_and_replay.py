@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tts.experiments.store import Store
+
+STUDY = """
+name: sums
+models: toy
+verifiers: toy(error=0.2)
+problems: {dataset: arithmetic, limit: 6, operations: [2, 3], operators: +-, parentheses: false, group_by: operations}
+strategies: [best_of_n | majority, best_of_n | unanimous(window=2) | majority]
+budgets: {samples: [1, 2]}
+seeds: 2
+"""
+pytest.importorskip("yaml")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sums.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+@pytest.fixture
+def at(tts: Callable[..., Result], tmp_path: Path) -> Callable[..., Result]:
+    """`tts` with these arguments, on a store of this test's own."""
+
+    def run(*arguments: str | Path) -> Result:
+        return tts(*map(str, arguments), "--store", str(tmp_path / "store.sqlite"))
+
+    return run
+
+
+@pytest.fixture
+def sampled(at, file) -> Callable[..., Result]:
+    """The same, with a pool of eight samples of each problem."""
+    result = at("sample", file, "--n", "8")
+    assert result.exit_code == 0, result.output
+    return at
+
+
+def points(result: Result) -> list[dict[str, str]]:
+    assert result.exit_code == 0, result.output
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_a_pool_is_drawn_once_for_all_strategies_and_budgets_of_a_study(sampled, tmp_path):
+    with Store(tmp_path / "store.sqlite") as store:
+        results = list(store.results(store.find("sums").id))
+    assert {result.cell.strategy for result in results} == {"best_of_n | weighted"}
+    assert len(results) == 12
+    assert all(len(result.drawn) == 8 and all("main" in one.scores for one in result.drawn) for result in results)
+
+
+def test_what_was_drawn_is_not_drawn_again(sampled, file):
+    again = sampled("sample", file, "--n", "8")
+    assert "12 of 12 · 0 tokens" in again.stderr
+
+
+def test_a_dry_run_draws_nothing(at, file, tmp_path):
+    result = at("sample", file, "--n", "8", "--dry-run")
+    assert result.exit_code == 0
+    assert "samples=8" in result.stdout
+    assert not (tmp_path / "store.sqlite").exists()
+
+
+def test_samples_of_a_data_set_without_a_study(at, tmp_path):
+    options = ("--limit", "3", "--model", "toy", "--seeds", "2", "--set", "problems.operations=2", "--set", "problems.operators=+")
+    result = at("sample", "--dataset", "arithmetic", "--n", "4", *options)
+    assert result.exit_code == 0, result.output
+    with Store(tmp_path / "store.sqlite") as store:
+        results = list(store.results(store.find("arithmetic").id))
+    assert len(results) == 6
+    assert {len(result.drawn) for result in results} == {4}
+
+
+def test_every_point_says_that_it_is_replayed(sampled):
+    rows = points(sampled("replay", "--csv"))
+    assert {row["kind"] for row in rows} == {"replayed"}
+    strategies = list(dict.fromkeys(row["strategy"] for row in rows))
+    assert strategies[0] == "pass@k"
+    assert {"best_of_n | best", "best_of_n | best_of_majority", "best_of_n | majority", "best_of_n | weighted"} < set(strategies)
+    assert [float(row["samples"]) for row in rows if row["strategy"] == "pass@k"] == [1, 2, 4, 8]
+    assert {row["problems"] for row in rows} == {"6"}
+    assert {row["seeds"] for row in rows} == {"2"}
+    assert all(float(row["accuracy_low"]) <= float(row["accuracy"]) <= float(row["accuracy_high"]) for row in rows)
+
+
+def test_json_is_what_csv_says(sampled):
+    options = ("--strategy", "best_of_n | weighted", "--n", "3,5", "--draws", "7")
+    rows, listed = points(sampled("replay", *options, "--csv")), json.loads(sampled("replay", *options, "--json").stdout)
+    assert [float(row["accuracy"]) for row in rows] == [one["accuracy"]["value"] for one in listed]
+    assert [float(row["drawing_error"]) for row in rows] == [one["drawing_error"] for one in listed]
+    assert [one["costs"]["samples"] for one in listed] == [3, 5]
+    assert listed[0]["costs"]["seconds"] is None
+
+
+def test_the_table_is_for_people(sampled):
+    text = sampled("replay", "--strategy", "pass@k", "--strategy", "best_of_n | best_of_majority", "--n", "4", "--draws", "5").stdout
+    lines = text.splitlines()
+    assert "model      toy" in lines
+    assert "problems   6" in lines
+    assert any("pass@k" in line and "replayed, exact" in line for line in lines)
+    assert any("best_of_majority" in line and "% by drawing" in line for line in lines)
+
+
+def test_the_first_samples_are_a_live_run(sampled, file):
+    """The study itself, run live, against what is replayed of the pool's first samples."""
+    live = sampled("run", file)
+    assert live.exit_code == 0, live.output
+    shown = json.loads(sampled("show", "--json").stdout)
+    for strategy in ("best_of_n | majority", "best_of_n | unanimous(window=2) | majority"):
+        replayed = points(sampled("replay", "1", "--first", "--strategy", strategy, "--n", "1,2", "--csv"))
+        accuracies = [row["accuracy"]["value"] for row in shown if row["strategy"] == strategy]
+        assert [float(row["accuracy"]) for row in replayed] == pytest.approx(accuracies)
+
+
+def test_sizes_in_tokens_and_curves_by_group(sampled):
+    rows = points(sampled("replay", "--strategy", "best_of_n | majority", "--tokens", "40,80", "--by-group", "--csv"))
+    assert [row["group"] for row in rows] == ["2 operations", "2 operations", "3 operations", "3 operations"]
+    assert all(float(row["tokens"]) <= size for row, size in zip(rows, [40, 80, 40, 80], strict=True))
+
+
+def test_a_figure(sampled, tmp_path):
+    pytest.importorskip("matplotlib")
+    result = sampled("replay", "--out", tmp_path / "curve.svg", "--x", "tokens")
+    assert result.exit_code == 0, result.output
+    assert "replayed from recorded samples" in (tmp_path / "curve.svg").read_text()
+
+
+def test_what_is_no_pool_is_said(sampled, file):
+    sampled("run", file, "--set", "record.candidates=true")
+    result = sampled("replay", "--strategy", "pass@k", "--csv")
+    assert result.stderr == "warning: 24 results are no pools of samples: 24 were ended by a stop rule\n"
+    assert [row["samples"] for row in points(result)] == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["sample"], "there is neither a study nor a data set to draw samples of", "give STUDY.yaml, or --dataset NAME"),
+        (["sample", "--dataset", "arithmetic", "--n", "0"], "n is 0, but must be a whole number of at least 1", None),
+        (
+            ["sample", "a.yaml", "--model", "toy"],
+            "--model was given beside the study 'a.yaml', which has its own",
+            "use --set to change a study",
+        ),
+        (["replay", "--csv", "--json"], "--csv and --json were asked for at once, but only one can be", "leave one out"),
+        (["replay", "--n", "1", "--tokens", "9"], "--n and --tokens were asked for at once, but only one can be", "leave one out"),
+        (["replay", "--n", "1,x"], "--n is '1,x', but must be whole numbers with commas between", "for example --n 1,2,4,8"),
+        (["replay", "--out", "a.gif"], "the figure is 'a.gif', but must end in .png, .svg, .pdf", "give a name such as curve.png"),
+    ],
+)
+def test_mistakes_of_the_caller(at, arguments, error, hint):
+    result = at(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0] == f"error: {error}"
+    assert hint is None or result.stderr.splitlines()[1] == f"hint: {hint}"
+    assert result.stdout == ""
+
+
+def test_a_size_beyond_the_pool_is_refused(sampled):
+    result = sampled("replay", "--n", "9")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        "error: a size is 9 samples, but the largest pool has 8", "hint: draw larger pools: tts sample --n",
+    ]  # fmt: skip
+
+
+def test_a_study_without_pools_is_refused(at, file):
+    at("run", file)
+    result = at("replay")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0] == "error: the study has no pool of samples: 48 did not record their candidates"
