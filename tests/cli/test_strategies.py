@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES
+
+TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+
+
+@pytest.mark.usefixtures("wide")
+def test_every_name_is_listed_with_its_parameters_and_one_line(tts):
+    rows = {}
+    for line in tts("strategies").stdout.splitlines():
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        if line.startswith("│") and cells[0]:
+            rows[cells[0]] = cells[1:]
+    for table in TABLES:
+        for name in table.names():
+            parameters, says = rows[name]
+            assert re.findall(r"(\w+)=", parameters) == list(inspect.signature(table.get(name)).parameters)
+            assert says.endswith(".")
+
+
+@pytest.mark.parametrize("name", ["beam", "unanimous", "best_of_majority", "self_consistency"])
+def test_one_is_shown_with_everything_it_says_of_itself(tts, name):
+    result = tts("strategies", name)
+    made = next(table for table in TABLES if name in table).get(name)
+    flat = " ".join(result.stdout.split())
+    assert result.exit_code == 0
+    for parameter in inspect.signature(made).parameters.values():
+        assert f"{parameter.name}={parameter.default!r}" in flat
+    for said in (inspect.getdoc(made), inspect.getdoc(inspect.getmodule(made))):
+        assert " ".join(said.split()) in flat
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(tts, assert_error):
+    assert_error(
+        tts("strategies", "bean"),
+        2,
+        "strategy, stop rule or selection is 'bean', but no strategy, stop rule or selection has that name",
+        "did you mean beam?",
+    )
+
+
+def test_its_line_is_in_the_help(tts):
+    assert "strategies" in tts("--help").stdout

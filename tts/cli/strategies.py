@@ -1,0 +1,79 @@
+"""`tts strategies`: what a strategy's text may be made of, and everything that a part of it says of itself."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tts.cli.boundary import Debug, boundary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tts.plugins import Table as Names
+
+Name = Annotated[str | None, typer.Argument(help="Show one of them: how it works, its source, what it takes and costs.", show_default=False)]
+
+
+def strategies(name: Name = None, *, debug: Debug = False) -> None:
+    """List the strategies, stop rules and selections with their parameters, or show one of them.
+
+    They are written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; the last two may be left out.
+    """
+    with boundary(debug=debug):
+        from tts.cli.terminal import output
+        from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES
+
+        tables = (STRATEGIES, STOP_RULES, SELECTIONS)
+        if name is None:
+            for table in tables:
+                _list(table, output())
+        else:
+            _show(name, tables, output())
+
+
+def _list(names: Names, console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from tts.cli.terminal import one_line
+    from tts.errors import TTSError
+
+    table = Table(box=box.ROUNDED)
+    for title in (names.kind, "parameters", "what it does"):
+        table.add_column(title, overflow="fold", no_wrap=title == names.kind)
+    for name in names.names():
+        try:
+            made = names.get(name)
+        except TTSError as failure:  # of another package: the others are listed all the same
+            table.add_row(name, "", one_line(failure.cause))
+            continue
+        table.add_row(name, ", ".join(_parameters(made)), one_line(_doc(made).split("\n\n")[0]))
+    console.print(table)
+
+
+def _show(name: str, tables: tuple[Names, ...], console: Console) -> None:
+    from tts.cli.terminal import visible
+    from tts.errors import unknown_name
+
+    names = next((table for table in tables if name in table), None)
+    if names is None:
+        raise unknown_name("strategy, stop rule or selection", name, [known for table in tables for known in table.names()])
+    made = names.get(name)
+    module = inspect.getmodule(made)
+    console.print(f"{names.kind} {name}({', '.join(_parameters(made))})\n")
+    for text in (_doc(made), "" if module is None else inspect.getdoc(module) or ""):
+        if text:
+            console.print(visible(text) + "\n", soft_wrap=True)
+
+
+def _parameters(made: Any) -> list[str]:
+    """Return the parameters of a class or function with their defaults, as they are written."""
+    found = inspect.signature(made).parameters.values()
+    return [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in found]
+
+
+def _doc(made: Any) -> str:
+    return inspect.getdoc(made) or ""
