@@ -8,10 +8,9 @@ import pytest
 from tts.backends.base import Sampling
 from tts.errors import ConfigError
 from tts.experiments.config import study
+from tts.experiments.study_file import read
 
-yaml = pytest.importorskip("yaml")
-
-from tts.experiments.study_file import read  # noqa: E402
+pytest.importorskip("yaml")
 
 TEXT = """
 name: first

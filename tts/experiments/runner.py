@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,7 +87,8 @@ def run(
 
     Args:
         part: i of n: the cells of one shard. retry_failed: whether cells that failed before are run again.
-        lease_s: seconds after which cells of a process that was killed are run again. report: called, in another thread, at the beginning and after results.
+        lease_s: seconds after which cells of a process that was killed are run again.
+            report: called, in another thread, at the beginning and after results.
 
     Raises:
         TTSError: the store failed, or nothing but failures came of the first cells. What was finished is kept.
@@ -109,7 +110,10 @@ def run(
 
 
 class _Runner:
-    """One run of a study. All calls to the store are made in one thread of their own: a write may wait for another process's.
+    """One run of a study.
+
+    All calls to the store are made in one thread of their own, one after the other: a write may wait for another process's. That thread
+    alone knows which cells are leased, so that no heartbeat comes behind a result, and no lease is left behind by a stop.
 
     Args:
         executor, store, study, progress, report, lease_s: see `run`.
@@ -119,9 +123,10 @@ class _Runner:
         self._executor, self._store, self._study = executor, store, study
         self._progress, self._report, self._lease_s = progress, report, lease_s
         self._worker = secrets.token_hex(8)
-        self._at: dict[str, asyncio.Task[None]] = {}  # cells that are leased, until their result is written, by key
+        self._at: dict[str, asyncio.Task[None]] = {}  # cells that are being run or wait to be written, by key
         self._ended: asyncio.Queue[Done | Cell] = asyncio.Queue()  # results, and cells whose worker was lost
         self._deaths: Counter[str] = Counter()
+        self._leased: set[str] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
 
     async def run(self) -> None:
@@ -143,8 +148,7 @@ class _Runner:
         if self._at and room * 4 < self._executor.slots:  # each lease is a transaction: not one for every cell
             return True
         while True:
-            leased = await self._stored(self._store.lease, self._study, self._worker, room, seconds=self._lease_s)
-            for cell in leased:
+            for cell in await self._stored(self._lease, room):
                 self._at[cell.key] = asyncio.create_task(self._run(cell))
             if self._at:
                 return True
@@ -175,13 +179,9 @@ class _Runner:
     async def _keep(self, ended: Sequence[Done | Cell]) -> None:
         """Write results, and give back what is to be run again."""
         done, lost = [one for one in ended if isinstance(one, Done)], [one.key for one in ended if isinstance(one, Cell)]
-        keys = (*lost, *(one.result.cell.key for one in done))
-        tasks = {key: self._at.pop(key) for key in keys}  # before they are written: no heartbeat may come behind that
-        try:
-            await self._stored(self._write, done, lost)
-        except TTSError:
-            self._at |= tasks
-            raise
+        await self._stored(self._write, done, lost)
+        for key in (*lost, *(one.result.cell.key for one in done)):
+            del self._at[key]
         for one in done:
             self._progress.add(one.result)
         self._report(self._progress)
@@ -191,20 +191,10 @@ class _Runner:
                 hint="remove the cause, then run the study again with --retry-failed",
             )
 
-    def _write(self, done: Sequence[Done], lost: Sequence[str]) -> None:
-        for one in done:
-            self._store.finish(self._worker, one.result, one.trace)
-        if lost:
-            self._store.release(self._worker, lost)
-
     async def _beat_on(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / _BEATS)
-            await self._beat()
-
-    async def _beat(self) -> None:
-        spent = await self._executor.spent()
-        await self._stored(self._store.beat, self._worker, {key: spent.get(key, 0) for key in self._at}, seconds=self._lease_s)
+            await self._stored(self._beat, await self._executor.spent())
 
     async def _stop(self) -> None:
         """Cancel what is being run, keep what has ended, book what the rest has spent, and give it back."""
@@ -215,14 +205,35 @@ class _Runner:
             if not self._ended.empty():
                 await self._keep(await self._next())
         with suppress(TTSError):
-            if self._at:
-                await self._beat()
-                await self._stored(self._store.release, self._worker, list(self._at))
+            await self._stored(self._give_back, await self._executor.spent())
 
-    async def _stored(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call the store in its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: call(*arguments, **named))
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     def close(self) -> None:
         """End the thread of the store."""
         self._thread.shutdown()
+
+    # From here on in the thread of the store -------------------------------------------------------------------------------------
+
+    def _lease(self, count: int) -> list[Cell]:
+        cells = self._store.lease(self._study, self._worker, count, seconds=self._lease_s)
+        self._leased.update(cell.key for cell in cells)
+        return cells
+
+    def _write(self, done: Sequence[Done], lost: Sequence[str]) -> None:
+        for one in done:
+            self._store.finish(self._worker, one.result, one.trace)
+            self._leased.discard(one.result.cell.key)
+        if lost:
+            self._store.release(self._worker, lost)
+            self._leased.difference_update(lost)
+
+    def _beat(self, spent: Mapping[str, int]) -> None:
+        self._store.beat(self._worker, {key: spent.get(key, 0) for key in self._leased}, seconds=self._lease_s)
+
+    def _give_back(self, spent: Mapping[str, int]) -> None:
+        if self._leased:
+            self._beat(spent)
+            self._store.release(self._worker, self._leased)
