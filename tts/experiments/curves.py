@@ -43,10 +43,10 @@ AXES: Final[Mapping[str, Axis]] = {
     "tokens": Axis("tokens per problem, verifier included", "tokens", lambda usage: usage.tokens),
     "verifier_tokens": Axis("verifier tokens per problem", "verifier tokens", lambda usage: usage.verifier_tokens),
     "flops": Axis("FLOPs per problem, prompts included", "FLOPs", lambda usage: usage.flops),
-    "seconds": Axis("seconds per problem (critical path)", "seconds", lambda usage: usage.seconds),
+    "seconds": Axis("seconds per problem (critical path, waiting included)", "seconds", lambda usage: usage.seconds),
     "work_seconds": Axis("seconds of work per problem", "seconds of work", lambda usage: usage.work_seconds),
     "usd": Axis("dollars per problem", "dollars", lambda usage: usage.usd),
-    "kv_bytes": Axis("bytes of keys and values at the peak", "bytes", lambda usage: usage.peak_kv_bytes),
+    "kv_bytes": Axis("bytes of keys and values at the peak", "KV bytes", lambda usage: usage.peak_kv_bytes),
 }
 
 

@@ -7,6 +7,7 @@ curves give the same bytes.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,9 +84,11 @@ def draw(
     mpl = _matplotlib()
     shown, unknown = _with_axis(curves, x)
     logarithmic = _is_log(shown, x, scale)
+    datasets = [curve.dataset for curve in shown]
     panels: dict[tuple[str, str | None], list[Curve]] = {}
     for curve in shown:
         panels.setdefault((curve.dataset, curve.group), []).append(curve)
+    panels = dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
     styles = _styles(shown)
     with mpl.rc_context(_RC):
         figure, axes = _panels(len(panels))
@@ -102,7 +105,7 @@ def draw(
             _draw_gain(axes[0], gained, x)
         _dress(axes, x, logarithmic=logarithmic)
         _name(figure, axes, styles, shown, title)
-        facts = textwrap.wrap(" · ".join(_facts(shown, unknown, x, bands=bands)), int(figure.get_figwidth() * 15))
+        facts = textwrap.wrap(" · ".join(_facts(shown, unknown, x, bands=bands)), int(figure.get_figwidth() * 19))
         figure.text(0.0, -0.02, "\n".join(facts), ha="left", va="top", fontsize=7.5, linespacing=1.4, color=_SOFT)
     return figure
 
@@ -258,7 +261,8 @@ def _dress(axes: Sequence[Axes], x: str, *, logarithmic: bool) -> None:
 
 def _wrapped(labels: Iterable[str]) -> list[str]:
     """Return labels with line breaks, none of them behind a bar."""
-    return ["\n".join(textwrap.wrap(label.replace("| ", "|\u00a0"), 36, break_long_words=False)) for label in labels]
+    wrapped = (textwrap.wrap(label.replace("| ", "|\u00a0"), 36, break_long_words=False) for label in labels)
+    return ["\n".join(lines).replace("\u00a0", " ") for lines in wrapped]
 
 
 def _name(figure: Figure, axes: Sequence[Axes], styles: Mapping[str, _Style], curves: Sequence[Curve], title: str) -> None:
@@ -289,6 +293,11 @@ def _name(figure: Figure, axes: Sequence[Axes], styles: Mapping[str, _Style], cu
             title_fontproperties=bold,
             **looks,
         )
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a key by which "10 steps" comes after "9 steps"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split("([0-9]+)", text)]
 
 
 def _panel_title(dataset: str, group: str | None, curves: Sequence[Curve]) -> str:

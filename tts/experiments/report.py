@@ -136,7 +136,7 @@ def _facts(study: Study) -> str:
     cells = f"{study.done:,} of {study.cells:,} done{f', {study.failed:,} failed' if study.failed else ''}"
     facts: dict[str, object] = {"begun": begun[:16] + " UTC", "cells": cells, "commit": snapshot.get("commit") or "unknown"}
     facts |= {
-        name: ", ".join(f"{part} {value}" for part, value in of.items())
+        name: ", ".join(f"{part} {value}" for part, value in of.items() if value)
         for name in ("machine", "versions")
         if isinstance(of := snapshot.get(name), Mapping)
     }
