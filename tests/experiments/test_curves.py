@@ -95,6 +95,11 @@ def test_failed_runs_are_counted_and_in_no_point():
     assert (found.failed, found.accuracy[0].value) == (1, 1.0)
 
 
+def test_what_saw_the_reference_answer_is_an_oracle():
+    found = curves_of([result("p", 1, right=True), result("p", 1, right=True, strategy=WEIGHTED, oracle=True)], rng=rng())
+    assert [one.role for one in found] == ["strategy", "oracle"]
+
+
 def test_an_unfinished_study_has_points_on_different_problems():
     (found,) = curves_of([result("p", 1, right=True), result("q", 1, right=False), result("p", 2, right=True)], rng=rng())
     assert [estimate.num for estimate in found.accuracy] == [2, 1]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, MissingDependency
 from tts.experiments.comparing import gain
 from tts.experiments.curves import Curve, accuracies
 
@@ -71,6 +72,20 @@ def test_replayed_points_are_hollow_and_references_are_black_or_grey():
     assert b.get_markerfacecolor() == "white"
     assert (oracle.get_color(), oracle.get_marker()) == ("#000000", "None")
     assert uniform.get_color() == "#7A7A7A"
+
+
+def test_oracles_are_named_and_told_apart():
+    oracles = [curve(label, role="oracle") for label in ("pass@k", "best")]
+    assert {"pass@k (oracle)", "best (oracle)"} <= set(words(svg(*oracles)))
+    first, second = (str(line.get_linestyle()) + str(line._unscaled_dash_pattern) for line in plots.draw(oracles).axes[0].lines)
+    assert first != second
+
+
+def test_without_matplotlib_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingDependency, match="a figure needs the optional dependency matplotlib") as raised:
+        plots.draw([curve("a")])
+    assert raised.value.hint == "pip install 'test-time-search[experiments]'"
 
 
 def test_the_band_is_the_interval():

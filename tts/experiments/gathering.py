@@ -5,6 +5,7 @@ Results are read once, in any order, and kept as columns of numbers, so that a m
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from array import array
 from collections import Counter
@@ -50,6 +51,7 @@ class _Columns:
     right: array[int] = field(default_factory=lambda: array("b"))
     costs: array[float] = field(default_factory=lambda: array("d"))  # of each row: in the order of AXES
     unchecked: Counter[str] = field(default_factory=Counter[str])
+    oracles: set[Line] = field(default_factory=set[Line])  # lines with a run whose verifier saw the reference answer
 
     def add(self, result: Result, *, by_group: bool) -> None:
         cell, usage = result.cell, result.usage
@@ -60,6 +62,8 @@ class _Columns:
         if result.right is None:
             self.unchecked[cell.dataset] += 1
             return
+        if result.oracle:
+            self.oracles.add(line)
         row = (
             self.lines.setdefault(line, len(self.lines)),
             self.budgets.setdefault(tuple(sorted(cell.budget.items())), len(self.budgets)),
@@ -110,8 +114,9 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     curves: list[Curve] = []
     for number, line in enumerate(columns.lines):
         rows = order[ends[number] : ends[number + 1]]
-        curve = _curve(line, labels[number], names, place[rows], right[rows], costs[rows], rng=rng, failed=columns.failed[line])
-        curves.append(curve)
+        curve = _curve(line, labels[number], names, place[rows], right[rows], costs[rows], rng=rng)
+        role = "oracle" if line in columns.oracles else "strategy"
+        curves.append(dataclasses.replace(curve, failed=columns.failed[line], role=role))
     return curves
 
 
@@ -128,8 +133,7 @@ def _line(cell: Cell, *, by_group: bool) -> Line:
 
 
 def _curve(
-    line: Line, label: str, names: NDArray[np.object_], place: Whole, right: NDArray[np.int8], costs: Floats, *, rng: np.random.Generator,
-    failed: int,
+    line: Line, label: str, names: NDArray[np.object_], place: Whole, right: NDArray[np.int8], costs: Floats, *, rng: np.random.Generator
 ) -> Curve:  # fmt: skip
     budgets, point = np.unique(place[:, 1], return_inverse=True)
     problems, column = np.unique(place[:, 2], return_inverse=True)
@@ -155,7 +159,6 @@ def _curve(
         problems=names[problems].tolist(),
         seeds=[int(seed) for seed in np.unique(place[:, 3])],
         group=line.group,
-        failed=failed,
     )
 
 

@@ -57,6 +57,7 @@ _LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis i
 class _Style:
     colour: str
     line: dict[str, Any]
+    role: str
 
 
 def draw(
@@ -170,13 +171,14 @@ def _styles(curves: Iterable[Curve]) -> dict[str, _Style]:
     for curve in curves:
         if curve.label in styles:
             continue
-        own: dict[str, Any] | None = _REFERENCES.get(curve.role)
-        if own is None:
-            i = sum(style.line.get("marker") in _MARKERS for style in styles.values())
-            own = {"color": _COLOURS[i % len(_COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], "linestyle": _DASHES[i % len(_DASHES)]}
+        i = sum(other.role == curve.role for other in styles.values())
+        dashes = {"linestyle": _DASHES[i % len(_DASHES)]}
+        own: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], **dashes}
+        if curve.role in _REFERENCES:
+            own = _REFERENCES[curve.role] | (dashes if i else {})
         face = "white" if curve.kind == "replayed" else own["color"]
         line = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
-        styles[curve.label] = _Style(own["color"], line)
+        styles[curve.label] = _Style(own["color"], line, curve.role)
     return styles
 
 
@@ -272,7 +274,7 @@ def _name(figure: Figure, axes: Sequence[Axes], styles: Mapping[str, _Style], cu
     best = {label: max(max(e.value for e in curve.accuracy) for curve in curves if curve.label == label) for label in styles}
     labels = sorted(styles, key=lambda label: -best[label])
     lines = [Line2D([], [], **styles[label].line) for label in labels]
-    words = _wrapped(labels)
+    words = _wrapped(f"{label} (oracle)" if styles[label].role == "oracle" else label for label in labels)
     if any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines):
         lines.append(Line2D([], [], **_FRONT))
         words.append("Pareto front")

@@ -171,7 +171,7 @@ def _figure(name: str, title: str, figure: Any) -> str:
 
 def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.random.Generator) -> str:
     """Return what each strategy gains over the baseline."""
-    base = baseline or curves[0].label
+    base = baseline or next((curve for curve in curves if curve.role != "oracle"), curves[0]).label
     several = len({curve.dataset for curve in curves}) > 1
     try:
         compared = compare(curves, base, x, rng=rng)
