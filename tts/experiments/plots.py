@@ -207,9 +207,9 @@ def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
     """Show at the accuracy that both reach how far apart their costs are."""
     ends = ((gained.cost, gained.accuracy), (gained.base_cost, gained.accuracy))
     panel.annotate("", *ends, arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4}, zorder=6)
-    phrase, _, _ = in_words(gained, x).partition(" for ")
-    box = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-    panel.annotate(phrase, ends[1], (0, -9), textcoords="offset points", ha="right", va="top", fontsize=8, color=_INK, zorder=6, bbox=box)
+    # in the corner that curves which rise leave free: beside its arrow it would cover points
+    words: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "bottom", "fontsize": 8, "color": _INK, "zorder": 6}
+    panel.annotate(f"\u2190 {in_words(gained, x)}", (0.99, 0.03), **words)
 
 
 # ---- how it looks ----
