@@ -50,13 +50,14 @@ class StrategyContract:
 
     Attributes:
         name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it makes
-            several candidates.
+            several candidates. turns: of the event loop within which it has some, on a slow backend.
     """
 
     name: str
     texts: Sequence[str]
     unsized: str | None = None
     width = True
+    turns = 40
 
     def plan(self, which: int = 0) -> Plan:
         return parse(self.texts[which])
@@ -155,7 +156,7 @@ class StrategyContract:
 
     def test_cancellation_keeps_what_was_found(self) -> None:
         partial = 0
-        for turn in range(0, 40, 2):
+        for turn in range(0, self.turns, 2):
             chaos = ChaosBackend(backend(), seed=1, slow=9)
             run = make_run(PROBLEMS[0], Budget(samples=8), self.plan(), chaos, verifiers=verified())
             end = asyncio.run(solved([run], [turn]))[0]

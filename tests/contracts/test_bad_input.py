@@ -8,6 +8,7 @@ from tests.chaos import ChaosBackend
 from tests.contracts.strategy_contract import PROBLEMS, StrategyContract, backend, verified
 from tests.contracts.test_strategies import CONTRACTS
 from tests.odd import OddBackend, OddVerifier
+from tests.revising import revising  # noqa: F401 - a fixture
 from tests.runs import check_books, make_run, searched, solve
 from tts.backends.toy_language import ToyLanguage
 from tts.budget import Budget
@@ -15,6 +16,7 @@ from tts.errors import VerifierError
 from tts.search.base import Plan
 
 PROBLEM = PROBLEMS[1]
+pytestmark = pytest.mark.usefixtures("revising")
 EACH = pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.contracts.strategy_contract import StrategyContract
 from tests.contracts.walk import classes_with, missing
+from tests.revising import revising  # noqa: F401 - a fixture
 from tts.search.registry import STRATEGIES
 
 
@@ -35,17 +38,86 @@ class TestSelfConsistency(StrategyContract):
         assert str(plan) == "best_of_n(n=6) | unanimous | majority"
 
 
+class TestAdaptive(StrategyContract):
+    name = "adaptive"
+    texts = ("adaptive(n=5)", "adaptive(n=3, threshold=0.95, start=0.0)")
+    unsized = "adaptive"
+
+
+class TestAnswerConvergence(StrategyContract):
+    name = "answer_convergence"
+    texts = ("answer_convergence(n=3, k=2, tokens=1)", "answer_convergence(n=2, k=1, cue='so A: ', max_steps=3)")
+    unsized = "answer_convergence"
+    turns = 120
+
+
+class TestEarlyPruning(StrategyContract):
+    name = "early_pruning"
+    texts = ("early_pruning(n=6)", "early_pruning(n=4, tokens=8, pruned=0.75)", "early_pruning(n=3, pruned=0.0)")
+    unsized = "early_pruning"
+
+
+class TestEntropicParticleFilter(StrategyContract):
+    name = "entropic_particle_filter"
+    texts = ("entropic_particle_filter(n=4)", "entropic_particle_filter(n=3, annealing='entropy', horizon=9, least_ess=1.0)")
+    unsized = "entropic_particle_filter"
+
+
+class TestMcts(StrategyContract):
+    name = "mcts"
+    texts = ("mcts(n=8, width=2)", "mcts(n=3, width=3, value='rollout', exploration=0.5, max_steps=3)")
+    unsized = "mcts"
+    turns = 120
+
+
+class TestParallelTempering(StrategyContract):
+    name = "parallel_tempering"
+    texts = ("parallel_tempering(n=2)", "parallel_tempering(n=2, chains=3, sweeps=2, hottest=9.0)")
+    unsized = "parallel_tempering"
+    turns = 120
+
+
 class TestParticleFilter(StrategyContract):
     name = "particle_filter"
     texts = ("particle_filter(n=4)", "particle_filter(n=3, resampling='residual', weight_temperature=2.0, max_steps=3)")
     unsized = "particle_filter"
 
 
+class TestParticleGibbs(StrategyContract):
+    name = "particle_gibbs"
+    texts = ("particle_gibbs(n=3, sweeps=2)", "particle_gibbs(n=2, sweeps=3, returned='last', resampling='stratified')")
+    unsized = "particle_gibbs"
+    turns = 120
+
+
+@pytest.mark.usefixtures("revising")
+class TestSemanticEntropy(StrategyContract):
+    name = "semantic_entropy"
+    texts = ("semantic_entropy(n=3, rounds=2)", "semantic_entropy(n=2, rounds=3, rule='secretary', prompt='revise', shown=1)")
+    unsized = "semantic_entropy"
+
+
+@pytest.mark.usefixtures("revising")
+class TestSequentialRevision(StrategyContract):
+    name = "sequential_revision"
+    texts = ("sequential_revision(chains=2, length=2)", "sequential_revision(chains=1, length=3, shown=1)")
+    unsized = "sequential_revision"
+
+
 CONTRACTS = (
     TestSingle,
     TestBestOfN,
     TestSelfConsistency,
+    TestAdaptive,
+    TestAnswerConvergence,
+    TestEarlyPruning,
+    TestEntropicParticleFilter,
+    TestMcts,
+    TestParallelTempering,
     TestParticleFilter,
+    TestParticleGibbs,
+    TestSemanticEntropy,
+    TestSequentialRevision,
 )
 
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tts.search.particles import ParticleMethod, candidates_of, check_weight_temperature, sweep
-from tts.types import Candidate
+from tts.search.particles import ParticleMethod, check_weight_temperature, explored, sweep
+from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -46,5 +46,8 @@ class ParticleFilter(ParticleMethod):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Sweep once; the heaviest particle is the selection's to find."""
-        particles = await sweep(search, self, lambda _log_weights, _t: self.weight_temperature)
-        return candidates_of(search, particles.paths)
+
+        async def explore(sized: ParticleFilter, first: int) -> Sequence[Trajectory]:
+            return (await sweep(search, sized, lambda _log_weights, _t: self.weight_temperature, address=(0, first))).paths
+
+        return await explored(search, self, explore)

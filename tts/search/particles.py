@@ -14,9 +14,9 @@ step at `max_steps`, and the one behind a step without a token, runs to the end 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from tts.search.aggregation import check_aggregate
 from tts.search.base import Named, Selection, check_temperature, nonempty_text, number, whole
 from tts.search.resampling import SCHEMES, check_scheme, softmax
 from tts.search.selection import Best, Majority
-from tts.search.stepping import MAX_STEPS, advance
+from tts.search.stepping import MAX_STEPS, advance, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import to_unit
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tts.search.search import Search
 
 _LEAST = 1e-7  # scores are clipped to [_LEAST, 1 - _LEAST]
+_MOST_PARTICLES = 1024  # where the budget decides
 _MOST = float(np.log1p(-_LEAST) - np.log(_LEAST))
 
 LogWeights = NDArray[np.float64]  # [N] particles, natural
@@ -54,7 +55,8 @@ class ParticleMethod(Named):
     """The parameters that every particle method has.
 
     Args:
-        n: particles (N in the paper), at least 1; None: as many as the budget pays.
+        n: particles (N in the paper), at least 1; None: as many as the budget pays, by typical lengths and over the sweeps; what it
+            leaves, because solutions were shorter, pays another, smaller search, and so on.
         resampling: "multinomial", "stratified", "systematic" or "residual".
         temperature: of the policy; None: the run's.
         max_steps: steps of a particle, the last of which runs to the end of the solution (D in the paper).
@@ -83,18 +85,16 @@ class ParticleMethod(Named):
         return (self.verifier,)
 
     def size(self, units: int | None) -> Self:
-        """Return itself with n: the solutions that the budget pays, scored at each step, over the sweeps they are for."""
-        if self.n is not None:
-            return self
-        if units is None:
+        """Return itself: what is left out is sized when the search begins, and again for what it leaves (see `explored`)."""
+        if self.n is None and units is None:
             raise ConfigError(
                 f"{self.registered_as} has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
             )
-        return replace(self, n=max(min(2, units), units // self.sweeps_in_all))
+        return self
 
     @property
     def sweeps_in_all(self) -> int:
-        """The sweeps that the budget is divided over."""
+        """The sweeps that share the budget."""
         return 1
 
     def default_selection(self, *, verified: bool) -> Selection:
@@ -178,7 +178,28 @@ async def _stepped(search: Search, paths: Sequence[Trajectory], method: Particle
     return [t for of in after for t in of]
 
 
-def candidates_of(search: Search, paths: Sequence[Trajectory]) -> list[Candidate]:
-    """Return the candidates that stopped particles are, copies once, in order of their first particle."""
-    distinct = {t.node: t for t in paths}.values()
+def drawn(search: Search, particles: Particles, temperature: float, address: tuple[int, int]) -> int:
+    """Return the place of one particle, drawn by weight: the next sweep's reference."""
+    p = softmax(particles.log_weights, temperature)
+    return int(SCHEMES["multinomial"](p, 1, search.rng("reference", *address))[0])
+
+
+M = TypeVar("M", bound=ParticleMethod)
+
+
+async def explored(search: Search, method: M, explore: Callable[[M, int], Awaitable[Sequence[Trajectory]]]) -> list[Candidate]:
+    """Return the candidates that stopped particles are, copies once, in order of their first particle.
+
+    Args:
+        explore: the search itself, from the method with its n and the number of the first sweep to the particles it returns.
+
+    Raises:
+        SearchEnded: n is None, and the budget is used up.
+    """
+    found: list[Trajectory] = []
+    for r in rounds(search, None if method.n is None else 1):
+        units = search.units(stepwise=True) or 1
+        n = min(_MOST_PARTICLES, max(min(2, units), units // method.sweeps_in_all))
+        found += await explore(method if method.n is not None else replace(method, n=n), r * method.sweeps_in_all)
+    distinct = {t.node: t for t in found}.values()
     return [candidate for t in distinct if (candidate := search.finish(t)) is not None]

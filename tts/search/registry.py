@@ -20,9 +20,18 @@ STRATEGIES = Table(
     "strategy",
     "tts.strategies",
     {
+        "adaptive": "tts.search.adaptive:Adaptive",
+        "answer_convergence": "tts.search.answer_convergence:AnswerConvergence",
         "best_of_n": "tts.search.best_of_n:BestOfN",
+        "early_pruning": "tts.search.early_pruning:EarlyPruning",
+        "entropic_particle_filter": "tts.search.entropic_particle_filter:EntropicParticleFilter",
+        "mcts": "tts.search.mcts:Mcts",
+        "parallel_tempering": "tts.search.parallel_tempering:ParallelTempering",
         "particle_filter": "tts.search.particle_filter:ParticleFilter",
+        "particle_gibbs": "tts.search.particle_gibbs:ParticleGibbs",
         "self_consistency": "tts.search.best_of_n:self_consistency",
+        "semantic_entropy": "tts.search.semantic_entropy:SemanticEntropy",
+        "sequential_revision": "tts.search.sequential_revision:SequentialRevision",
         "single": "tts.search.single:Single",
     },
 )
@@ -44,6 +53,7 @@ SELECTIONS = Table(
     {
         "best": "tts.search.selection:Best",
         "best_of_majority": "tts.search.selection:BestOfMajority",
+        "hierarchical": "tts.search.selection:Hierarchical",
         "majority": "tts.search.selection:Majority",
         "weighted": "tts.search.selection:Weighted",
     },

@@ -101,6 +101,60 @@ class Weighted(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchical(Named):
+    """Chooses within each group by `weighted`, then among the groups' winners by `weighted`: for chains of revisions.
+
+    A group's winner is the highest-scored candidate that has the group's winning answer; the first among equals.
+
+    Source: algorithm A14, Snell et al. (2408.03314), appendix, selection by verifier, verified. Differs: as `Weighted`; without a
+    single known score it is a flat vote over all candidates, as in the paper, where voting within short chains proved unstable.
+
+    Args:
+        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+
+    Cost: one verifier call a candidate.
+    """
+
+    registered_as = "hierarchical"
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        nonempty_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+        _check_truncated(self.truncated)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about all."""
+        del candidate, agreeing
+        return True
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by summed score, group by group, then over all."""
+        scores = await _scores(candidates, search, self.verifier, self.aggregate)
+        voters = _voters(candidates, self.truncated)
+        if np.isnan(scores).all():
+            return _by_class(candidates, np.ones(len(candidates)), voters)
+        units = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        groups: dict[int, dict[int, list[int]]] = {}
+        for i in voters:
+            groups.setdefault(candidates[i].group, {}).setdefault(candidates[i].answer_class or 0, []).append(i)
+        winners: list[int] = []
+        for classes in groups.values():
+            ahead = max(classes.values(), key=lambda of_kind: math.fsum(units[of_kind].tolist()))
+            winners.append(max(ahead, key=lambda i: units[i]))
+        weights = np.zeros(len(candidates))
+        weights[winners] = units[winners]
+        return _by_class(candidates, weights, sorted(winners), (self.verifier, scores))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Best(Named):
     """Chooses the answer of the candidate with the highest score (plain best-of-N); the first among equals.
 

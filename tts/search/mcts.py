@@ -1,0 +1,160 @@
+"""Monte-Carlo tree search over steps: go down the tree by UCT, write the children of a leaf, value them, and back the values up.
+
+Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412): score of a child
+= value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores. Differs, ours to decide: a
+node is a step, not a whole answer, so a value is the verifier's score of the prefix or of a solution written from there; a
+solution that values a node stays a candidate; paths that have ended, and subtrees in which all have, are not visited again, so that
+the search ends where nothing is left to write; an unknown score values as the parent does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from tts.errors import ConfigError
+from tts.search.aggregation import check_aggregate
+from tts.search.base import Named, Selection, check_temperature, nonempty_text, number, whole
+from tts.search.resampling import softmax
+from tts.search.selection import Best, Majority
+from tts.search.stepping import MAX_STEPS, advance, draw, rounds
+from tts.types import Candidate, Trajectory
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A path of the tree: what its visits found.
+
+    Args:
+        prior: its share among its siblings. total: of the values backed up, over `visits`. closed: nothing below is left to write.
+    """
+
+    path: Trajectory
+    parent: Node | None = None
+    prior: float = 1.0
+    total: float = 0.0
+    visits: int = 0
+    closed: bool = False
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mcts(Named):
+    """Rounds of selection, expansion, valuation and backing up.
+
+    Args:
+        n: rounds, at least 1; None: as many as the budget pays.
+        width: children that a leaf is given, at least 1.
+        exploration: c in the formula; 0 goes by the mean value alone.
+        value: "verifier": the score of the child's prefix; "rollout": the score of a solution written from the child.
+        temperature: None: the run's. max_steps: of a path, the last of which runs to the end of the solution.
+        verifier: the role that scores. aggregate: step scores to one.
+
+    Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime: nested in n.
+    """
+
+    registered_as = "mcts"
+    needs = ("steps",)
+    n: int | None = None
+    width: int = 4
+    exploration: float = math.sqrt(2)
+    value: str = "verifier"
+    temperature: float | None = None
+    max_steps: int = MAX_STEPS
+    verifier: str = "main"
+    aggregate: str = "last"
+
+    def __post_init__(self) -> None:
+        whole("n", self.n, 1)
+        whole("width", self.width, 1, optional=False)
+        number("exploration", self.exploration, 0, optional=False)
+        nonempty_text("value", self.value)
+        if self.value not in ("verifier", "rollout"):
+            raise ConfigError(f"value is {self.value!r}, but must be 'verifier' or 'rollout'")
+        check_temperature(self.temperature)
+        whole("max_steps", self.max_steps, 1, optional=False)
+        nonempty_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Grow the tree round by round."""
+        root = Node(search.root)
+        sampling = search.sampling_at(self.temperature)
+        for _ in rounds(search, self.n):
+            leaf = self._select(root)
+            (paths,) = await advance(search, [leaf.path], self.width, max_steps=self.max_steps, sampling=sampling)
+            values = await self._valued(search, paths, leaf)
+            priors = softmax(np.array(values))
+            for path, value, prior in zip(paths, values, priors.tolist(), strict=True):
+                child = Node(path, leaf, prior, closed=path.status != "active")
+                leaf.children.append(child)
+                _back_up(child, value)
+            _close(leaf)
+            if root.closed:
+                break
+        return search.candidates
+
+    def _select(self, root: Node) -> Node:
+        """Go down from the root to a leaf that is open."""
+        node = root
+        while node.children:
+            parent = node
+            node = max(
+                (child for child in parent.children if not child.closed),
+                key=lambda child: uct(child.total / child.visits, child.prior, parent.visits, child.visits, self.exploration),
+            )
+        return node
+
+    async def _valued(self, search: Search, paths: Sequence[Trajectory], leaf: Node) -> list[float]:
+        """Return the value in [0, 1] of each new path."""
+        ends = list(paths)
+        if self.value == "rollout":
+            going = [i for i, t in enumerate(ends) if t.status == "active"]
+            for i, made in zip(going, await draw(search, [ends[i] for i in going], search.sampling_at(self.temperature)), strict=True):
+                ends[i] = made.trajectory
+        scores = await search.score(ends, self.verifier, self.aggregate)
+        values = to_unit(scores, search.scoring.get(self.verifier).range)
+        return np.where(np.isnan(values), leaf.total / leaf.visits if leaf.visits else 0.5, values).tolist()
+
+    def size(self, units: int | None) -> Self:
+        """Return itself: left out, n is whatever the budget turns out to pay."""
+        if self.n is None and units is None:
+            raise ConfigError("mcts has no n and the budget does not bound its rounds", hint="give n, or a limit on tokens or samples")
+        return self
+
+    def default_selection(self, *, verified: bool) -> Selection:
+        """Return `best` by the verifier that guided."""
+        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
+
+
+def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:
+    """Return mean + c prior sqrt(ln N_parent / n): what is known of a child, and what visiting it again may teach."""
+    return mean + exploration * prior * math.sqrt(math.log(parent_visits) / visits)
+
+
+def _back_up(node: Node, value: float) -> None:
+    at: Node | None = node
+    while at is not None:
+        at.total, at.visits = at.total + value, at.visits + 1
+        at = at.parent
+
+
+def _close(node: Node) -> None:
+    """Close a node all of whose children are closed, and so on upwards."""
+    at: Node | None = node
+    while at is not None and all(child.closed for child in at.children):
+        at.closed = True
+        at = at.parent
