@@ -11,7 +11,8 @@ from tts.backends.toy import ToyBackend
 from tts.backends.toy_language import ToyLanguage
 from tts.budget import Budget
 from tts.errors import ConfigError
-from tts.experiments.pool import drawn_of, pools_of, right_of
+from tts.experiments.config import StudyConfig, study
+from tts.experiments.pool import drawn_of, pool_study, pools_of, right_of
 from tts.experiments.record import Drawn, Result
 from tts.search.best_of_n import BestOfN
 from tts.solver import Solver
@@ -178,3 +179,23 @@ def test_has(results):
         pool, drawn=(*pool.drawn, Drawn(answer=None, answer_class=None, right=False, status="finished", tokens=1))
     )
     assert not lacking.has("main")
+
+
+def study_of(*strategies: str) -> StudyConfig:
+    problems = {"dataset": "arithmetic", "limit": 2}
+    budgets = [{"tokens": 100}, {"samples": 2}]
+    return study({"name": "a", "models": "toy", "problems": problems, "strategies": list(strategies), "budgets": budgets, "seeds": 2})
+
+
+def test_the_study_of_pools_draws_each_law_of_another_once():
+    given = study_of("best_of_n(n=2) | majority", "best_of_n | weighted", "best_of_n(temperature=0.5) | best", "single")
+    made = pool_study(given, 9)
+    assert made.strategies == ["best_of_n", "best_of_n(temperature=0.5)"]
+    assert made.budgets == [{"samples": 9}]
+    assert made.record.candidates
+    assert (made.models, made.problems, made.seeds) == (given.models, given.problems, given.seeds)
+    assert not given.record.candidates
+
+
+def test_a_study_without_best_of_n_has_pools_of_it():
+    assert pool_study(study_of("single"), 3).strategies == ["best_of_n"]

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from tts.errors import ConfigError
 from tts.experiments.config import StudyConfig
@@ -169,11 +170,20 @@ def _pool(result: Result) -> Pool | str:
         return "failed"
     if result.drawn is None:
         return "did not record their candidates"
-    plan = parse(result.cell.strategy)
+    law = _law(result.cell.strategy)
+    if isinstance(law, str):
+        return law
+    if set(result.cell.budget) != {"samples"}:
+        return "had another limit than one on samples"
+    return Pool(cell=result.cell, law=law, drawn=result.drawn, oracle=result.oracle)
+
+
+@cache
+def _law(strategy: str) -> BestOfN | str:
+    """Return by what law a strategy draws its samples, or why these are no pool."""
+    plan = parse(strategy)
     if not isinstance(plan.strategy, BestOfN):
         return "are of another strategy than best_of_n"
     if plan.stopping is not None and plan.stopping.registered_as != "never":
         return "were ended by a stop rule"
-    if set(result.cell.budget) != {"samples"}:
-        return "had another limit than one on samples"
-    return Pool(cell=result.cell, law=dataclasses.replace(plan.strategy, n=None), drawn=result.drawn, oracle=result.oracle)
+    return dataclasses.replace(plan.strategy, n=None)

@@ -3,7 +3,8 @@
 Idea: the samples of a pool are exchangeable, so any n of them, in any order, are a run of best-of-n that might have been; a point is
     the mean over such runs (`tts.experiments.averaging`). Whatever has no closed form is computed by the selection and the stop rule
     of a live search, on recorded scores (`tts.experiments.recorded`). With `first` everything is, on the first n samples: what a live
-    run with the pool's seed comes to.
+    run with the pool's seed comes to. What a stop rule ends costs what was drawn until then, where a live run that draws its samples
+    side by side also pays for those that it cancels.
 Source: algorithms A18 (pass@k) and C3; Chen et al. (2107.03374) for subsets in place of the first n.
 """
 

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "first_curve.py"
+
+
+def test_the_first_curve_ends_in_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("first_curve", EXAMPLE)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(example, "SIZES", [1, 2])
+    example.main("curve.png", limit=2)
+    rows = [line for line in capsys.readouterr().out.splitlines() if "  live  " in line or "  replayed, " in line]
+    assert [row.split("  ")[0] for row in rows[::2]] == ["particle_filter | best", *example.REPLAYED]
+    assert [("live" in row, "replayed, exact" in row) for row in rows] == [(True, False)] * 2 + [(False, True)] * 8
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    example.main("curve.png", limit=2)
+    assert "12 of 12 · 0 tokens" in capsys.readouterr().out
