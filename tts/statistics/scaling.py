@@ -23,7 +23,7 @@ from tts.statistics.resampling import RESAMPLES, Floats, bootstrap_kinds, vector
 
 _FURTHEST = 20.0  # where a coordinate on the whole line is as good as at its end
 _ROUNDS = 100
-_SETTLED = 1e-9
+_SETTLED = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +255,10 @@ def _least_squares(law: _Law, k: Floats, curves: Floats) -> Floats:
         value_there, slopes_there = law.values(k, trial)
         loss_there = ((curves - value_there) ** 2).sum(axis=1)
         better = loss_there <= loss
-        moved = np.where(better, np.abs(trial - place).max(axis=1), np.inf)
+        settled = bool((np.abs(trial - place) < _SETTLED).all())
         place, value = np.where(better[:, None], trial, place), np.where(better[:, None], value_there, value)
         slopes, loss = np.where(better[:, None], slopes_there, slopes), np.where(better, loss_there, loss)
         damping = np.clip(np.where(better, damping / 4, damping * 8), 1e-9, 1e9)
-        if ((moved < _SETTLED) | (damping >= 1e9)).all():
+        if settled:
             break
     return place
