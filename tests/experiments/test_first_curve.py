@@ -8,6 +8,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first_curve.py"
 
 
+@pytest.mark.slow
 def test_the_first_curve_ends_in_a_table_and_a_figure(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")

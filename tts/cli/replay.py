@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -84,13 +84,11 @@ def _sizes(option: str, text: str) -> list[int]:
 
 
 def _fitting(pools: Sequence[Pool]) -> list[str]:
-    """Return what can be replayed of all pools, a perfect selection first."""
+    """Return what is replayed unless something else is asked for: a perfect selection, a vote, and what goes by scores if there are any."""
     from tts.experiments.replay import COVERAGE
-    from tts.search.registry import SELECTIONS
 
-    selections: list[Any] = [SELECTIONS.get(name)() for name in SELECTIONS.entries]
-    roles = [role for role in ("main",) if all(pool.has(role) for pool in pools)]
-    return [COVERAGE, *(f"best_of_n | {one}" for one in selections if set(one.verifiers) <= set(roles))]
+    by_scores = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
+    return [COVERAGE, *(f"best_of_n | {selection}" for selection in ("majority", *by_scores))]
 
 
 def _powers(pools: Sequence[Pool]) -> list[int]:
