@@ -1,17 +1,18 @@
 """Cells run on the workers of a Ray cluster: each has the study's models, and none has the store.
 
-The store stays with who runs the study, so nothing needs a file system in common. A worker that dies is started again by Ray, and what
-it was at comes back as `WorkerLost`.
+The store stays with who runs the study, so nothing needs a file system in common. In place of a worker that dies another is started,
+and what it was at comes back as `WorkerLost`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
-from tts.errors import EngineError, missing_extra
+from tts.errors import EngineError, TTSError, missing_extra
 from tts.experiments.config import StudyConfig
 from tts.experiments.executors import Done, WorkerLost
 from tts.experiments.grid import Problems, Settings
@@ -19,14 +20,18 @@ from tts.experiments.local_executor import LocalExecutor, one_line
 from tts.experiments.record import Cell
 from tts.kept import LOOP
 
-_PATIENCE_S = 2.0  # for a worker to say what it has spent: one that is starting again says nothing
+_PATIENCE_S = 2.0  # for a worker to say what it has spent: one that is just starting says nothing
 
 
 class Worker:
-    """A process that runs cells, as `LocalExecutor` does."""
+    """A process that runs cells, as `LocalExecutor` does. Models are loaded when it is first asked: what is wrong is then an answer."""
 
     def __init__(self, config: StudyConfig, problems: Problems) -> None:
-        self._executor = LocalExecutor(config, problems)
+        self._config, self._problems = config, problems
+
+    @cached_property
+    def _executor(self) -> LocalExecutor:
+        return LocalExecutor(self._config, self._problems)
 
     async def settings(self) -> Settings:
         """Return how the models run here."""
@@ -62,9 +67,10 @@ class RayExecutor:
             ray.init(log_to_driver=False, logging_level="error")
         has = ray.cluster_resources()
         kind, count = ("num_gpus", int(has["GPU"])) if has.get("GPU", 0) >= 1 else ("num_cpus", max(1, int(has.get("CPU", 1))))
-        make = ray.remote(**{kind: 1}, max_restarts=-1, max_concurrency=config.concurrency + 1)(Worker)
+        make = ray.remote(**{kind: 1}, max_concurrency=config.concurrency + 1)(Worker)
         shared = ray.put(problems)
-        self._workers: list[Any] = [make.remote(config, shared) for _ in range(count)]
+        self._start: Callable[[], Any] = lambda: make.remote(config, shared)
+        self._workers = [self._start() for _ in range(count)]
         self._busy = [0] * count
         self._at: dict[str, int] = {}
         self.slots = config.concurrency * count
@@ -72,17 +78,22 @@ class RayExecutor:
             self.settings: Settings = ray.get(self._workers[0].settings.remote())
         except ray.exceptions.RayError as failure:
             self.close()
-            cause = getattr(failure, "cause", None)
-            raise EngineError(f"no worker starts: {one_line(cause or failure)}", hint="run the study here to see why") from failure
+            cause = getattr(failure, "cause", None)  # what the worker itself raised
+            if isinstance(cause, TTSError):
+                raise cause from None
+            raise EngineError(f"no worker starts: {one_line(failure)}", hint="run the study here to see why") from failure
 
     async def run(self, cell: Cell) -> Done:
         """Run a cell on the least busy worker; see `Executor`."""
         index = min(range(len(self._workers)), key=self._busy.__getitem__)
+        worker = self._workers[index]
         self._busy[index] += 1
         self._at[cell.key] = index
         try:
-            return await _answer(self._workers[index].run.remote(cell))
+            return await _answer(worker.run.remote(cell))
         except self._ray.exceptions.RayActorError as failure:
+            if self._workers[index] is worker:  # the first of its cells that hears of it
+                self._workers[index] = self._start()
             raise WorkerLost(one_line(failure)) from failure
         finally:
             self._busy[index] -= 1
