@@ -181,7 +181,7 @@ class Search:
     ) -> list[list[Trajectory]]:
         """Return up to n children of each trajectory, in order; failed rows are left out, charged and counted by kind.
 
-        Rows start as first children of all, second children of all, …; as many as the budget grants.
+        Rows start as first children of all, second children of all, …; as many as the budget grants; to END in waves.
 
         Args:
             ts: active trajectories; one listed twice is two requests. n: children of each.
@@ -198,7 +198,7 @@ class Search:
 
         if ts:
             with self._call(writes=True):
-                await self._writer.wave([t for _ in range(n) for t in ts], until, on_child, sampling=sampling, model=model)
+                await self._writer.waves([t for _ in range(n) for t in ts], until, on_child, sampling=sampling, model=model)
         return children
 
     async def complete(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tts.backends.base import Backend, Extension, Sample, Sampling, Stop, require
+from tts.budget import Exhausted
 from tts.errors import ConfigError
 from tts.randomness import MAIN_WORD, SCRATCH_WORD
 from tts.search.base import END, STEP, Tokens, Until
@@ -55,15 +56,19 @@ class Writer:
         sampling: Sampling | None = None,
         model: str = "policy",
         scratch: bool = False,
+        whole_first: bool = True,
     ) -> int:
         """Start rows behind `parents`, as many as are granted, hand each child on in row order; return how many started.
+
+        Args:
+            whole_first: whether, until there is a candidate, a first row to END is granted all that it may need.
 
         Raises:
             Exhausted: not one may start. CapabilityError: the backend cannot stop at a step.
         """
         search = self._search
         self.check_usable(parents)
-        spec = self._spec(parents, until, sampling or self._sampling, model, scratch=scratch)
+        spec = self._spec(parents, until, sampling or self._sampling, model, scratch=scratch, whole_first=whole_first)
         prefix = max(map(search.tree.path_tokens, parents))
         cost = search.spending.row_cost(spec.backend, prefix, search.opener.recomputed(parents, model))
         prompts = {root: search.tree.prompt_tokens[root] for root in {search.tree.root_of(t) for t in parents}}
@@ -107,6 +112,29 @@ class Writer:
                 search.spending.reserve(child.node, cost, search.tree.own_tokens(child))
         return len(tasks)
 
+    async def waves(
+        self, parents: Sequence[Trajectory], until: Until | Tokens, on_child: OnChild, *, sampling: Sampling | None, model: str
+    ) -> None:
+        """Start rows behind `parents` in one wave, or, to END, in as many as it takes: what a row leaves over starts the next.
+
+        Raises:
+            Exhausted: not one may start.
+        """
+        started = 0
+        while started < len(parents):
+
+            async def on_row(place: int, child: Trajectory, before: int = started) -> None:
+                await on_child(before + place, child)
+
+            try:
+                started += await self.wave(parents[started:], until, on_row, sampling=sampling, model=model, whole_first=not started)
+            except Exhausted:
+                if not started:
+                    raise
+                return
+            if until is not END:
+                return
+
     def units(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of typical length that are left in the budget; None: it does not bound them.
 
@@ -122,7 +150,9 @@ class Writer:
         units = [search.spending.meter.left(unit) // amount for unit, amount in each.items() if amount > 0]
         return max(1, min(units)) if units else None
 
-    def _spec(self, parents: Sequence[Trajectory], until: Until | Tokens, sampling: Sampling, model: str, *, scratch: bool) -> WaveSpec:
+    def _spec(
+        self, parents: Sequence[Trajectory], until: Until | Tokens, sampling: Sampling, model: str, *, scratch: bool, whole_first: bool
+    ) -> WaveSpec:
         backend = self._backends[model]
         deepest = max(t.num_tokens for t in parents)
         cap = min(sampling.max_tokens or _NO_CAP, max(self.room(model, t) for t in parents))
@@ -145,7 +175,7 @@ class Writer:
             cap=cap,
             typical=typical,
             hold=to_end if unanswered and until is not END else 0,
-            whole_first=nothing_yet and until is END,
+            whole_first=whole_first and nothing_yet and until is END,
             word=SCRATCH_WORD if scratch else MAIN_WORD,
         )
 
