@@ -49,10 +49,20 @@ class RecordedNodes(Sequence[TraceNode]):
 
 def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[Candidate]) -> tuple[TraceNode, ...]:
     by_node = {candidate.trajectory.node: candidate for candidate in candidates}
-    return tuple(_node(prompt, tree, roles, t, by_node.get(t.node)) for t in tree.nodes)
+    dropped = _dropped(tree)
+    return tuple(_node(prompt, tree, roles, t, by_node.get(t.node), pruned=t.node in dropped) for t in tree.nodes)
 
 
-def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidate: Candidate | None) -> TraceNode:
+def _dropped(tree: Tree) -> set[int]:
+    """Return the nodes that were given up: those on the way to one that was not are part of its path, though their state is released."""
+    dropped = set(tree.pruned)
+    for t in reversed(tree.nodes):  # children are behind their parents
+        if t.parent is not None and t.node not in dropped and t.node not in tree.scratch and t.status != "failed":
+            dropped.discard(t.parent.node)
+    return dropped
+
+
+def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidate: Candidate | None, *, pruned: bool) -> TraceNode:
     scores: dict[str, tuple[float, ...]] = {}
     for role in roles:
         if (known := tree.scores.get((t.node, role))) is not None:
@@ -66,7 +76,7 @@ def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidat
         tokens=tree.own_tokens(t),
         status=t.status,
         stream=f"{t.stream:016x}",
-        pruned=t.node in tree.pruned,
+        pruned=pruned,
         scratch=t.node in tree.scratch,
         scores=scores,
         answer=None if candidate is None else candidate.answer,
