@@ -50,7 +50,8 @@ class StrategyContract:
 
     Attributes:
         name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it makes
-            several candidates. turns: of the event loop within which it has some, on a slow backend.
+            several candidates. turns: of the event loop within which it has some, on a slow backend; steady: whether they are the same
+            each time, which they are not where it works in threads.
     """
 
     name: str
@@ -58,6 +59,7 @@ class StrategyContract:
     unsized: str | None = None
     width = True
     turns = 40
+    steady = True
 
     def plan(self, which: int = 0) -> Plan:
         return parse(self.texts[which])
@@ -171,7 +173,7 @@ class StrategyContract:
                 assert (solution.answer is None) == (not answers)
                 assert not answers or answers[solution.answer] == max(answers.values())
                 partial += bool(solution.candidates)
-        assert partial or not self.width, "no cancellation met a search with candidates: the test saw nothing"
+        assert partial or not (self.width and self.steady), "no cancellation met a search with candidates: the test saw nothing"
 
     def test_an_answer_comes_whenever_a_plain_sample_gives_one(self) -> None:
         for tokens in (8, 15, 20, 64, 100):

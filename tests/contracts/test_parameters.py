@@ -20,8 +20,42 @@ PARAMETERS = [
 ]
 WRONG: tuple[Any, ...] = ([], [1], {}, {"a": 1}, {1}, (), (1,), b"a", 1j, ..., True, float("nan"), float("inf"), 10**400, -1, "")
 # beside these, a number is wrong for the parameters that take a text, and a text for all others
-TEXTS = {"verifier", "aggregate", "truncated", "head", "question", "yes", "no", "resampling", "value", "returned", "annealing", "cue", "rule", "prompt"}
-OPTIONAL = {"temperature", "alpha", "n", "question", "yes", "no", "tokens", "start", "chains", "length", "horizon"}
+TEXTS = {
+    "duplicates",
+    "edge_cost",
+    "frontier",
+    "cost",
+    "embedder",
+    "verifier",
+    "aggregate",
+    "truncated",
+    "head",
+    "question",
+    "yes",
+    "no",
+    "resampling",
+    "value",
+    "returned",
+    "annealing",
+    "cue",
+    "rule",
+    "prompt",
+}
+OPTIONAL = {
+    "temperature",
+    "alpha",
+    "n",
+    "question",
+    "yes",
+    "no",
+    "tokens",
+    "start",
+    "chains",
+    "length",
+    "horizon",
+    "embedder",
+    "expansions",
+}
 
 SIGNED = {("score_threshold", "threshold")}  # a verifier's range may begin below 0
 

@@ -104,7 +104,53 @@ class TestSequentialRevision(StrategyContract):
     unsized = "sequential_revision"
 
 
+class TestBeam(StrategyContract):
+    name = "beam"
+    texts = ("beam(n=4, branching=2)", "beam(n=5, branching=4, lookahead=2, duplicates='keep')", "beam(n=1)", "beam(n=3, max_steps=2)")
+    unsized = "beam"
+    turns = 80
+
+
+class TestDvts(StrategyContract):
+    name = "dvts"
+    texts = ("dvts(n=4, branching=2)", "dvts(n=5, branching=4, lookahead=1)", "dvts(n=1)", "dvts(n=3, max_steps=2)")
+    unsized = "dvts"
+    turns = 80
+
+
+class TestRebase(StrategyContract):
+    name = "rebase"
+    texts = ("rebase(n=4)", "rebase(n=5, balance_temperature=0.01)", "rebase(n=1)", "rebase(n=3, max_steps=2)")
+    unsized = "rebase"
+    turns = 80
+
+
+class TestAStar(StrategyContract):
+    name = "a_star"
+    texts = (
+        "a_star(branching=3, expansions=9)",
+        "a_star(branching=4, edge_cost='consistent', width=2, expansions=30)",
+        "a_star(branching=2, edge_cost='unit', frontier='local', expansions=2)",
+        "a_star(branching=1, edge_cost='zero', max_steps=2, expansions=50)",
+    )
+    unsized = "a_star"
+    turns = 80
+
+
+class TestEts(StrategyContract):
+    name = "ets"
+    texts = ("ets(n=4)", "ets(n=5, cost='tokens', embedder='ngrams(size=2)', coverage=9.0)", "ets(n=1)", "ets(n=3, charge=0.0)")
+    unsized = "ets"
+    turns = 80
+    steady = False
+
+
 CONTRACTS = (
+    TestBeam,
+    TestDvts,
+    TestRebase,
+    TestAStar,
+    TestEts,
     TestSingle,
     TestBestOfN,
     TestSelfConsistency,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tts.plugins import Table as Names
 
-Name = Annotated[str | None, typer.Argument(help="Show one of them: how it works, its source, what it takes and costs.", show_default=False)]
+Name = Annotated[str | None, typer.Argument(help="Show one of them: how it works, its source, its cost.", show_default=False)]
 
 
 def strategies(name: Name = None, *, debug: Debug = False) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from importlib.util import find_spec
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.search.base import whole
+from tts.background import in_thread
+from tts.errors import MissingDependency
+from tts.search.base import nonempty_text, whole
 
 
 class Embedder(Protocol):
@@ -45,3 +50,33 @@ class HashedNgrams:
                 vectors[row, zlib.crc32(padded[start : start + self.size].encode()) % self.dimensions] += 1
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.divide(vectors, norms, out=vectors, where=norms > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentences:
+    """A model of sentences, on the machine's own processors, loaded once: texts that mean the same are near.
+
+    Args:
+        model: a name that sentence-transformers knows, or a local folder.
+
+    Raises:
+        MissingDependency: sentence-transformers is not installed.
+    """
+
+    model: str = "all-MiniLM-L6-v2"
+
+    def __post_init__(self) -> None:
+        nonempty_text("model", self.model)
+        if find_spec("sentence_transformers") is None:
+            raise MissingDependency(
+                "the embedder 'sentences' needs the optional dependency sentence-transformers", hint="pip install sentence-transformers"
+            )
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """See `Embedder.embed`."""
+        return await in_thread(lambda: np.array(_sentences(self.model).encode(list(texts), normalize_embeddings=True), dtype=np.float64))
+
+
+@functools.cache
+def _sentences(model: str) -> Any:
+    return importlib.import_module("sentence_transformers").SentenceTransformer(model)

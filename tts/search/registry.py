@@ -21,14 +21,19 @@ STRATEGIES = Table(
     "tts.strategies",
     {
         "adaptive": "tts.search.adaptive:Adaptive",
-        "answer_convergence": "tts.search.answer_convergence:AnswerConvergence",
+        "a_star": "tts.search.a_star:AStar",
+        "beam": "tts.search.beam:Beam",
         "best_of_n": "tts.search.best_of_n:BestOfN",
+        "dvts": "tts.search.dvts:Dvts",
+        "answer_convergence": "tts.search.answer_convergence:AnswerConvergence",
         "early_pruning": "tts.search.early_pruning:EarlyPruning",
         "entropic_particle_filter": "tts.search.entropic_particle_filter:EntropicParticleFilter",
         "mcts": "tts.search.mcts:Mcts",
         "parallel_tempering": "tts.search.parallel_tempering:ParallelTempering",
+        "ets": "tts.search.ets:Ets",
         "particle_filter": "tts.search.particle_filter:ParticleFilter",
         "particle_gibbs": "tts.search.particle_gibbs:ParticleGibbs",
+        "rebase": "tts.search.rebase:Rebase",
         "self_consistency": "tts.search.best_of_n:self_consistency",
         "semantic_entropy": "tts.search.semantic_entropy:SemanticEntropy",
         "sequential_revision": "tts.search.sequential_revision:SequentialRevision",
@@ -46,6 +51,11 @@ STOP_RULES = Table(
         "score_threshold": "tts.search.stopping:ScoreThreshold",
         "unanimous": "tts.search.stopping:Unanimous",
     },
+)
+EMBEDDERS = Table(
+    "embedder",
+    "tts.embedders",
+    {"ngrams": "tts.search.embedding:HashedNgrams", "sentences": "tts.search.embedding:Sentences"},
 )
 SELECTIONS = Table(
     "selection",

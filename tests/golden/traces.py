@@ -1,0 +1,65 @@
+"""Small searches whose whole record is kept beside this file, one line a node, and read like code when it changes.
+
+python -m tests.golden.traces        # renews the records
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.runs import make_run, solve
+from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.verifiers.toy import ToyVerifier
+
+FOLDER = Path(__file__).parent
+PLANS = {
+    "adaptive": "adaptive(n=4, start=0.0)",
+    "answer_convergence": "answer_convergence(n=2, k=2, tokens=1)",
+    "early_pruning": "early_pruning(n=4, tokens=6)",
+    "entropic_particle_filter": "entropic_particle_filter(n=5, least_ess=0.9)",
+    "mcts": "mcts(n=5, width=2)",
+    "parallel_tempering": "parallel_tempering(n=2)",
+    "particle_filter": "particle_filter(n=4)",
+    "particle_gibbs": "particle_gibbs(n=3, sweeps=2)",
+    "a_star": "a_star(branching=3)",
+    "beam": "beam(n=4, branching=2, lookahead=1)",
+    "dvts": "dvts(n=4, branching=2)",
+    "ets": "ets(n=6)",
+    "rebase": "rebase(n=6)",
+}
+NODE = ("parent", "text", "tokens", "status", "stream", "pruned", "scratch", "scores", "answer", "candidate", "weight")
+
+
+def record(plan: str) -> dict[str, Any]:
+    """Return what a search on the toy language did."""
+    backend = ToyBackend(ToyLanguage(accuracy=0.5))
+    trace = solve(make_run("10 - 7 + 5", 1000, plan, backend, seed=3, verifiers={"main": ToyVerifier(error=0.2)})).trace.canonical()
+    return {
+        **{name: trace[name] for name in ("strategy", "answer", "confidence", "stopped_by", "warnings", "kept_tokens")},
+        "calls": [[call["kind"], call["model"], call["rows"], call["granted"]] for call in trace["calls"]],
+        "nodes": [[node[name] for name in NODE] for node in trace["nodes"]],
+    }
+
+
+def written(made: dict[str, Any]) -> str:
+    """Return a record as JSON, with a line for each call and node."""
+    lines: list[str] = []
+    for name, value in made.items():
+        if name in ("calls", "nodes"):
+            rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in value)
+            lines.append(f'"{name}": [\n{rows}\n]')
+        else:
+            lines.append(f'"{name}": {json.dumps(value, ensure_ascii=False)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def path(name: str) -> Path:
+    """Return where a record is kept."""
+    return FOLDER / f"{name}.json"
+
+
+if __name__ == "__main__":
+    for known, text in PLANS.items():
+        path(known).write_text(written(record(text)), encoding="utf-8")
