@@ -82,7 +82,8 @@ def main() -> None:
     sizes = [*given.sizes, *([given.problems] if given.problems else [])]
     measure(200, Path(tempfile.mkdtemp()))  # what is imported and compiled the first time is no part of it
     print(
-        f"{'problems':>9}  {'made':>7}  {'run':>8}  {'table':>7}  {'cells a CPU second':>18}  {'wall s':>8}  {'store MiB':>9}  {'peak MiB':>8}"
+        f"{'problems':>9}  {'made':>7}  {'run':>8}  {'table':>7}  {'cells a CPU second':>18}  {'wall s':>8}  {'store MiB':>9}"
+        f"  {'peak MiB':>8}"
     )
     rows: list[dict[str, float]] = []
     for size in sizes:

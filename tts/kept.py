@@ -145,7 +145,14 @@ class Once(Generic[Key, Value]):
 
 
 def _load(record: ModelRecord) -> Backend:
-    return BACKENDS.get(record.backend).from_record(record)
+    load = BACKENDS.get(record.backend).from_record
+    if not record.options:
+        return load(record)
+    try:
+        return load(record, **dict(record.options))
+    except TypeError as failure:
+        named = ", ".join(f"{name}={value!r}" for name, value in record.options)
+        raise ConfigError(f"the backend {record.backend!r} does not take the options {named}: {failure}") from failure
 
 
 async def _close(backends: Sequence[Backend]) -> None:

@@ -80,6 +80,15 @@ def test_mistakes_are_one_line_with_a_cure(run, assert_error):
     assert_error(run("--store", "note.txt"), 2, "store note.txt is a file of another kind, no store", "name another file with --store")
 
 
+@pytest.mark.filterwarnings("default::tts.experiments.datasets.rows.RowsLeftOut")
+def test_rows_that_are_no_problems_are_named_and_the_rest_is_run(run):
+    Path("sums.jsonl").write_text('{"problem": "1 + 2", "answer": "3"}\n{"problm": "2 + 2"}\n', encoding="utf-8")
+    result = run("--set", "problems={dataset: file, path: sums.jsonl}", "--set", "task=arithmetic")
+    assert (result.exit_code, result.stderr.partition(": line")[0]) == (0, "warning: sums.jsonl")
+    assert "line 2" in result.stderr.splitlines()[0]
+    assert "4 of 4" in result.stderr
+
+
 def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
     command = [sys.executable, "-m", "tts", "run", "study.yaml", "--set", "problems.limit=400", "--set", "concurrency=1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

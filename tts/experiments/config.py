@@ -40,6 +40,7 @@ class ModelConfig(_Strict):
     Args:
         model: by role, what `--model` takes; "policy" is needed. A single name is the policy.
         backend: that runs it; None: its own. url: servers that run it; problems are shared out among several.
+        options: of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
         verifiers: by role; None: the study's. A single text is "main"; "none": none.
         sampling: parameters of `Sampling`, in place of the study's of the same name.
     """
@@ -47,6 +48,7 @@ class ModelConfig(_Strict):
     model: dict[str, str]
     backend: str | None = None
     url: list[str] = []
+    options: dict[str, str | int | float] = {}
     verifiers: dict[str, str] | None = None
     sampling: dict[str, Any] = {}
 

@@ -55,10 +55,12 @@ class LocalExecutor:
     def _servers(self, name: str) -> list[_Server]:
         """Return the solvers of a model: one, or one for each url."""
         spec, config = self._config.models[name], self._config
+        options = tuple(sorted(spec.options.items()))
+        models = {role: dataclasses.replace(registry.get(model), options=options) for role, model in spec.model.items()}
         return [
             _Server(
                 Solver(
-                    spec.model, config.verifiers_of(name), backend=spec.backend, url=url, task=config.task,
+                    models, config.verifiers_of(name), backend=spec.backend, url=url, task=config.task,
                     sampling=config.sampling_of(name), allow_oracle=config.allow_oracle, keep=self._kept,
                 )
             )

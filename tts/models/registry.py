@@ -70,6 +70,7 @@ class ModelRecord:
             head "process"; None: there is none. Only the engine serves heads and process models.
         self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
         verifier: what scores its solutions where the caller names nothing; "": nothing does.
+        options: of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ModelRecord:
     process_model: ModelRecord | str | None = None
     self_evaluation: Question | None = None
     verifier: str = ""
+    options: tuple[tuple[str, str | int | float], ...] = ()
 
 
 RECORDS = MappingProxyType(
@@ -105,7 +107,7 @@ RECORDS = MappingProxyType(
                 source="shipped",
                 location="policy",
                 task="pocket",
-                parameters=2_425_152,
+                parameters=3_212_352,
                 context=1024,
                 licence="Apache-2.0",
                 description="a small policy of this project's own for multi-step arithmetic, with its process model; errs step by step",
@@ -120,7 +122,7 @@ RECORDS = MappingProxyType(
                 source="shipped",
                 location="process",
                 task="pocket",
-                parameters=2_425_152,
+                parameters=3_212_352,
                 context=1024,
                 licence="Apache-2.0",
                 description="the process reward model of pocket, which serves it; scores steps, writes nothing",
