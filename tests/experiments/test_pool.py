@@ -36,6 +36,10 @@ def test_its_tokens_are_those_of_the_run(results):
         assert sum(one.verifier_tokens for one in result.drawn) == result.usage.verifier_tokens > 0
 
 
+def test_a_verifier_that_reads_all_of_each_sample_shares_nothing(results):
+    assert {(one.like, one.shared) for result in results for one in result.drawn} == {(None, 0)}
+
+
 def test_what_was_not_scored_has_no_score_and_cost_nothing():
     """Best-of-majority asks about the answers that come at least twice."""
     asked = 0

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tts.experiments.pool import Pool
 from tts.experiments.recorded import Outcome, Recorded, RecordedScores, covered
+from tts.experiments.sharing import cost_of, mean_costs
 from tts.randomness import generator, hash64
 from tts.search.base import GoesByScores, Plan
 from tts.search.selection import Best, Majority, Weighted
@@ -75,10 +76,11 @@ def means_of(pool: Pool, plan: Plan | None, reading: Reading) -> list[Mean]:
     closed = _CLOSED.get(type(selection)) if stopping is None else None
     if closed is not None and not reading.first and reading.unit == "samples":
         averaged = closed(pool, selection, reading)
-        each = np.mean([[drawn.tokens, drawn.verifier_tokens if verified else 0] for drawn in pool.drawn], axis=0).tolist()
+        scoring = mean_costs(pool.drawn, reading.sizes) if verified else np.zeros(len(reading.sizes))
+        tokens = float(np.mean([drawn.tokens for drawn in pool.drawn]))
         return [
-            _UNKNOWN if math.isnan(right) else Mean(right, error, n, n * each[0], n * each[1])
-            for n, right, error in zip(reading.sizes, averaged.value.tolist(), averaged.error.tolist(), strict=True)
+            _UNKNOWN if math.isnan(right) else Mean(right, error, n, n * tokens, cost)
+            for n, right, error, cost in zip(reading.sizes, averaged.value.tolist(), averaged.error.tolist(), scoring.tolist(), strict=True)
         ]
     run = partial(covered, pool) if plan is None else Recorded(pool, plan).run
     return [
@@ -86,9 +88,9 @@ def means_of(pool: Pool, plan: Plan | None, reading: Reading) -> list[Mean]:
     ]
 
 
-def tokens_of(pool: Pool, *, verified: bool) -> NDArray[np.int64]:
-    """Return the tokens of each sample; `verified`: with those of its score."""
-    return np.array([drawn.tokens + (drawn.verifier_tokens if verified else 0) for drawn in pool.drawn], np.int64)
+def tokens_of(pool: Pool, *, verified: bool) -> Floats:
+    """Return the tokens of each sample; `verified`: with those of its score, were it scored alone."""
+    return np.array([one.tokens + (cost_of(pool.drawn, [i]) if verified else 0) for i, one in enumerate(pool.drawn)], np.float64)
 
 
 def _mean(outcomes: Sequence[Outcome], *, exact: bool) -> Mean:

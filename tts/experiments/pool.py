@@ -13,9 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from tts.errors import ConfigError
 from tts.experiments.config import StudyConfig
 from tts.experiments.record import Cell, Drawn, Result
+from tts.experiments.sharing import beginnings
 from tts.search.base import whole
 from tts.search.best_of_n import BestOfN
 from tts.search.registry import parse
@@ -42,16 +45,17 @@ def drawn_of(solution: Solution, task: Task, problem: Problem) -> tuple[Drawn, .
     """Return the candidates of a solution in the order in which they were drawn, judged and with every score that they were given.
 
     Each class of equivalent answers is judged once, by its first writing. What a verifier computed for several candidates at once is
-    shared out among them by their tokens. As `right_of`, it may take seconds.
+    shared out among them by what it had to read of each: all of it, or, where it scored steps and read fewer tokens than they have,
+    the steps that no candidate before has. As `right_of`, it may take seconds.
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
     known = _scores_of(solution)
-    pieces = [len(task.split(candidate.trajectory.full_text)) for candidate in drawn]
-    stepwise = _stepwise(drawn, pieces, known)
-    costs = _verifier_tokens(solution, drawn, known)
+    steps = [task.split(candidate.trajectory.full_text) for candidate in drawn]
+    stepwise = _stepwise(drawn, steps, known)
+    costs = _scoring(solution, drawn, steps, known, stepwise)
     verdicts: dict[int | None, bool | None] = {}
     made: list[Drawn] = []
-    for candidate, cost in zip(drawn, costs, strict=True):
+    for candidate, (cost, like, shared) in zip(drawn, costs, strict=True):
         kind, trajectory = candidate.answer_class, candidate.trajectory
         if kind not in verdicts:
             verdicts[kind] = right_of(candidate.answer, task, problem)
@@ -64,8 +68,10 @@ def drawn_of(solution: Solution, task: Task, problem: Problem) -> tuple[Drawn, .
                 status=trajectory.status,
                 tokens=trajectory.num_tokens,
                 verifier_tokens=cost,
-                scores={role: candidate.scores.get(role, steps[-1] if steps else math.nan) for role, steps in scores.items()},
-                steps={role: steps for role, steps in scores.items() if role in stepwise},
+                like=like,
+                shared=shared,
+                scores={role: candidate.scores.get(role, said[-1] if said else math.nan) for role, said in scores.items()},
+                steps={role: said for role, said in scores.items() if role in stepwise},
             )
         )
     return tuple(made)
@@ -76,31 +82,35 @@ def _scores_of(solution: Solution) -> dict[int, _Scores]:
     return {} if solution.trace is None else {node.node: node.scores for node in solution.trace.nodes if node.scores}
 
 
-def _stepwise(candidates: Sequence[Candidate], pieces: Sequence[int], known: Mapping[int, _Scores]) -> set[str]:
+def _stepwise(candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]) -> set[str]:
     """Return the roles that scored steps: as many scores as steps for every candidate, and not one for each of several steps' whole."""
     counts: dict[str, set[tuple[int, int]]] = {}
-    for candidate, steps in zip(candidates, pieces, strict=True):
+    for candidate, pieces in zip(candidates, steps, strict=True):
         for role, scores in known.get(candidate.trajectory.node, {}).items():
-            counts.setdefault(role, set()).add((len(scores), steps))
-    return {role for role, found in counts.items() if all(given == steps for given, steps in found) and found != {(1, 1)}}
+            counts.setdefault(role, set()).add((len(scores), len(pieces)))
+    return {role for role, found in counts.items() if all(given == pieces for given, pieces in found) and found != {(1, 1)}}
 
 
-def _verifier_tokens(solution: Solution, candidates: Sequence[Candidate], known: Mapping[int, _Scores]) -> list[int]:
-    """Return each candidate's share of what verifiers computed; the shares of a role sum to what it computed."""
-    shares = [0] * len(candidates)
+def _scoring(
+    solution: Solution, candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores], stepwise: set[str]
+) -> list[tuple[int, int | None, int]]:
+    """Return what scoring each candidate computed behind those before it, which of those it is like, and in how many tokens."""
     computed: Counter[str] = Counter()
     for call in () if solution.trace is None else solution.trace.calls:
         if call.kind == "score":
             computed[call.model] += call.usage.verifier_tokens
-    for role, total in computed.items():
-        scored = [i for i, one in enumerate(candidates) if role in known.get(one.trajectory.node, {})]
-        size = sum(candidates[i].trajectory.num_tokens for i in scored)
-        before = 0
-        for i in scored:
-            behind = before + candidates[i].trajectory.num_tokens
-            shares[i] += total * behind // size - total * before // size if size else 0
-            before = behind
-    return shares
+    scored = [i for i, one in enumerate(candidates) if one.trajectory.node in known]
+    tokens = [candidates[i].trajectory.num_tokens for i in scored]
+    likes: list[tuple[int | None, int]] = [(None, 0)] * len(scored)
+    if all(role in stepwise and total < sum(tokens) for role, total in computed.items()):
+        likes = beginnings([steps[i] for i in scored], tokens)
+    new = np.cumsum([0, *(each - shared for each, (_, shared) in zip(tokens, likes, strict=True))])
+    found: list[tuple[int, int | None, int]] = [(0, None, 0)] * len(candidates)
+    total, size = sum(computed.values()), max(1, int(new[-1]))
+    for place, (i, (like, shared)) in enumerate(zip(scored, likes, strict=True)):
+        cost = total * int(new[place + 1]) // size - total * int(new[place]) // size  # so that they sum to the total
+        found[i] = (cost, None if like is None else scored[like], shared)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

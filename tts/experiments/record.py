@@ -43,7 +43,9 @@ class Drawn:
     Args:
         answer: as written; None: there is none. answer_class: index of its class of equivalent answers among the pool's; None without
             an answer. right: whether the checker accepts it; None: the problem has no reference answer.
-        status: of its trajectory. tokens: generated for it. verifier_tokens: computed to score it.
+        status: of its trajectory. tokens: generated for it. verifier_tokens: computed to score it, behind all candidates before it.
+        like, shared: the candidate before it that begins as it does, and the tokens of the steps that they have in common, which a
+            verifier that reads shared steps once did not read again; None: it read all of it.
         scores: by verifier role, each step's score and the whole's, aggregated as the verifier states.
         steps: by verifier role, the scores of its steps, where the verifier gives them.
     """
@@ -54,6 +56,8 @@ class Drawn:
     status: str
     tokens: int
     verifier_tokens: int = 0
+    like: int | None = None
+    shared: int = 0
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     steps: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
 

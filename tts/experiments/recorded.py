@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tts.errors import ConfigError
 from tts.experiments.pool import Pool
 from tts.experiments.record import Drawn
+from tts.experiments.sharing import cost_of
 from tts.scorers import made
 from tts.search.aggregation import aggregate_scores
 from tts.search.base import GoesByScores, Plan, Selected, Selection, Stop, StopRule
@@ -37,7 +38,7 @@ class Outcome:
     right: bool | None
     samples: int
     generated_tokens: int
-    verifier_tokens: int
+    verifier_tokens: float
     stopped_by: str
 
 
@@ -80,7 +81,7 @@ class Recorded:
             right=answer is not None and self._right[answer],
             samples=count,
             generated_tokens=sum(candidate.trajectory.num_tokens for candidate in candidates[:count]),
-            verifier_tokens=sum(self.pool.drawn[i].verifier_tokens for i in scores.asked),
+            verifier_tokens=cost_of(self.pool.drawn, scores.asked),
             stopped_by="done" if stop is None else stop.reason,
         )
 
