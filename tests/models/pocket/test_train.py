@@ -16,10 +16,9 @@ from tts.errors import ConfigError
 from tts.models.pocket.train import __main__ as command
 from tts.models.pocket.train import policy as policy_stage
 from tts.models.pocket.train import prm, rollouts, sampling, self_eval, shipping
-from tts.models.pocket.train.examples import EVEN_TOKENS, IGNORED, Asked, Batches, as_tokens, asked, worked
+from tts.models.pocket.train.examples import IGNORED, Asked, Batches, asked, worked
 from tts.models.pocket.train.loop import Recipe, train
 from tts.models.pocket.train.network import (
-    CONTEXT,
     Reader,
     fits_loss,
     load,
@@ -33,11 +32,9 @@ from tts.models.pocket.train.network import (
     written_loss,
 )
 from tts.models.pocket.train.rollouts import Valued
-from tts.models.pocket.train.slips import Line, careless, judged, pieces
 from tts.models.pocket.train.tokenizer import build
 from tts.randomness import generator
 from tts.tasks.arithmetic.generator import Difficulty, draw, held_out
-from tts.tasks.arithmetic.lines import read_step
 
 REDUCED_RIGHT = 25  # of 100; the card says what it was
 RECIPE = Recipe(tokens=256, minutes=256 * 6 / 400_000, matrix_rate=0.01, rate=1e-3, save_every=3)
@@ -112,59 +109,6 @@ def test_batches_hold_every_example_once_and_label_the_completion_only(tokenizer
     assert torch.equal(again(5).ids, found[5].ids)  # whichever block was drawn before
 
 
-def test_a_slip_is_not_to_be_written_and_what_follows_it_is_wrong(tokenizer) -> None:
-    lines = [Line("2 + 3 = 5\n", "2 + 3 = 5\n"), Line("5 * 4 = 21\n", "5 * 4 = 20\n"), Line("A: 21\n", "A: 21\n")]
-    found = list(pieces(lines))
-    assert [(one.text, one.written, one.right) for one in found] == [
-        ("2 + 3 = 5\n", True, True),
-        ("5 * 4 = 2", True, True),
-        ("1\n", False, False),
-        ("A: 21\n", True, False),
-    ]
-
-
-def test_careless_solutions_follow_from_their_slips_and_show_no_pair_that_is_held_out(tokenizer) -> None:
-    slips = 0
-    for i in range(300):
-        problem = asked(1, i)
-        if problem.task != "pocket":
-            continue
-        rng = generator(0, 0, "test", i)
-        right = careless(problem, rng, 0.0)
-        assert "".join(line.written for line in right) == problem.worked
-        lines = careless(problem, rng, 1.0)
-        assert len(lines) == len(right)
-        assert not any(held_out(step) for line in lines for step in (read_step(line.written), read_step(line.wanted)) if step)
-        slips += sum(line.written != line.wanted for line in lines)
-        assert lines[-1].written == f"A: {read_step(lines[-2].written).result}\n"
-        (apart,), (together,) = (
-            as_tokens(tokenizer, [tuple(pieces(lines))]),
-            tokenizer(["".join(line.written for line in lines)])["input_ids"],
-        )
-        assert apart[0].tolist() == together  # no piece cuts a token
-    assert 150 < slips < 350
-
-
-def test_the_policys_examples_ask_for_a_restart_where_there_is_a_slip_and_end_revisions_in_the_worked_solution(tokenizer) -> None:
-    kinds = {"worked": 0, "question": 0, "revision": 0}
-    for i in range(300):
-        example, problem = policy_stage.mixed(2, i), asked(2, i, shares=EVEN_TOKENS)
-        assert example[0].text == problem.prompt
-        texts = [piece.text for piece in example]
-        if "Restart?" in texts:
-            kinds["question"] += 1
-            assert example[-1].text == (" yes" if any(piece.right is False for piece in example) else " no")
-        else:
-            assert texts[-2:] == [problem.worked, "<eos>"]
-            kinds["revision" if "Again\n" in texts else "worked"] += 1
-            assert texts.count("Again\n") <= 4
-    assert kinds["question"] > 60
-    assert kinds["revision"] > 15
-    assert kinds["worked"] > 120
-    longest = max(len(row[0]) for row in as_tokens(tokenizer, [policy_stage.mixed(2, i) for i in range(300)]))
-    assert longest <= CONTEXT
-
-
 def _losses(tokenizer, folder: Path, *, stop_at: int | None = None) -> tuple[torch.nn.Module, dict[str, float]]:
     model = Reader(new_policy(tokenizer, 1))
     batches = Batches(tokenizer, partial(policy_stage.mixed, 1), tokens=256, average=75, seed=1)
@@ -189,6 +133,30 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tokenizer, tmp_path:
     assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True))
     assert again["validation_loss"] == found["validation_loss"] < 5.0  # from ln 330 = 5.8
     assert (tmp_path / "stopped" / "loss.csv").read_text().count("\n") == 2
+
+
+def test_the_best_is_kept_where_that_is_asked_for_and_a_run_that_went_on_knows_it(tmp_path: Path) -> None:
+    model = torch.nn.ModuleDict({"layers": torch.nn.Linear(4, 4)})
+    recipe = Recipe(tokens=256, minutes=256 * 600 / 400_000, matrix_rate=0.01, rate=1e-3, save_every=200)
+    weights, asked_for = list[torch.Tensor](), iter([3.0, 1.0, 2.0, 0.0])  # of steps 200, 400 and 600, and of what is kept
+
+    def go(stop_at: int | None = None) -> None:
+        def loss_of(step: int):
+            if step == stop_at:
+                raise KeyboardInterrupt
+            return model["layers"](torch.ones(4)).square().sum()
+
+        def held_out_loss() -> float:
+            weights.append(model["layers"].weight.detach().clone())
+            return next(asked_for)
+
+        train(model, loss_of, recipe, tmp_path, held_out_loss=held_out_loss, identity={"seed": 0}, keep_best=True)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(stop_at=450)
+    go()
+    assert not torch.equal(weights[1], weights[2])
+    assert torch.equal(model["layers"].weight, weights[1])
 
 
 def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(tokenizer, tmp_path: Path) -> None:
@@ -228,25 +196,6 @@ def test_questions_asked_together_see_what_one_alone_would_see(tokenizer, policy
             alone = torch.cat([batch.ids[row, :place], batch.ids[row, column : column + 1]])[None]
             state = policy.model(input_ids=alone, use_cache=False).last_hidden_state[0, -1]
             torch.testing.assert_close(together[k], state, atol=1e-5, rtol=0)
-
-
-def test_a_solution_of_the_policys_own_is_judged_by_what_was_written_before() -> None:
-    problem = Asked("2 + 3 - 4 * 5\n", "", "pocket", "-15")
-    found = judged(problem, "2 + 3 = 6\n4 * 5 = 20\n6 - 20 = -14\nA: -15\nA: -14\n")
-    assert [(one.text, one.written, one.right) for one in found[1:]] == [
-        ("2 + 3 = ", True, True),
-        ("6\n", False, False),
-        ("4 * 5 = 20\n", True, False),
-        ("6 - 20 = -14\n", True, False),
-        ("A: -1", True, False),
-        ("5\n", False, False),
-        ("A: -14\n", False, False),
-    ]
-    cut = judged(problem, "2 + 3 = 5\n4 - 5")  # another operator, and no token is cut
-    assert [(one.text, one.written) for one in cut[1:]] == [("2 + 3 = 5\n", True), ("4", True), (" - 5", False)]
-    assert [(one.text, one.right) for one in judged(problem, "2 + 3 = 5\n4 * ")[1:]] == [("2 + 3 = 5\n", True), ("4 * ", True)]
-    other = Asked("Reach 6 with 2 3.\n", "", "countdown", "2 * 3")
-    assert [one.right for one in judged(other, "2 * 3 = 6\nA: 6\n")] == [None, None]
 
 
 def test_questions_carry_the_judgement_of_their_solution(tokenizer) -> None:

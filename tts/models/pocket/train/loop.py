@@ -7,6 +7,7 @@ of how busy the machine was: a minute is `TOKENS_PER_MINUTE` tokens, about what 
 from __future__ import annotations
 
 import csv
+import math
 import sys
 import time
 import zipfile
@@ -80,6 +81,7 @@ def train(
     *,
     held_out_loss: Callable[[], float],
     identity: Mapping[str, Any],
+    keep_best: bool = False,
 ) -> dict[str, float]:
     """Train a model and return the last losses and the seconds it took; go on where an earlier run in the folder stopped.
 
@@ -88,6 +90,7 @@ def train(
         folder: where `checkpoint.pt` and `loss.csv` (step, loss, validation, seconds) are kept.
         held_out_loss: on the validation split; shown now and then.
         identity: what a run is defined by (seed, recipe, …): a checkpoint of another is refused.
+        keep_best: whether the model ends as it was where its loss on the validation split was lowest of all that were shown.
 
     Raises:
         ConfigError: the folder holds a checkpoint of another run, or one that cannot be read.
@@ -95,7 +98,7 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     tools = optimizers(model, recipe)
     state = _resumed(model, tools, folder, identity)
-    done, seconds, recent = state["step"], state["seconds"], list(state["recent"])
+    done, seconds, recent, best = state["step"], state["seconds"], list(state["recent"]), state["best"]
     if not done:
         (folder / "loss.csv").write_text("step,loss,validation,seconds\n")
     began = time.perf_counter() - seconds
@@ -113,11 +116,17 @@ def train(
         recent = [*recent, loss.item()][-_SHOW_EVERY:]
         seconds = time.perf_counter() - began
         last = step + 1 == recipe.steps
+        checked = held_out_loss() if (step + 1) % (8 * _SHOW_EVERY) == 0 or last else None
+        if keep_best and checked is not None and checked < best:
+            best = checked
+            torch.save(model.state_dict(), folder / "best.pt")
         if (step + 1) % recipe.save_every == 0 or last:
-            _save(folder, {"identity": dict(identity), "step": step + 1, "seconds": seconds, "recent": recent}, model, tools)
+            saved = {"identity": dict(identity), "step": step + 1, "seconds": seconds, "recent": recent, "best": best}
+            _save(folder, saved, model, tools)
         if (step + 1) % _SHOW_EVERY == 0 or last:
-            checked = held_out_loss() if (step + 1) % (8 * _SHOW_EVERY) == 0 or last else None
             _show(folder, recipe, step + 1, sum(recent) / len(recent), checked, seconds)
+    if keep_best:
+        model.load_state_dict(torch.load(folder / "best.pt", weights_only=True))
     return {"loss": sum(recent) / max(1, len(recent)), "validation_loss": held_out_loss(), "seconds": seconds}
 
 
@@ -139,7 +148,7 @@ def _save(folder: Path, state: dict[str, Any], model: torch.nn.Module, tools: li
 def _resumed(model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / "checkpoint.pt"
     if not path.is_file():
-        return {"step": 0, "seconds": 0.0, "recent": ()}
+        return {"step": 0, "seconds": 0.0, "recent": (), "best": math.inf}
     if not zipfile.is_zipfile(path):  # which a file that was cut is not, either
         raise ConfigError(f"the checkpoint {path} cannot be read: it is broken", hint="delete it to begin anew")
     state = torch.load(path, weights_only=True)

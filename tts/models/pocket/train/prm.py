@@ -4,6 +4,7 @@ The process model is a trunk of its own, begun from the policy and its head, whi
 a linear head on the policy's hidden states, which costs no pass of its own. Both are read at the newline that ends a step and learn the
 soft values of the stage "rollouts" by cross-entropy. Beside the values the process model goes on learning which tokens fit, from the same
 solutions and from made-up slips, of which there is no end: without that it learns which problems are hard, and little else (measured).
+It ends as it was where its loss on the validation split was lowest: the solutions are few, and soon it knows them by heart.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
         return sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
 
     identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "solutions": len(valued), "device": torch.device(device).type}
-    found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity)
+    found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity, keep_best=True)
     save_reader(model, tokenizer, out / "process", out / "heads" / "process.safetensors")
     return found
 
