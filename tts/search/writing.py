@@ -92,10 +92,7 @@ class Writer:
             child = self._child(task, sample, model, paused=paused, scratch=scratch)
             children.append(child)
             if child.status == "failed":
-                if sample.error != OUT_OF_TIME:
-                    kind, _, cause = (sample.error or "error").partition(": ")
-                    search.failures[kind] += 1
-                    search.causes.setdefault(kind, cause)
+                self._count_failure(sample)
                 return
             if not scratch:
                 await search.answers.add([child])
@@ -111,6 +108,12 @@ class Writer:
             for child in to_score:
                 search.spending.reserve(child.node, cost, search.tree.own_tokens(child))
         return len(tasks)
+
+    def _count_failure(self, sample: Sample) -> None:
+        if sample.error != OUT_OF_TIME:
+            kind, _, cause = (sample.error or "error").partition(": ")
+            self._search.failures[kind] += 1
+            self._search.causes.setdefault(kind, cause)
 
     async def waves(
         self, parents: Sequence[Trajectory], until: Until | Tokens, on_child: OnChild, *, sampling: Sampling | None, model: str
