@@ -69,8 +69,8 @@ class Writer:
         search = self._search
         self.check_usable(parents)
         spec = self._spec(parents, until, sampling or self._sampling, model, scratch=scratch, whole_first=whole_first)
-        prefix = max(map(search.tree.path_tokens, parents))
-        cost = search.spending.row_cost(spec.backend, prefix, search.opener.recomputed(parents, model))
+        longest = max(map(search.tree.path_tokens, parents))
+        cost = search.spending.row_cost(spec.backend, longest, search.opener.recomputed(parents, model))
         prompts = {root: search.tree.prompt_tokens[root] for root in {search.tree.root_of(t) for t in parents}}
         call = Wave(spec, search.spending, search.spending.before_prompts(cost, prompts), self._clock)
         counter = self._scratch_index if scratch else search.tree.next_child
@@ -82,8 +82,7 @@ class Writer:
         except BaseException:
             search.spending.meter.settle(grant, {})
             raise
-        rows = [(t, handle, self.room(model, t)) for t, handle in zip(started, handles, strict=True)]
-        tasks = tasks_for(rows, branches, counter)
+        tasks = tasks_for([(t, handle, self.room(model, t)) for t, handle in zip(started, handles, strict=True)], branches, counter)
         children: list[Trajectory] = []
 
         async def on_row(task: RowTask, sample: Sample, cap: int) -> None:
