@@ -84,7 +84,7 @@ def test_mistakes_are_one_line_with_a_cure(run, assert_error):
 def test_rows_that_are_no_problems_are_named_and_the_rest_is_run(run):
     Path("sums.jsonl").write_text('{"problem": "1 + 2", "answer": "3"}\n{"problm": "2 + 2"}\n', encoding="utf-8")
     result = run("--set", "problems={dataset: file, path: sums.jsonl}", "--set", "task=arithmetic")
-    assert (result.exit_code, result.stderr.partition(": line")[0]) == (0, "warning: sums.jsonl")
+    assert (result.exit_code, result.stderr.partition(": rows left out")[0]) == (0, "warning: sums.jsonl")
     assert "line 2" in result.stderr.splitlines()[0]
     assert "4 of 4" in result.stderr
 
