@@ -27,7 +27,7 @@ def test_models_lists_every_record(tts):
     for name in registry.names():
         assert re.search(rf"^│ {name} ", result.stdout, re.MULTILINE)
     for name, does in (("pocket", "writes"), ("pocket-process", "scores")):
-        assert re.search(rf"{name} +│ {does} +│ engine +│ +2\.4 M │ Apache-2\.0", result.stdout)
+        assert re.search(rf"{name} +│ {does} +│ engine +│ +3\.2 M │ Apache-2\.0", result.stdout)
     assert re.search(r"smollm2 +│ writes +│ engine +│ +134\.5 M │ Apache-2\.0", result.stdout)
     assert re.search(r"toy +│ writes +│ toy +│ +none │ Apache-2\.0 │ present", result.stdout)
 
