@@ -5,10 +5,12 @@ python -m tests.golden.traces        # renews the records
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+from tests.revising import RevisingTask
 from tests.runs import make_run, solve
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.verifiers.toy import ToyVerifier
@@ -23,6 +25,8 @@ PLANS = {
     "parallel_tempering": "parallel_tempering(n=2)",
     "particle_filter": "particle_filter(n=4)",
     "particle_gibbs": "particle_gibbs(n=3, sweeps=2)",
+    "semantic_entropy": "semantic_entropy(n=3, rounds=2)",
+    "sequential_revision": "sequential_revision(chains=2, length=3, shown=2)",
     "a_star": "a_star(branching=3)",
     "beam": "beam(n=4, branching=2, lookahead=1)",
     "dvts": "dvts(n=4, branching=2)",
@@ -35,7 +39,8 @@ NODE = ("parent", "text", "tokens", "status", "stream", "pruned", "scratch", "sc
 def record(plan: str) -> dict[str, Any]:
     """Return what a search on the toy language did."""
     backend = ToyBackend(ToyLanguage(accuracy=0.5))
-    trace = solve(make_run("10 - 7 + 5", 1000, plan, backend, seed=3, verifiers={"main": ToyVerifier(error=0.2)})).trace.canonical()
+    run = make_run("10 - 7 + 5", 1000, plan, backend, seed=3, verifiers={"main": ToyVerifier(error=0.2)})
+    trace = solve(dataclasses.replace(run, task=RevisingTask())).trace.canonical()
     return {
         **{name: trace[name] for name in ("strategy", "answer", "confidence", "stopped_by", "warnings", "kept_tokens")},
         "calls": [[call["kind"], call["model"], call["rows"], call["granted"]] for call in trace["calls"]],

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from tts.errors import ConfigError
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selection, check_temperature, nonempty_text, number, whole
+from tts.search.base import nonempty_text, number, whole
+from tts.search.guided import Guided
 from tts.search.resampling import softmax
-from tts.search.selection import Best, Majority
-from tts.search.stepping import MAX_STEPS, advance, draw, rounds
+from tts.search.stepping import advance, draw, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import to_unit
 
@@ -47,7 +46,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mcts(Named):
+class Mcts(Guided):
     """Rounds of selection, expansion, valuation and backing up.
 
     Args:
@@ -55,39 +54,25 @@ class Mcts(Named):
         width: children that a leaf is given, at least 1.
         exploration: c in the formula; 0 goes by the mean value alone.
         value: "verifier": the score of the child's prefix; "rollout": the score of a solution written from the child.
-        temperature: None: the run's. max_steps: of a path, the last of which runs to the end of the solution.
-        verifier: the role that scores. aggregate: step scores to one.
+        temperature, max_steps, verifier, aggregate: as in `Guided`.
 
     Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime: nested in n.
     """
 
     registered_as = "mcts"
-    needs = ("steps",)
     n: int | None = None
     width: int = 4
     exploration: float = math.sqrt(2)
     value: str = "verifier"
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-    verifier: str = "main"
-    aggregate: str = "last"
 
     def __post_init__(self) -> None:
+        Guided.__post_init__(self)
         whole("n", self.n, 1)
         whole("width", self.width, 1, optional=False)
         number("exploration", self.exploration, 0, optional=False)
         nonempty_text("value", self.value)
         if self.value not in ("verifier", "rollout"):
             raise ConfigError(f"value is {self.value!r}, but must be 'verifier' or 'rollout'")
-        check_temperature(self.temperature)
-        whole("max_steps", self.max_steps, 1, optional=False)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Grow the tree round by round."""
@@ -134,10 +119,6 @@ class Mcts(Named):
         if self.n is None and units is None:
             raise ConfigError("mcts has no n and the budget does not bound its rounds", hint="give n, or a limit on tokens or samples")
         return self
-
-    def default_selection(self, *, verified: bool) -> Selection:
-        """Return `best` by the verifier that guided."""
-        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 
 
 def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:

@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.errors import ConfigError
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selection, check_temperature, nonempty_text, number, whole
+from tts.search.base import number, whole
+from tts.search.guided import MOST_WIDTH, Guided
 from tts.search.resampling import SCHEMES, check_scheme, softmax
-from tts.search.selection import Best, Majority
-from tts.search.stepping import MAX_STEPS, advance, rounds
+from tts.search.stepping import advance, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import to_unit
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from tts.search.search import Search
 
 _LEAST = 1e-7  # scores are clipped to [_LEAST, 1 - _LEAST]
-_MOST_PARTICLES = 1024  # where the budget decides
 _MOST = float(np.log1p(-_LEAST) - np.log(_LEAST))
 
 LogWeights = NDArray[np.float64]  # [N] particles, natural
@@ -51,38 +49,23 @@ class Particles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParticleMethod(Named):
+class ParticleMethod(Guided):
     """The parameters that every particle method has.
 
     Args:
         n: particles (N in the paper), at least 1; None: as many as the budget pays, by typical lengths and over the sweeps; what it
             leaves, because solutions were shorter, pays another, smaller search, and so on.
         resampling: "multinomial", "stratified", "systematic" or "residual".
-        temperature: of the policy; None: the run's.
-        max_steps: steps of a particle, the last of which runs to the end of the solution (D in the paper).
-        verifier: the role that scores. aggregate: step scores to one; "last" of a process model is its score of the prefix.
+        temperature, max_steps, verifier, aggregate: as in `Guided`.
     """
 
-    needs = ("steps",)
     n: int | None = None
     resampling: str = "multinomial"
-    temperature: float | None = None
-    max_steps: int = MAX_STEPS
-    verifier: str = "main"
-    aggregate: str = "last"
 
     def __post_init__(self) -> None:
+        Guided.__post_init__(self)
         whole("n", self.n, 1)
         check_scheme(self.resampling)
-        check_temperature(self.temperature)
-        whole("max_steps", self.max_steps, 1, optional=False)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
 
     def size(self, units: int | None) -> Self:
         """Return itself: what is left out is sized when the search begins, and again for what it leaves (see `explored`)."""
@@ -96,10 +79,6 @@ class ParticleMethod(Named):
     def sweeps_in_all(self) -> int:
         """The sweeps that share the budget."""
         return 1
-
-    def default_selection(self, *, verified: bool) -> Selection:
-        """Return `best` by the verifier that guided: the heaviest particle."""
-        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 
 
 def check_weight_temperature(value: float) -> None:
@@ -199,7 +178,7 @@ async def explored(search: Search, method: M, explore: Callable[[M, int], Awaita
     found: list[Trajectory] = []
     for r in rounds(search, None if method.n is None else 1):
         units = search.units(stepwise=True) or 1
-        n = min(_MOST_PARTICLES, max(min(2, units), units // method.sweeps_in_all))
+        n = min(MOST_WIDTH, max(min(2, units), units // method.sweeps_in_all))
         found += await explore(method if method.n is not None else replace(method, n=n), r * method.sweeps_in_all)
     distinct = {t.node: t for t in found}.values()
     return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
