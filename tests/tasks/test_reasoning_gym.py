@@ -123,7 +123,7 @@ def test_what_goes_wrong_is_said(monkeypatch: pytest.MonkeyPatch):
 
 def test_without_the_package_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(MissingDependency, match=r"pip install 'test-time-search\[experiments\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'test-time-search\[reasoning-gym\]'"):
         ReasoningGymTask().equivalent("1", COUNTDOWN)
 
 
