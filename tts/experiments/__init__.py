@@ -1,1 +1,1 @@
-"""Batch experiments. Here so far: data sets (`datasets/`); to come: configuration, runner, store, replay, fits, plots and reports."""
+"""Batch experiments: data sets, studies and what runs them, the store of their results; replay, tables, plots and reports."""
