@@ -2,7 +2,7 @@
 
     python benchmarks/pocket.py [--rows 64] [--tokens 128] [--kv-heads 1] [--repeats 5] [--threads N] [--json]
 
-The model has random weights (Llama, hidden 192, 6 layers, 3 heads of 64, 94 tokens): its speed is that of a trained one. A run is
+The model has random weights (Llama, hidden 192, 6 layers, 3 heads of 64, 94 tokens): the embedded pair has 8 layers. A run is
 best-of-N: one prompt of 64 tokens, `rows` rows of `tokens` tokens, draws included. Medians with the range of the repeats. Keys and
 values of 64 private tails do not fit a cache: with three key-value heads their bytes alone take most of a step.
 """

@@ -36,7 +36,7 @@ from tts.models.pocket.train.tokenizer import build
 from tts.randomness import generator
 from tts.tasks.arithmetic.generator import Difficulty, draw, held_out
 
-REDUCED_RIGHT = 25  # of 100; the card says what it was
+REDUCED_RIGHT = 25  # of 100; the card says what it was measured to be
 RECIPE = Recipe(tokens=256, minutes=256 * 6 / 400_000, matrix_rate=0.01, rate=1e-3, save_every=3)
 
 

@@ -117,16 +117,15 @@ def train(
         seconds = time.perf_counter() - began
         last = step + 1 == recipe.steps
         checked = held_out_loss() if (step + 1) % (8 * _SHOW_EVERY) == 0 or last else None
-        if keep_best and checked is not None and checked < best:
-            best = checked
-            torch.save(model.state_dict(), folder / "best.pt")
+        if keep_best and checked is not None and checked < best["loss"]:
+            best = {"loss": checked, "model": {name: value.detach().clone() for name, value in model.state_dict().items()}}
         if (step + 1) % recipe.save_every == 0 or last:
             saved = {"identity": dict(identity), "step": step + 1, "seconds": seconds, "recent": recent, "best": best}
             _save(folder, saved, model, tools)
         if (step + 1) % _SHOW_EVERY == 0 or last:
             _show(folder, recipe, step + 1, sum(recent) / len(recent), checked, seconds)
-    if keep_best:
-        model.load_state_dict(torch.load(folder / "best.pt", weights_only=True))
+    if best["model"]:
+        model.load_state_dict(best["model"])
     return {"loss": sum(recent) / max(1, len(recent)), "validation_loss": held_out_loss(), "seconds": seconds}
 
 
@@ -148,7 +147,7 @@ def _save(folder: Path, state: dict[str, Any], model: torch.nn.Module, tools: li
 def _resumed(model: torch.nn.Module, tools: list[torch.optim.Optimizer], folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / "checkpoint.pt"
     if not path.is_file():
-        return {"step": 0, "seconds": 0.0, "recent": (), "best": math.inf}
+        return {"step": 0, "seconds": 0.0, "recent": (), "best": {"loss": math.inf, "model": {}}}
     if not zipfile.is_zipfile(path):  # which a file that was cut is not, either
         raise ConfigError(f"the checkpoint {path} cannot be read: it is broken", hint="delete it to begin anew")
     state = torch.load(path, weights_only=True)

@@ -23,7 +23,7 @@ from tts.tasks.arithmetic.pocket import AGAIN, NO, RESTART, YES
 NOTICE = 0.3  # weight of the loss of the head
 MOST_ATTEMPTS = 4
 _AVERAGE = 75  # tokens of an example
-_QUESTION, _REVISION = 0.38, 0.12  # shares of the examples; the others are worked solutions
+_QUESTION, _REVISION = 0.38, 0.12  # shares of expressions and stories; the others, and countdowns, are worked solutions
 _SLIPS = {"question": 1.0, "revision": 1.5}  # of one solution, on average
 
 

@@ -9,7 +9,7 @@ right sibling.
     Source: Manvi, Singh and Ermon 2024 (arXiv 2410.02725). Differs: right or wrong stands for the reward model that compares pairs; one
     reading of a solution asks at several places at once (see `questions`), which is the same sequences at a fraction of the tokens.
 
-Revision: up to four wrong attempts, then a right solution; the last attempt is the wrong one nearest to it in edit distance.
+Revision: up to four wrong attempts, then a right solution; the last attempt is the wrong one nearest to it (difflib's ratio).
     Source: Snell et al. 2024 (arXiv 2408.03314), section 6.1 and appendix. Differs: where no sample is right the worked solution stands in,
     so that hard problems are there too; where no wrong attempt is drawn, and in one example of five of the rest, the last attempt is
     right already, and to be written again, since at use nobody knows which attempts are wrong.
