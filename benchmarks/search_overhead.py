@@ -35,7 +35,7 @@ PLANS = (
     "a_star(expansions=64)",
     "particle_filter(n=16)",
 )
-GROWN = ("beam(n={width}, duplicates='keep')", "rebase(n={width})", "a_star(expansions={expansions}, width=16)")
+GROWN = ("beam(n={width}, duplicates='keep')", "rebase(n={width})", "a_star(expansions={expansions}, width=16, edge_cost='unit')")
 TERMS = 40  # lines of a solution, so that a search of 40 levels has something to write
 
 

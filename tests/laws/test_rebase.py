@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.runs import Solved, make_run, searched, solve
@@ -12,8 +13,9 @@ from tests.scripted import Scripted, hashed, table
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.budget import Budget
 from tts.errors import ConfigError
+from tts.search.rebase import rows_of
 from tts.search.registry import parse
-from tts.types import Problem, Solution
+from tts.types import Problem, Solution, Trajectory
 from tts.verifiers.callable import CallableVerifier
 from tts.verifiers.toy import ToyVerifier
 
@@ -90,7 +92,7 @@ def test_a_path_at_the_depth_cap_runs_to_its_end() -> None:
     assert all(c.answer is not None for c in end.solution.candidates)
 
 
-def test_a_single_live_node_is_not_scored() -> None:
+def test_a_width_of_one_is_not_scored() -> None:
     end = searched(make_run(TEXT, AMPLE, "rebase(n=1) | majority", ToyBackend(LAW), verifiers=hashed()))
     assert "main" not in end.search.scoring.asked
 
@@ -109,3 +111,9 @@ def test_a_temperature_that_balances_nothing_is_refused() -> None:
     for value in ("0", "1e-9", "-1"):
         with pytest.raises(ConfigError, match="balance_temperature is"):
             parse(f"rebase(balance_temperature={value})")
+
+
+def test_first_children_of_all_come_before_second_ones() -> None:
+    ts = [Trajectory(None, "", (), (), "active", 0, node, 0, 0) for node in range(4)]
+    assert [t.node for t in rows_of(ts, np.array([3, 0, 1, 2]))] == [0, 2, 3, 0, 3, 0]
+    assert rows_of([], np.array([], dtype=np.int64)) == []

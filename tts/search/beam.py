@@ -7,8 +7,8 @@ Source: algorithm A4, verified: Snell et al., "Scaling LLM Test-Time Compute Opt
 Parameters" (2408.03314), and search-and-learn's code, which is followed line by line. Differs, ours to decide: n need not be a
 multiple of M: ceil(n/M) are kept and continued in turn until there are n; among equal scores the earlier path is kept (the
 reference keeps the later), so that a constant verifier keeps the plain sample; copies are dropped before they are scored, not
-after; where nothing must be pruned, nothing is scored; the reference's cyclic copies of finished paths, up to n, are left out. When
-the budget ends, what was held back for it completes the best live path, as for every method, and not greedily.
+after; a beam that prunes nothing (M = 1 or n = 1) scores nothing; the reference's cyclic copies of finished paths, up to n, are
+left out. When the budget ends, what was held back completes the best live path, as for every method, and not greedily.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Beam(Wide):
     async def _best(self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory]) -> list[Trajectory]:
         """Return the n/M live paths that promise most, best first; those that have just ended are scored beside them."""
         places = -(-self.width // self.branching)
-        if len(live) <= places:
+        if places == self.width or not live:
             return list(live)
         promised = (await promises(search, self, [*live, *ended], self.lookahead))[: len(live)]
         return [live[i] for i in np.argsort(-promised, kind="stable")[:places]]

@@ -12,7 +12,7 @@ of width 1 is not scored. The lookahead is scored, as in the reference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,14 +66,14 @@ class Dvts(Wide):
             siblings: dict[int, list[Trajectory]] = {g: [] for g in prefixes}
             for (g, _), children in zip(rows, made, strict=True):
                 siblings[g] += children
-            best = await self._best(search, siblings)
+            best = await self._best(search, siblings, widths)
             last |= siblings  # line 5
             prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6
             search.keep(list(prefixes.values()))
         return [candidate for g in sorted(last) for t in last[g] if (candidate := search.finish(t)) is not None]  # line 7
 
-    async def _best(self, search: Search, siblings: dict[int, list[Trajectory]]) -> dict[int, Trajectory]:
+    async def _best(self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], widths: Sequence[int]) -> dict[int, Trajectory]:
         """Return the first of the siblings that promise most, by subtree (line 4)."""
-        contested = [t for of in siblings.values() if len(of) > 1 for t in of]
+        contested = [t for g, of in siblings.items() if widths[g] > 1 for t in of]
         promised = dict(zip([t.node for t in contested], await promises(search, self, contested, self.lookahead), strict=True))
         return {g: of[int(np.argmax([promised.get(t.node, 0.0) for t in of]))] for g, of in siblings.items() if of}

@@ -7,7 +7,7 @@ Source: algorithm A7, Hooper et al., "ETS: Efficient Tree Search for Inference-T
 the authors' code, the results in the abstract. Differs, ours to decide: the default embedder is hashed character n-grams, which see
 near-copies and no meaning, where the code has a model of mathematical text; `cost="tokens"` charges what each node's keys and values
 really take, the prompt, which every choice keeps, left out, where the paper counts nodes; where the solver finds no optimum in time, the
-level is balanced as REBASE does, and the solution says so. As in REBASE here, a node without competitors is not scored.
+level is balanced as REBASE does, and the solution says so. As in REBASE here, a width of 1 is not scored.
 """
 
 from __future__ import annotations

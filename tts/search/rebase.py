@@ -7,7 +7,7 @@ Source: algorithm A6, verified: Wu, Sun, Li, Welleck, Yang, "Inference Scaling L
 Inference for Problem-Solving with Language Models" (2408.00724, ICLR 2025), and the authors' code; children are apportioned as in
 the code (`tts.search.apportion`), for the paper's rounding does not conserve the budget. Differs, ours to decide: a path that meets
 the depth cap runs to its end, where the reference drops it; a row that failed takes nothing of the width, the next level has it
-again; a node without competitors is not scored.
+again; a width of 1, which balances nothing, is not scored.
 """
 
 from __future__ import annotations
@@ -98,10 +98,11 @@ async def reward_balanced(search: Search, method: RewardBalanced, balance: Balan
         rows = rows_of(live, counts)
         live, ended = split(await advance(search, rows, max_steps=method.max_steps, sampling=sampling))  # line 7
         left -= len(ended)  # line 4
-        if len(live) > 1 and left > 0:
+        counts = np.zeros(len(live), dtype=np.int64)
+        if method.width == 1:
+            counts[:] = left
+        elif live and left > 0:
             counts = await balance(live, await rewards(search, method, live), left)  # lines 3 and 6
-        else:
-            counts = np.full(len(live), left)
         live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
         search.keep(live)
     return search.candidates[first:]
@@ -109,4 +110,6 @@ async def reward_balanced(search: Search, method: RewardBalanced, balance: Balan
 
 def rows_of(ts: Sequence[Trajectory], counts: Counts) -> list[Trajectory]:
     """Return each path as often as it gets children: the first children of all come before second ones."""
-    return [t for turn in range(int(counts.max(initial=0))) for t, count in zip(ts, counts, strict=True) if turn < count]
+    places = np.repeat(np.arange(len(ts)), counts)
+    turns = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return [ts[place] for place in places[np.argsort(turns, kind="stable")].tolist()]
