@@ -98,7 +98,8 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     tools = optimizers(model, recipe)
     state = _resumed(model, tools, folder, identity)
-    done, seconds, recent, best = state["step"], state["seconds"], list(state["recent"]), state["best"]
+    done, seconds, recent = state["step"], state["seconds"], list(state["recent"])
+    best: dict[str, Any] = state["best"]
     if not done:
         (folder / "loss.csv").write_text("step,loss,validation,seconds\n")
     began = time.perf_counter() - seconds
