@@ -259,3 +259,11 @@ def test_a_caption_makes_the_table_no_wider_than_the_terminal(solve, monkeypatch
     lines = solve("3 + 4", "--strategy", "best_of_n(n=2) | unanimous(window=2) | majority(truncated='drop')").stdout.splitlines()
     assert max(map(len, lines)) <= max(40, int(width))  # narrower, the values would not be seen
     assert len({len(line) for line in lines if line[0] in "╭│╰"}) == 1
+
+
+@pytest.mark.parametrize("problem", ["-5 + 3", "-(2 + 3) * 4"])
+def test_a_problem_may_begin_with_a_minus_sign(tts, problem):
+    result = tts("solve", problem, "--seed", "-1", "--model", "pocket")
+    assert result.exit_code == 2
+    assert f"'{problem}'" in result.stderr  # which the embedded policy was not trained on: it was read as a problem
+    assert "No such option" not in result.stderr

@@ -48,7 +48,6 @@ class TestAnswerConvergence(StrategyContract):
     name = "answer_convergence"
     texts = ("answer_convergence(n=3, k=2, tokens=1)", "answer_convergence(n=2, k=1, cue='so A: ', max_steps=3)")
     unsized = "answer_convergence"
-    turns = 120
 
 
 class TestEarlyPruning(StrategyContract):
@@ -67,14 +66,12 @@ class TestMcts(StrategyContract):
     name = "mcts"
     texts = ("mcts(n=8, width=2)", "mcts(n=3, width=3, value='rollout', exploration=0.5, max_steps=3)")
     unsized = "mcts"
-    turns = 120
 
 
 class TestParallelTempering(StrategyContract):
     name = "parallel_tempering"
     texts = ("parallel_tempering(n=2)", "parallel_tempering(n=2, chains=3, sweeps=2, hottest=9.0)")
     unsized = "parallel_tempering"
-    turns = 120
 
 
 class TestParticleFilter(StrategyContract):
@@ -87,7 +84,6 @@ class TestParticleGibbs(StrategyContract):
     name = "particle_gibbs"
     texts = ("particle_gibbs(n=3, sweeps=2)", "particle_gibbs(n=2, sweeps=3, returned='last', resampling='stratified')")
     unsized = "particle_gibbs"
-    turns = 120
 
 
 @pytest.mark.usefixtures("revising")
@@ -108,21 +104,18 @@ class TestBeam(StrategyContract):
     name = "beam"
     texts = ("beam(n=4, branching=2)", "beam(n=5, branching=4, lookahead=2, duplicates='keep')", "beam(n=1)", "beam(n=3, max_steps=2)")
     unsized = "beam"
-    turns = 80
 
 
 class TestDvts(StrategyContract):
     name = "dvts"
     texts = ("dvts(n=4, branching=2)", "dvts(n=5, branching=4, lookahead=1)", "dvts(n=1)", "dvts(n=3, max_steps=2)")
     unsized = "dvts"
-    turns = 80
 
 
 class TestRebase(StrategyContract):
     name = "rebase"
     texts = ("rebase(n=4)", "rebase(n=5, balance_temperature=0.01)", "rebase(n=1)", "rebase(n=3, max_steps=2)")
     unsized = "rebase"
-    turns = 80
 
 
 class TestAStar(StrategyContract):
@@ -134,14 +127,12 @@ class TestAStar(StrategyContract):
         "a_star(branching=1, edge_cost='zero', max_steps=2, expansions=50)",
     )
     unsized = "a_star"
-    turns = 80
 
 
 class TestEts(StrategyContract):
     name = "ets"
     texts = ("ets(n=4)", "ets(n=5, cost='tokens', embedder='ngrams(size=2)', coverage=9.0)", "ets(n=1)", "ets(n=3, charge=0.0)")
     unsized = "ets"
-    turns = 80
     steady = False
 
 

@@ -19,7 +19,7 @@ from tts.cli.run import run as run_study
 from tts.cli.runs import runs
 from tts.cli.sample import sample
 from tts.cli.show import show
-from tts.cli.solve import solve
+from tts.cli.solve import Solve, solve
 from tts.cli.strategies import strategies
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(solve)
+app.command(cls=Solve)(solve)
 app.command()(models)
 app.command("run")(run_study)
 app.command()(runs)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
 
 if TYPE_CHECKING:
     from tts.run import Event
     from tts.types import Solution
+
+
+class Solve(TyperCommand):
+    """The command that takes "-5 + 3" for a problem, not for an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """A space before a minus sign that a number or a parenthesis follows makes it text, and changes no number."""
+        return super().parse_args(ctx, [re.sub(r"^(?=-[\d(])", " ", arg) for arg in args])
 
 
 def solve(  # noqa: PLR0913 - the options of the command
