@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Status = Literal["active", "finished", "truncated", "failed"]
 
@@ -66,6 +66,21 @@ def _message(turn: Any) -> Any:
     return Message(turn["role"], turn["content"]) if isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() else turn
 
 
+class Spread(NamedTuple):
+    """How sure a model was of one token, whichever was drawn: both in nats, at least 0, and high where it was sure; untempered.
+
+    Args:
+        certainty: the divergence of the law from the uniform one, -(1/V) sum over all V tokens of ln(V p).
+        top: the mean of -ln p over the `TOP_TOKENS` most likely tokens (over all, where there are fewer).
+    """
+
+    certainty: float
+    top: float
+
+
+TOP_TOKENS = 20
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trajectory:
     """An immutable path from a root: its last piece, and a pointer to the path before it.
@@ -83,6 +98,7 @@ class Trajectory:
         root_kind: the kind of prompt its root was opened with.
         model: the role of the model that `handle` belongs to.
         handle: the backend's state; no part of equality, pickle or JSON.
+        spreads: how spread the law of each token was (see `Spread`), one a token, or empty.
     """
 
     parent: Trajectory | None
@@ -97,6 +113,7 @@ class Trajectory:
     root_kind: str = "solve"
     model: str = "policy"
     handle: Any = None
+    spreads: tuple[Spread, ...] = ()
 
     @property
     def path(self) -> tuple[Trajectory, ...]:
@@ -240,6 +257,7 @@ class Solution:
         problem: the problem as it was given.
         answer: the chosen answer as the model wrote it; None, never a guess, when nothing was extracted.
         answers: the chosen answers, best first, where the selection returns several.
+        abstained: why a selection that may do so gave no answer although there were some (`selective`); "" where it did not.
         confidence: the winner's share of the selection's weight over all candidates, those without an answer included; NaN without
             candidates.
         calibrated: whether `confidence` has been calibrated to be a probability of being right.
@@ -257,6 +275,7 @@ class Solution:
     problem: Problem
     answer: str | None
     answers: tuple[str, ...] = ()
+    abstained: str = ""
     confidence: float
     calibrated: bool = False
     candidates: tuple[Candidate, ...]

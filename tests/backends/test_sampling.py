@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from tts.backends.base import Sampling
-from tts.backends.sampling import draw, filtered_law, inverse_cdf, log_law
+from tts.backends.sampling import draw, filtered_law, inverse_cdf, log_law, spread
 from tts.errors import EngineError
 from tts.randomness import uniform
 
@@ -127,3 +127,15 @@ def test_frequencies_follow_the_law(sampling: Sampling) -> None:
     assert counts[~kept].sum() == 0
     # fixed draws, so the test cannot flicker; 1e-3 says they are no freak
     assert stats.chisquare(counts[kept], law[kept] * 5000).pvalue > 1e-3
+
+
+def test_how_spread_a_law_is() -> None:
+    assert spread(log_law(np.zeros(50))) == pytest.approx((0, math.log(50)), abs=1e-12)
+    law = np.log([0.7, 0.1, 0.1, 0.1])
+    assert spread(law).certainty == pytest.approx(0.4298, abs=1e-4)  # algorithm B4's own figure
+    assert spread(law).top == pytest.approx(-law.mean())  # fewer than twenty tokens: all of them
+    many = np.log(np.concatenate((np.full(20, 0.04), np.full(80, 0.0025))))
+    assert spread(many).top == pytest.approx(-math.log(0.04))
+    assert 700 < spread(np.array([0.0, -np.inf])).certainty * 2 < 745
+    raw = np.array([2.0, 1.0, 0.0, -1.0], np.float32)
+    assert draw(raw, Sampling(temperature=0.3, top_k=2), 0.4).spread == spread(log_law(raw))

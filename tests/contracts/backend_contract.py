@@ -197,6 +197,7 @@ class BackendContract:
                 assert sample.num_tokens == cap or sample.finish == "eos"
                 assert len(sample.token_ids) == (sample.num_tokens if backend.caps.token_ids else 0)
                 assert len(sample.logprobs) == (sample.num_tokens if backend.caps.logprobs else 0)
+                assert len(sample.spreads) == (sample.num_tokens if backend.caps.spreads else 0)
                 assert all(-np.inf < logprob <= 0 for logprob in sample.logprobs)
                 assert sample.handle is not None
 

@@ -19,6 +19,7 @@ from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
 from tts.verifiers.callable import CallableVerifier
 from tts.verifiers.checker import Checker
+from tts.verifiers.confidence import Confidence
 from tts.verifiers.probe import Probe
 from tts.verifiers.process import ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
@@ -30,6 +31,18 @@ class TestChecker(VerifierContract):
 
     def make(self) -> Verifier:
         return Checker()
+
+
+class TestConfidence(VerifierContract):
+    name = "confidence"
+
+    def make(self) -> Verifier:
+        return Confidence()
+
+
+class TestConfidenceOfGroups(TestConfidence):
+    def make(self) -> Verifier:
+        return Confidence(measure="logprob", over="lowest", window=8)
 
 
 class TestToyPerfect(VerifierContract):
@@ -115,8 +128,8 @@ class TestSelfEvaluationThatNobodyCounted(TestSelfEvaluation):
         return SelfEvaluation(question="th?", yes="y", no="n")
 
 
-CONTRACTS = (TestChecker, TestToyPerfect, TestCallableOfTheWhole, TestProcess, TestProbe, TestSelfEvaluation)
-CLASSES = {"Checker", "ToyVerifier", "CallableVerifier", "ProcessVerifier", "Probe", "SelfEvaluation"}
+CONTRACTS = (TestChecker, TestConfidence, TestToyPerfect, TestCallableOfTheWhole, TestProcess, TestProbe, TestSelfEvaluation)
+CLASSES = {"Checker", "ToyVerifier", "CallableVerifier", "Confidence", "ProcessVerifier", "Probe", "SelfEvaluation"}
 
 
 def test_every_verifier_has_a_contract_class() -> None:

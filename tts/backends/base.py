@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tts.budget import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.randomness import MAIN_WORD
-from tts.types import Prompt
+from tts.types import Prompt, Spread
 
 Support = Literal["native", "emulated", "absent"]
 Finish = Literal["eos", "stop", "answer", "length", "cancelled", "error"]
@@ -37,6 +37,7 @@ class Caps:
         score: log-probabilities of given text. next_logprobs: of given next tokens. hidden: last hidden states.
         value: a value or reward head on a handle.
         logprobs: log-probabilities of sampled tokens. token_ids: whether samples carry token ids.
+        spreads: how spread the law was that each token was drawn from (`Spread`), which takes the whole law.
         streams: whether rows obey their streams: False makes a solution not reproducible.
         stop_predicate: whether a row ends where `Stop.finished` says so.
         usage: whether token counts are reported; without, a row is charged what its text can be at most.
@@ -50,6 +51,7 @@ class Caps:
     hidden: Support = "absent"
     value: Support = "absent"
     logprobs: bool = False
+    spreads: bool = False
     token_ids: bool = False
     streams: bool = False
     stop_predicate: bool = False
@@ -154,6 +156,7 @@ class Sample:
         num_tokens: tokens generated, what is charged. estimated: whether that number is a bound, for want of a report.
         error: what failed, where `finish` is "error": its kind, or "kind: cause".
         seconds: model time of this row.
+        spreads: one a token, with `caps.spreads`, or empty.
     """
 
     text: str
@@ -165,6 +168,7 @@ class Sample:
     estimated: bool = False
     error: str = ""
     seconds: float = 0.0
+    spreads: tuple[Spread, ...] = ()
 
 
 class RowSet:

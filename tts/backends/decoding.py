@@ -181,8 +181,8 @@ class Decoder:
     def _append(row: _Running, logits: NDArray[np.float32]) -> Finish | None:
         """Draw a row's next token; return how the row ended with it, or None."""
         state = row.state
-        token, logprob = draw(logits, state.rows.request.sampling, uniform(state.row.stream, state.position, state.row.word))
-        return state.append(token, logprob)
+        drawn = draw(logits, state.rows.request.sampling, uniform(state.row.stream, state.position, state.row.word))
+        return state.append(*drawn)
 
     @staticmethod
     def _end(row: _Running, finish: Finish, segment: Segment | None = None, *, error: str = "") -> Ended:

@@ -9,6 +9,7 @@ from tts.backends.base import Finish, Row, RowSet, Sample
 from tts.backends.detokenizer import Detokenizer, context_start
 from tts.backends.stops import StopScanner
 from tts.errors import EngineError, TTSError
+from tts.types import Spread
 
 
 class PathText(NamedTuple):
@@ -38,7 +39,7 @@ class RowState:
         length: tokens of its path. decode: turns token ids into text. eos: ids that end a row. context: most tokens of a path.
 
     Attributes:
-        ids, logprobs, pieces: of its new tokens, and the text that each completed. seconds: model time so far.
+        ids, logprobs, spreads, pieces: of its new tokens, and the text that each completed. seconds: model time so far.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class RowState:
         self.row: Row = rows.request.rows[index]
         self.ids: list[int] = []
         self.logprobs: list[float] = []
+        self.spreads: list[Spread] = []
         self.pieces: list[str] = []
         self.seconds = 0.0
         self._length = length
@@ -81,10 +83,12 @@ class RowState:
             return "length"
         return None
 
-    def append(self, token: int, logprob: float) -> Finish | None:
+    def append(self, token: int, logprob: float, spread: Spread | None = None) -> Finish | None:
         """Take a drawn token; return how the row ended with it, or None."""
         self.ids.append(token)
         self.logprobs.append(logprob)
+        if spread is not None:
+            self.spreads.append(spread)
         if token in self._eos:
             self._rest = self._text.flush()
             self.pieces.append(self._rest)
@@ -112,6 +116,7 @@ class RowState:
             num_tokens=len(self.ids),
             error=error,
             seconds=self.seconds,
+            spreads=tuple(self.spreads),
         )
 
 

@@ -16,13 +16,17 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Sampling
 from tts.errors import EngineError
+from tts.types import TOP_TOKENS, Spread
+
+_LEAST = -745.0  # the logarithm of the smallest number of float64
 
 
 class Draw(NamedTuple):
-    """A drawn token and its natural-log probability under the untempered, unfiltered law."""
+    """A drawn token, its natural-log probability under the untempered, unfiltered law, and how spread that law is."""
 
     token: int
     logprob: float
+    spread: Spread
 
 
 def log_law(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -76,13 +80,22 @@ def inverse_cdf(law: NDArray[np.float64], u: float) -> int:
 
 
 def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
-    """Return the token that a uniform number u in [0, 1) stands for, and its log-probability.
+    """Return the token that a uniform number u in [0, 1) stands for, with what the law says of it.
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
     """
     token = int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_law(logits, sampling), u)
-    return Draw(token, float(log_law(logits)[token]))
+    law = log_law(logits)
+    return Draw(token, float(law[token]), spread(law))
+
+
+def spread(law: NDArray[np.float64]) -> Spread:
+    """Return how spread a law is, given as natural-log probabilities; what a model rules out altogether (-inf) counts as e**-745."""
+    known = np.maximum(law, _LEAST)
+    count = min(TOP_TOKENS, len(known))
+    top = np.partition(known, len(known) - count)[len(known) - count :]
+    return Spread(max(0.0, -float(known.mean()) - float(np.log(len(known)))), max(0.0, -float(top.mean())))
 
 
 def _shifted(logits: NDArray[Any]) -> NDArray[np.float64]:

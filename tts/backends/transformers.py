@@ -93,6 +93,7 @@ class TransformersBackend:
         next_logprobs="native",
         hidden="native",
         logprobs=True,
+        spreads=True,
         token_ids=True,
         streams=True,
         stop_predicate=True,

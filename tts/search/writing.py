@@ -193,7 +193,7 @@ class Writer:
         parent, tree = task.parent, self._search.tree
         child = Trajectory(
             parent, sample.text, sample.token_ids, sample.logprobs, status, task.stream, len(tree.nodes),
-            parent.num_tokens + sample.num_tokens, parent.depth + 1, parent.root_kind, model, sample.handle,
+            parent.num_tokens + sample.num_tokens, parent.depth + 1, parent.root_kind, model, sample.handle, sample.spreads,
         )  # fmt: skip
         tree.add(child, 0)
         if scratch:

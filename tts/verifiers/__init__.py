@@ -9,6 +9,7 @@ VERIFIERS = Table(
     "tts.verifiers",
     {
         "checker": "tts.verifiers.checker:Checker",
+        "confidence": "tts.verifiers.confidence:Confidence",
         "probe": "tts.verifiers.probe:Probe",
         "process": "tts.verifiers.process:ProcessVerifier",
         "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",

@@ -1,0 +1,88 @@
+"""What is measured at each token, how tokens become a number, and what a backend must keep for it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tts
+from tests.verifiers.paths import ROOT, path, wholes
+from tts.backends.toy import ToyBackend
+from tts.errors import CapabilityError, ConfigError
+from tts.verifiers.confidence import Confidence, groups
+
+LOGPROBS = [-0.1, -2.0, -0.3, -0.4, -4.0, -0.2, 0.0]
+
+
+def test_mean_log_probability_and_the_inverse_of_the_perplexity() -> None:
+    [mean] = wholes(Confidence(measure="logprob"), path(LOGPROBS))
+    [probability] = wholes(Confidence(), path(LOGPROBS))
+    assert mean == pytest.approx(-1.0)
+    assert probability == pytest.approx(math.exp(-1.0))
+    assert wholes(Confidence(), path([0.0, 0.0])) == [1.0]
+
+
+def test_it_goes_by_the_path_however_it_was_cut_and_forced_text_counts_nothing() -> None:
+    for over in ("mean", "lowest", "bottom", "tail"):
+        verifier = Confidence(measure="logprob", over=over, window=3)
+        once, cut, forced = wholes(
+            verifier, path(LOGPROBS), path(LOGPROBS[:2], LOGPROBS[2:3], LOGPROBS[3:]), path(LOGPROBS[:4], [], LOGPROBS[4:])
+        )
+        assert once == cut == forced
+
+
+def test_what_no_model_wrote_is_unknown() -> None:
+    assert all(map(math.isnan, wholes(Confidence(), ROOT, path([]), path([-math.inf, -1.0]))))
+    assert math.isnan(wholes(Confidence(measure="top"), path([-1.0]))[0]), "log-probabilities are no spreads"
+
+
+def test_groups_by_hand() -> None:
+    tokens = np.array(LOGPROBS)
+    direct = [tokens[i : i + 3].mean() for i in range(len(tokens) - 2)]
+    np.testing.assert_allclose(groups(tokens, 3), direct, atol=1e-12)
+    assert groups(tokens, 7) == groups(tokens, 100) == pytest.approx(tokens.mean())
+    assert wholes(Confidence(measure="logprob", over="lowest", window=3), path(LOGPROBS)) == [pytest.approx(min(direct))]
+    assert wholes(Confidence(measure="logprob", over="tail", window=2), path(LOGPROBS)) == [pytest.approx(-0.1)]
+    many = np.linspace(-5, 0, 41)
+    lowest = np.sort([many[i : i + 2].mean() for i in range(40)])
+    assert wholes(Confidence(measure="logprob", over="bottom", window=2), path(many.tolist())) == [pytest.approx(lowest[:4].mean())]
+
+
+@pytest.mark.parametrize("over", ["mean", "lowest", "bottom", "tail"])
+def test_a_constant_series_is_worth_its_constant(over: str) -> None:
+    assert wholes(Confidence(measure="logprob", over=over, window=4), path([-0.7] * 30)) == [pytest.approx(-0.7, abs=1e-12)]
+
+
+def test_self_certainty_and_the_lowest_group_of_deepconf() -> None:
+    spreads = [[(0.1 * i, 3.0 + (i == 5)) for i in range(10)]]
+    t = path([-1.0] * 10, spreads=spreads)
+    assert wholes(Confidence(measure="certainty"), t) == [pytest.approx(0.45)]
+    assert wholes(Confidence(measure="top"), t) == [pytest.approx(3.1)]
+    assert wholes(Confidence(measure="top", over="lowest", window=2), t) == [pytest.approx(3.0)]
+
+
+@pytest.mark.parametrize("measure", ["certainty", "top"])
+def test_a_backend_that_keeps_no_spreads_is_refused_with_those_that_do(measure: str) -> None:
+    with pytest.raises(CapabilityError, match=r"needs the capability 'spreads', which the backend 'toy' lacks .*transformers"):
+        tts.solve("3 + 4", 100, model=ToyBackend(), strategy="best_of_n(n=2) | best", verifier=Confidence(measure=measure))
+
+
+def test_names_that_are_none_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean probability"):
+        Confidence(measure="probabilty")
+    with pytest.raises(ConfigError, match="over is 'all', but no over has that name"):
+        Confidence(over="all")
+
+
+def test_it_guides_a_search_and_costs_no_tokens() -> None:
+    sums = "3 + 4 - 2 + 9 - 4 + 8"
+    solution = tts.solve(
+        sums, tts.Budget(tokens=4000), model=ToyBackend(), strategy="beam(n=16, branching=4) | best", verifier="confidence"
+    )
+    assert solution.usage.verifier_tokens == 0
+    assert solution.usage.verifier_calls > 4
+    scores = [c.scores["main"] for c in solution.candidates]
+    assert all(0 < score <= 1 for score in scores)
+    assert scores == sorted(scores, reverse=True)
