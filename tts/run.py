@@ -227,7 +227,7 @@ class Run:
             outcome.error, outcome.stopped_by = failure, "failed"
         if outcome.selected is None:
             outcome.selected = await Majority().select(candidates, search)
-        if outcome.stop is not None and outcome.stop.answer is not None:
+        if outcome.stop is not None and outcome.stop.answer is not None and not outcome.selected.abstained:
             rest = [answer for answer in outcome.selected.answers if answer != outcome.stop.answer]
             outcome.selected = dataclasses.replace(outcome.selected, answers=(outcome.stop.answer, *rest))
 
@@ -247,6 +247,7 @@ class Run:
             problem=self.problem,
             answer=answer,
             answers=selected.answers,
+            abstained=selected.abstained,
             confidence=selected.confidence,
             candidates=selected.ranked,
             usage=usage,
@@ -276,7 +277,9 @@ class Run:
         if outcome.error is not None:
             cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
             notes.append(f"the run failed: {cause}")
-        if answer is None and outcome.candidates:
+        if outcome.selected is not None and outcome.selected.abstained:
+            notes.append(outcome.selected.abstained)
+        elif answer is None and outcome.candidates:
             count = len(outcome.candidates)
             notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
         elif answer is None and outcome.error is None:

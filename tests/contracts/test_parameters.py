@@ -40,6 +40,10 @@ TEXTS = {
     "cue",
     "rule",
     "prompt",
+    "by",
+    "on",
+    "measure",
+    "over",
 }
 OPTIONAL = {
     "temperature",

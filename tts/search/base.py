@@ -73,11 +73,13 @@ class Selected:
         answers: the chosen answers, best first, as their first candidate wrote them; empty when none was extracted.
         ranked: the candidates, best first, with their weights and scores filled in.
         confidence: the winner's share of the weight of all candidates, those without an answer included; NaN without candidates.
+        abstained: why no answer is chosen although there are some; "" where that is not so.
     """
 
     answers: tuple[str, ...]
     ranked: tuple[Candidate, ...]
     confidence: float
+    abstained: str = ""
 
 
 class Named:

@@ -63,8 +63,12 @@ SELECTIONS = Table(
     {
         "best": "tts.search.selection:Best",
         "best_of_majority": "tts.search.selection:BestOfMajority",
+        "borda": "tts.search.borda:Borda",
+        "deepconf": "tts.search.deep_confidence:DeepConfidence",
         "hierarchical": "tts.search.selection:Hierarchical",
         "majority": "tts.search.selection:Majority",
+        "rpc": "tts.search.perplexity_consistency:Rpc",
+        "selective": "tts.search.selective:Selective",
         "weighted": "tts.search.selection:Weighted",
     },
 )

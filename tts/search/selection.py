@@ -13,18 +13,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tts.errors import ConfigError
 from tts.search.aggregation import check_aggregate
 from tts.search.base import Named, Selected, nonempty_text, number, whole
+from tts.search.choosing import (
+    Scores,
+    by_class,
+    check_truncated,
+    first_writing,
+    low,
+    mean_of,
+    no_answer,
+    ranked_by,
+    scores_of,
+    share_of,
+    voters_of,
+    with_weights,
+)
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
-
-Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +54,7 @@ class Majority(Named):
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
-        _check_truncated(self.truncated)
+        check_truncated(self.truncated)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about none."""
@@ -55,7 +65,7 @@ class Majority(Named):
         """Choose by count."""
         del search
         weights = np.ones(len(candidates))
-        return _by_class(candidates, weights, _voters(candidates, self.truncated))
+        return by_class(candidates, weights, voters_of(candidates, self.truncated))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +89,7 @@ class Weighted(Named):
     def __post_init__(self) -> None:
         nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
-        _check_truncated(self.truncated)
+        check_truncated(self.truncated)
 
     @property
     def verifiers(self) -> tuple[str, ...]:
@@ -93,11 +103,11 @@ class Weighted(Named):
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by summed score."""
-        scores = await _scores(candidates, search, self.verifier, self.aggregate)
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         weights = np.ones(len(candidates))
         if not np.isnan(scores).all():
             weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
-        return _by_class(candidates, weights, _voters(candidates, self.truncated), (self.verifier, scores))
+        return by_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +133,7 @@ class Hierarchical(Named):
     def __post_init__(self) -> None:
         nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
-        _check_truncated(self.truncated)
+        check_truncated(self.truncated)
 
     @property
     def verifiers(self) -> tuple[str, ...]:
@@ -137,10 +147,10 @@ class Hierarchical(Named):
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by summed score, group by group, then over all."""
-        scores = await _scores(candidates, search, self.verifier, self.aggregate)
-        voters = _voters(candidates, self.truncated)
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
-            return _by_class(candidates, np.ones(len(candidates)), voters)
+            return by_class(candidates, np.ones(len(candidates)), voters)
         units = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
         groups: dict[int, dict[int, list[int]]] = {}
         for i in voters:
@@ -151,7 +161,7 @@ class Hierarchical(Named):
             winners.append(max(ahead, key=lambda i: units[i]))
         weights = np.zeros(len(candidates))
         weights[winners] = units[winners]
-        return _by_class(candidates, weights, sorted(winners), (self.verifier, scores))
+        return by_class(candidates, weights, sorted(winners), (self.verifier, scores))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +185,7 @@ class Best(Named):
     def __post_init__(self) -> None:
         nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
-        _check_truncated(self.truncated)
+        check_truncated(self.truncated)
 
     @property
     def verifiers(self) -> tuple[str, ...]:
@@ -189,19 +199,19 @@ class Best(Named):
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by highest score."""
-        scores = await _scores(candidates, search, self.verifier, self.aggregate)
-        voters = _voters(candidates, self.truncated)
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
             answers = tuple(candidates[i].answer or "" for i in voters[:1])
-            return Selected(answers, _ranked(_judged(candidates, np.full(len(scores), math.nan)), voters), math.nan)
+            return Selected(answers, ranked_by(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan)
         weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
         order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
         order += [i for i in voters if math.isnan(scores[i])]
-        judged = _judged(candidates, weights, (self.verifier, scores))
+        judged = with_weights(candidates, weights, (self.verifier, scores))
         rest = sorted(set(range(len(judged))) - set(voters))
         ranked = tuple(judged[i] for i in [*order, *rest])
-        winner = _first_writing(ranked[0], judged) if order else None
-        return Selected(() if winner is None else (winner,), ranked, _share(ranked, weights) if order else _no_answer(candidates))
+        winner = first_writing(ranked[0], judged) if order else None
+        return Selected(() if winner is None else (winner,), ranked, share_of(ranked, weights) if order else no_answer(candidates))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +244,7 @@ class BestOfMajority(Named):
         number("alpha", self.alpha, 0, 1)
         nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
-        _check_truncated(self.truncated)
+        check_truncated(self.truncated)
 
     @property
     def verifiers(self) -> tuple[str, ...]:
@@ -247,7 +257,7 @@ class BestOfMajority(Named):
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose k answers."""
-        total, voters = len(candidates), _voters(candidates, self.truncated)
+        total, voters = len(candidates), voters_of(candidates, self.truncated)
         members: dict[int, list[int]] = {}
         for i in voters:
             members.setdefault(candidates[i].answer_class or 0, []).append(i)
@@ -256,12 +266,12 @@ class BestOfMajority(Named):
         if not kept:
             return self._most_frequent(candidates, members)
         asked = [i for kind in kept for i in members[kind][: self.asked]]
-        scores = await _scores([candidates[i] for i in asked], search, self.verifier, self.aggregate)
+        scores = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
         by_index = dict(zip(asked, scores.tolist(), strict=True))
-        means = {kind: _mean([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
+        means = {kind: mean_of([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
         if all(math.isnan(mean) for mean in means.values()):
             return self._most_frequent(candidates, {kind: members[kind] for kind in kept})
-        order = sorted(kept, key=lambda kind: (-_low(means[kind]), -len(members[kind]), kind))
+        order = sorted(kept, key=lambda kind: (-low(means[kind]), -len(members[kind]), kind))
         column = np.array([by_index.get(i, math.nan) for i in range(total)])
         return self._selected(candidates, members, order, (self.verifier, column))
 
@@ -273,95 +283,9 @@ class BestOfMajority(Named):
         self, candidates: Sequence[Candidate], members: Mapping[int, list[int]], order: Sequence[int], scores: Scores | None
     ) -> Selected:
         chosen = order[: self.k]
-        judged = _judged(candidates, np.ones(len(candidates)), scores)
+        judged = with_weights(candidates, np.ones(len(candidates)), scores)
         first = [i for kind in order for i in members[kind]]
         rest = sorted(set(range(len(candidates))) - set(first))
         answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
-        share = len(members[chosen[0]]) / len(candidates) if chosen else _no_answer(candidates)
+        share = len(members[chosen[0]]) / len(candidates) if chosen else no_answer(candidates)
         return Selected(answers, tuple(judged[i] for i in [*first, *rest]), share)
-
-
-def _check_truncated(value: str) -> None:
-    nonempty_text("truncated", value)
-    if value not in ("vote", "drop"):
-        raise ConfigError(f"truncated is {value!r}, but must be 'vote' or 'drop'")
-
-
-def _voters(candidates: Sequence[Candidate], truncated: str) -> list[int]:
-    """Return the indices of the candidates that may win: those with an answer."""
-    return [i for i, c in enumerate(candidates) if c.answer_class is not None and (truncated == "vote" or not c.truncated)]
-
-
-async def _scores(candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str) -> NDArray[np.float64]:
-    if not candidates:
-        return np.zeros(0)
-    return await search.score_affordable([c.trajectory for c in candidates], verifier, aggregate)
-
-
-def _judged(candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None) -> list[Candidate]:
-    """Return the candidates with their weights, and with the scores of a role where there are some."""
-    if scores is None:
-        return [
-            Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, c.scores, w)
-            for c, w in zip(candidates, weights.tolist(), strict=True)
-        ]
-    role = scores[0]
-    return [
-        Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, {**c.scores, role: score}, w)
-        for c, w, score in zip(candidates, weights.tolist(), scores[1].tolist(), strict=True)
-    ]
-
-
-def _by_class(
-    candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
-) -> Selected:
-    """Return the class of greatest summed weight; the ranking goes by class, then by weight."""
-    members: dict[int, list[float]] = {}
-    listed = weights.tolist()
-    for i in voters:
-        members.setdefault(candidates[i].answer_class or 0, []).append(listed[i])
-    totals = {kind: math.fsum(of_kind) for kind, of_kind in members.items()}
-    ranked = _ranked(_judged(candidates, weights, scores), voters, totals)
-    if not totals:
-        return Selected((), ranked, _no_answer(candidates))
-    winner = min(totals, key=lambda kind: (-totals[kind], kind))
-    answer = next(candidates[i].answer or "" for i in voters if candidates[i].answer_class == winner)
-    everything = math.fsum(listed)
-    return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
-
-
-def _ranked(judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None) -> tuple[Candidate, ...]:
-    """Return the candidates by their class's total, then by weight; those that may not win come last."""
-    may_win = set(voters)
-
-    def key(i: int) -> tuple[float, ...]:
-        if i not in may_win:
-            return (1, 0.0, 0, 0.0, i)
-        kind = judged[i].answer_class or 0
-        return (0, -totals[kind] if totals else 0.0, kind, -_low(judged[i].weight), i)
-
-    return tuple(judged[i] for i in sorted(range(len(judged)), key=key))
-
-
-def _first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:
-    return next(c.answer or "" for c in candidates if c.answer_class == winner.answer_class)
-
-
-def _share(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float:
-    everything = math.fsum(weights.tolist())
-    mine = math.fsum(c.weight for c in ranked if c.answer_class == ranked[0].answer_class)
-    return mine / everything if everything > 0 else 0.0
-
-
-def _no_answer(candidates: Sequence[Candidate]) -> float:
-    """Return the confidence where no candidate has an answer: nobody's share of their weight; NaN without candidates."""
-    return 0.0 if candidates else math.nan
-
-
-def _mean(scores: Sequence[float]) -> float:
-    known = [score for score in scores if not math.isnan(score)]
-    return math.fsum(known) / len(known) if known else math.nan
-
-
-def _low(value: float) -> float:
-    return -math.inf if math.isnan(value) else value

@@ -1,0 +1,74 @@
+"""DeepConf's vote: the least confident candidates are dropped, and those that stay vote with their confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.search.aggregation import check_aggregate
+from tts.search.base import Named, Selected, nonempty_text, number
+from tts.search.choosing import by_class, check_truncated, scores_of, voters_of
+from tts.types import Candidate
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepConfidence(Named):
+    """Keeps the candidates whose score is among the highest, and chooses the answer whose kept scores sum highest.
+
+    With `keep=100` nothing is dropped: a confidence-weighted vote. The paper's confidence is
+    `verifier="confidence(measure='top', over='lowest')"`, on a backend that keeps top log-probabilities; any score will do.
+
+    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs: the
+    percentile is taken over the candidates that may win; scores that may be negative are mapped to [0, 1] first; an unknown score is
+    dropped, and without a single known one it is a majority vote. The online form, which stops traces while they are written, is not
+    this selection.
+
+    Args:
+        keep: percent of the candidates kept, above 0 and at most 100, inclusive of ties; η in the paper, 10 or 90. 10 can lock on
+            confident wrong answers.
+        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+
+    Cost: one verifier call a candidate.
+    """
+
+    registered_as = "deepconf"
+    keep: float = 10.0
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        number("keep", self.keep, 1e-9, 100, optional=False)
+        nonempty_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+        check_truncated(self.truncated)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about all."""
+        del candidate, agreeing
+        return True
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by the summed confidence of those that are kept."""
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        voters = voters_of(candidates, self.truncated)
+        known = ~np.isnan(scores)
+        if not known[voters].any():
+            return by_class(candidates, np.ones(len(candidates)), voters)
+        bounds = search.scoring.get(self.verifier).range
+        units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
+        least = np.percentile(units[[i for i in voters if known[i]]], 100 - self.keep)
+        weights = np.where(known & (units >= least), np.nan_to_num(units, nan=0.0), 0.0)
+        return by_class(candidates, weights, voters, (self.verifier, scores))
