@@ -61,7 +61,8 @@ def law_of_the_last(runs: int) -> float:
     seen = Counter(max(s.candidates, key=lambda c: c.index).answer for s in solutions)
     law = {answer: p for answer, p in language.answer_law("3 + 4 - 2").items() if p * runs >= 5}
     counts, expected = [seen[a] for a in law], [p * runs for p in law.values()]
-    counts, expected = [*counts, runs - sum(counts)], [*expected, runs - sum(expected)]
+    if (rest := runs - sum(expected)) > 1e-6 * runs:  # with many runs no answer is rare
+        counts, expected = [*counts, runs - sum(counts)], [*expected, rest]
     return float(stats.chisquare(counts, expected).pvalue)
 
 

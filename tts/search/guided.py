@@ -143,8 +143,8 @@ def split(children: Sequence[Sequence[Trajectory]]) -> tuple[list[Trajectory], l
 
 
 def distinct(ts: Sequence[Trajectory]) -> list[Trajectory]:
-    """Return the first path of each text, in order."""
-    first: dict[str, Trajectory] = {}
+    """Return the first path of each text, in order; those above them have different texts already."""
+    first: dict[tuple[int | None, str], Trajectory] = {}
     for t in ts:
-        first.setdefault(t.full_text, t)
+        first.setdefault((None if t.parent is None else t.parent.node, t.text), t)
     return list(first.values())
