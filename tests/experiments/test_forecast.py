@@ -49,6 +49,14 @@ def test_with_results_it_goes_by_what_like_ones_cost(tmp_path: Path):
     assert all(row.seconds for row in other)  # at the rate of the same models and verifiers
 
 
+def test_what_two_names_share_is_paid_for_once():
+    sums = {"dataset": "arithmetic", "operators": "+-", "parentheses": False, "operations": 2}
+    problems = [{**sums, "name": "every", "limit": 6}, {**sums, "name": "few", "limit": 2}]
+    every, few = expected(toy(problems=problems, strategies="best_of_n | majority", budgets=90))
+    assert (every.cells, every.done, few.cells, few.done) == (6, 0, 2, 2)
+    assert (every.tokens, few.tokens) == (6 * 90, 0)
+
+
 def test_an_unknown_part_makes_the_sum_unknown():
     assert total([1.0, 2.0]) == 3.0
     assert total([1.0, None]) is None

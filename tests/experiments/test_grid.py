@@ -46,6 +46,16 @@ def test_what_is_asked_for_again_has_the_same_keys():
     assert few == set(keys(toy(concurrency=3, name="other")))
 
 
+@pytest.mark.parametrize("shown", [{"group_by": "operations"}, {"name": "sums"}])
+def test_what_is_only_shown_is_not_in_the_key(shown: dict[str, Any]):
+    assert keys() == keys(toy(problems={**SUMS, "limit": 6, **shown}))
+
+
+def test_what_a_model_is_called_is_not_in_the_key():
+    config = toy(models={"called": "toy"})
+    assert keys() == [cell.key for cell in cells(config, load_problems(config), {("called", "pocket"): SETTING})]
+
+
 @pytest.mark.parametrize(
     "setting",
     [
@@ -61,7 +71,7 @@ def test_whatever_results_depend_on_is_in_the_key(setting: Setting):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"seeds": [5]}, {"budgets": {"samples": [2]}}, {"record": {"candidates": True}}, {"problems": {**SUMS, "limit": 6, "name": "sums"}}],
+    [{"seeds": [5]}, {"budgets": {"samples": [2]}}, {"record": {"candidates": True}}],
 )
 def test_whatever_the_study_changes_of_a_cell_is_in_the_key(changes: dict[str, Any]):
     assert not set(keys()) & set(keys(toy(**changes)))

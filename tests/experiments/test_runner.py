@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tts
-from tests.experiments.studies import final, toy
+from tests.experiments.studies import SUMS, final, toy
 from tts.backends.toy import ToyBackend
 from tts.errors import TTSError
 from tts.experiments.config import StudyConfig
@@ -71,6 +71,13 @@ def test_what_is_there_is_not_paid_for_again(store: Store, monkeypatch: pytest.M
     again = go(toy(limit=4, concurrency=2), store)
     assert (again.study, calls) == (first.study, [])
     assert final(results(store, again)) == before
+    grouped = {**SUMS, "limit": 4, "group_by": "operations", "name": "sums"}
+    renamed = go(toy(models={"my toy": "toy"}, problems=grouped, name="renamed"), store)
+    assert (renamed.counts.done, calls) == (16, [])
+    assert {(one.cell.dataset, one.cell.model, one.cell.group) for one in results(store, renamed)} == {
+        ("sums", "my toy", "2 operations"), ("sums", "my toy", "4 operations")
+    }  # fmt: skip
+    assert final(results(store, go(toy(limit=4), store))) == before
     more = go(toy(limit=5), store)
     assert more.study != first.study
     assert len(calls) == 4  # one problem more, by two strategies under two budgets

@@ -116,6 +116,33 @@ def test_studies_share_results(store, study):
     assert store.counts(other) == Counts(done=2, failed=0, pending=0, leased=0)
 
 
+def test_each_study_shows_a_cell_by_its_own_names(store, study):
+    store.finish("w", result(cell(1)))
+    renamed = cell(1, dataset="other sums", model="my toy", group="easy")
+    other = store.begin("other", {})
+    store.add(other, [renamed, cell(2, group="hard")])
+    assert [each.cell for each in store.results(other)] == [renamed]
+    assert [each.cell for each in store.results(study)] == [cell(1)]
+    assert store.lease(other, "w", 9) == [cell(2, group="hard")]
+
+
+def test_a_cell_of_two_names_is_run_once_and_shown_under_both(store, monkeypatch):
+    monkeypatch.setattr("tts.experiments.store._PAGE", 2)
+    study = store.begin("overlapping", {})
+    every = [cell(number, dataset="every") for number in range(4)]
+    easy = [cell(number, dataset="easy") for number in range(3)]
+    store.add(study, [*every, *easy])
+    assert store.counts(study) == Counts(done=0, failed=0, pending=4, leased=0)
+    assert store.lease(study, "w", 9) == every
+    for each in every:
+        store.finish("w", result(each, error="it broke" if each == every[0] else None))
+    assert store.counts(study) == Counts(done=3, failed=1, pending=0, leased=0)
+    shown = [f"{each.cell.dataset}: {each.cell.problem}" for each in store.results(study)]
+    assert shown == [*(f"{name}: sums/{number}" for number in range(3) for name in ("every", "easy")), "every: sums/3"]
+    assert store.forget_failed(study) == 1
+    assert store.counts(study) == Counts(done=3, failed=0, pending=1, leased=0)
+
+
 def test_a_cell_is_leased_to_one_worker_until_its_time_is_over(store, study, clock):
     assert store.lease(study, "a", 2, seconds=60) == [cell(0), cell(1)]
     assert store.lease(study, "b", 2, seconds=60) == [cell(2)]
@@ -239,6 +266,19 @@ def test_stores_of_shards_are_merged(store, study, tmp_path):
     assert [(each.name, each.cells, each.done) for each in store.studies()] == [("study", 5, 3), ("before", 1, 0)]
     assert store.lease(study, "w", 9) == [cell(0), cell(3)]
     assert store.lease(2, "w", 9) == [cell(8)]
+
+
+def test_merged_studies_keep_their_names_for_cells_that_both_stores_have(store, study, tmp_path):
+    store.finish("w", result(cell(1)))
+    with Store(tmp_path / "other.sqlite") as other:
+        renamed = other.begin("renamed", {"configuration": 2})
+        names = [cell(number, dataset=name, group=name) for name in ("a", "b") for number in (1, 2)]
+        other.add(renamed, names)
+        other.finish("v", result(names[1]))
+        store.merge(other.path)
+    assert [each.cell for each in store.results(store.find("renamed").id)] == [names[0], names[2], names[1], names[3]]
+    assert [each.cell for each in store.results(study)] == [cell(1), cell(2)]
+    assert store.counts(study) == Counts(done=2, failed=0, pending=1, leased=0)
 
 
 def test_what_cannot_be_merged_is_refused(store, tmp_path):

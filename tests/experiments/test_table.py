@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.experiments.made import cell, result
+from tts.experiments.gathering import curves_of
 from tts.experiments.record import Result
 from tts.experiments.table import NOT_REPEATED, TableRow, as_csv, as_json, as_text, table
 from tts.statistics import clustered_mean
@@ -26,13 +27,28 @@ def run(problem: int, seed: int = 0, *, right: bool | None = True, error: str | 
     return result(own, right=None if error else right, error=error, **given)
 
 
-def test_accuracy_is_over_runs_and_its_interval_over_problems():
+def test_accuracy_is_over_problems_however_many_runs_each_has():
+    """A study that was cut off, or whose runs failed here and there, has as many runs of a problem as happened to be finished."""
     right = {0: [True, True, False], 1: [False, False, False], 2: [True, True, True], 3: [True]}
     (row,) = rows_of(*(run(i, seed, right=value) for i, values in right.items() for seed, value in enumerate(values)))
-    (draw,) = np.random.default_rng(0).spawn(1)
-    assert row.accuracy == clustered_mean([2, 0, 3, 1], [3, 3, 3, 1], rng=draw, bounds=(0, 1))
-    assert row.accuracy.value == 0.6
+    assert row.accuracy == clustered_mean([2 / 3, 0, 1, 1], rng=np.random.default_rng(0), bounds=(0, 1))
+    assert row.accuracy.value == pytest.approx(2 / 3)  # of ten runs six were right
     assert (row.problems, row.seeds, row.runs, row.no_accuracy) == (4, 3, 10, None)
+
+
+def test_the_table_says_what_curves_say():
+    """Same estimate, same interval, in studies with any pattern of runs that are missing or failed."""
+    for draws in map(np.random.default_rng, range(20)):
+        runs = [
+            run(problem, seed, right=bool(draws.random() < 0.6), error="it broke" if draws.random() < 0.2 else None, of={"budget": budget})
+            for budget in ({"samples": 2}, {"samples": 4})
+            for problem in range(8)
+            for seed in range(3)
+            if draws.random() < 0.7
+        ]
+        (curve,) = curves_of(runs, rng=np.random.default_rng(0))
+        rows = sorted(rows_of(*runs), key=lambda row: row.budget["samples"])
+        assert [row.accuracy for row in rows] == [curve.accuracy[i] for i in np.argsort(curve.costs["samples"], kind="stable")]
 
 
 def test_what_is_spent_is_summed():

@@ -5,6 +5,7 @@ Shapes: B points, P problems.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -105,5 +106,17 @@ def _known(costs: Mapping[str, Floats]) -> str:
 
 
 def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]:
-    """Return the mean over problems at each point of shares [B, P], with an interval by problem; problems that are NaN do not count."""
-    return tuple(clustered_mean(row[~np.isnan(row)], rng=rng, bounds=(0.0, 1.0)) for row in shares)
+    """Return the accuracy at each point of shares [B, P]; problems that are NaN do not count."""
+    return tuple(accuracy(row[~np.isnan(row)], rng) for row in shares)
+
+
+def accuracy(shares: Sequence[float] | Floats, rng: np.random.Generator) -> Estimate:
+    """Return the accuracy of tables, curves and replays alike: the mean over problems of each one's mean over seeds, with an interval
+    over problems. So a problem counts once, however many of its runs are finished.
+
+    Args:
+        shares: [P], how often each problem was solved.
+
+    Random: a copy of the generator, so that equal shares, in any order, have equal intervals wherever they are shown.
+    """
+    return clustered_mean(np.sort(shares), rng=copy.deepcopy(rng), bounds=(0.0, 1.0))

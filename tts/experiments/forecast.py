@@ -21,7 +21,8 @@ class Expected:
     """What the cells of one row of the final table are expected to cost; sums over those that are yet to be run, None: unknown.
 
     Args:
-        dataset, model, strategy, budget: of the row. cells: asked for. done: of these, with a result already.
+        dataset, model, strategy, budget: of the row. cells: asked for. done: of these, with a result already, or in a row above by other
+            names.
         tokens: generated and verified. at_most: the most that the budget lets them be. basis: what `tokens` rests on.
         usd: dollars. seconds: with as many cells at once as the study runs.
     """
@@ -84,10 +85,12 @@ def forecast(cells: Iterable[Cell], settings: Settings, earlier: Earlier, *, slo
     counted: Counter[tuple[object, ...]] = Counter()
     finished: Counter[tuple[object, ...]] = Counter()
     first: dict[tuple[object, ...], Cell] = {}
+    asked: set[str] = set()
     for cell in cells:
         row = _row(cell)
         counted[row] += 1
-        finished[row] += cell.key in earlier.keys
+        finished[row] += cell.key in earlier.keys or cell.key in asked
+        asked.add(cell.key)
         first.setdefault(row, cell)
     by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
     return [

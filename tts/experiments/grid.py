@@ -1,7 +1,8 @@
 """A study's cells: every combination of model, problem, strategy, budget and seed, each with the key that its result is kept under.
 
-A key says everything that a result depends on, and the names that tables show it by. What a study asks for a second time is therefore
-found, however the rest of its configuration has changed; and what has changed in the least is run anew.
+A key says everything that a result depends on, and nothing else: the names of study, data set, model and group are only shown. What a
+study asks for a second time is therefore found, whatever it is called and however the rest of its configuration has changed; and what
+has changed in the least is run anew.
 """
 
 from __future__ import annotations
@@ -130,11 +131,10 @@ class _Runs:
 
 
 def _run_digest(cell: Cell, task: str, kept: list[bool]) -> str:
-    """Return the hash of all that a result depends on but the problem, of its names, and of what is kept beside it."""
+    """Return the hash of all that a result depends on but the problem, and of what is kept beside it."""
     return digest(
-        version=RESULT_VERSION, names=[cell.dataset, cell.model, cell.group], setting=cell.setting, task=task,
-        strategy=cell.strategy, budget=dict(cell.budget), seed=cell.seed, kept=kept,
-    )  # fmt: skip
+        version=RESULT_VERSION, setting=cell.setting, task=task, strategy=cell.strategy, budget=dict(cell.budget), seed=cell.seed, kept=kept
+    )
 
 
 def _group(source: ProblemsConfig, problem: Problem) -> str | None:

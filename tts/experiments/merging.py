@@ -9,16 +9,15 @@ _CARRIED: Final = """
 INSERT INTO main.studies (name, created_at, configuration, result_version, snapshot)
     SELECT name, created_at, configuration, result_version, snapshot FROM other.studies WHERE true ORDER BY id ON CONFLICT DO NOTHING;
 INSERT INTO main.conditions (body) SELECT body FROM other.conditions WHERE true ORDER BY id ON CONFLICT DO NOTHING;
-INSERT INTO main.cells (key, condition, body)
-    SELECT theirs.key, own.id, theirs.body FROM other.cells AS theirs JOIN other.conditions AS their_condition
-    ON their_condition.id = theirs.condition JOIN main.conditions AS own ON own.body = their_condition.body
-    WHERE true ORDER BY theirs.id ON CONFLICT DO NOTHING;
+INSERT INTO main.cells (key) SELECT key FROM other.cells WHERE true ORDER BY id ON CONFLICT DO NOTHING;
 CREATE TEMP TABLE pairs (theirs INTEGER PRIMARY KEY, own INTEGER NOT NULL UNIQUE);
 INSERT INTO pairs SELECT theirs.id, own.id FROM other.cells AS theirs JOIN main.cells AS own USING (key);
 INSERT INTO main.members
-    SELECT own.id, pairs.own FROM other.members AS theirs JOIN pairs ON pairs.theirs = theirs.cell
+    SELECT own.id, pairs.own, own_condition.id, theirs.body FROM other.members AS theirs JOIN pairs ON pairs.theirs = theirs.cell
     JOIN other.studies AS their_study ON their_study.id = theirs.study
-    JOIN main.studies AS own USING (name, configuration, result_version) WHERE true ON CONFLICT DO NOTHING;
+    JOIN main.studies AS own USING (name, configuration, result_version)
+    JOIN other.conditions AS their_condition ON their_condition.id = theirs.condition
+    JOIN main.conditions AS own_condition ON own_condition.body = their_condition.body WHERE true ON CONFLICT DO NOTHING;
 CREATE TEMP TABLE taken (theirs INTEGER PRIMARY KEY, own INTEGER NOT NULL UNIQUE);
 INSERT INTO taken
     SELECT theirs, own FROM pairs WHERE theirs IN (SELECT cell FROM other.results) AND own NOT IN (SELECT cell FROM main.results);

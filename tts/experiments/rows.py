@@ -36,7 +36,7 @@ def to_json(value: Any) -> str:
 
 
 def condition_body(cell: Cell) -> str:
-    """Return what a cell shares with all others of its row in the table."""
+    """Return what a cell shares with all others of its row in the table, names of data set and model included."""
     return to_json({name: plain(getattr(cell, name)) for name in _CONDITION})
 
 

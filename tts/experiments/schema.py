@@ -2,8 +2,8 @@
 
 studies      a configuration that was run; cells may belong to several
 conditions   what all cells of a row of the table share (rows.py), once each
-cells        key, condition, and a cell's own problem, group and seed
-members      which cells a study asks for
+cells        keys: whatever has the same one has the same result
+members      which cells a study asks for, by what names: their condition, and their own problem, group and seed
 unfinished   those of them without a result yet, so that to find the next one takes no longer at the end than at the beginning
 attempts     runs of a cell that have come to no result: under way until `ends`, and lost from then on with what they `spent`
 results      what came of a cell, once each
@@ -21,7 +21,7 @@ from typing import Final
 
 from tts.errors import ConfigError, TTSError
 
-VERSION: Final = 1  # of the tables below; raised with every change that an older or newer release could not read
+VERSION: Final = 2  # of the tables below; raised with every change that an older or newer release could not read
 APPLICATION: Final = 0x74747331  # "tts1": what says in the file's header that it is a store
 WAIT_S: Final = 60.0  # for other processes, each of which writes for milliseconds at a time
 _ANOTHER: Final = "name another file with --store"
@@ -32,11 +32,10 @@ CREATE TABLE studies (
     snapshot TEXT NOT NULL, UNIQUE (name, configuration, result_version)
 );
 CREATE TABLE conditions (id INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE);
-CREATE TABLE cells (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, condition INTEGER NOT NULL REFERENCES conditions (id), body TEXT NOT NULL
-);
+CREATE TABLE cells (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 CREATE TABLE members (
-    study INTEGER NOT NULL REFERENCES studies (id), cell INTEGER NOT NULL REFERENCES cells (id), PRIMARY KEY (study, cell)
+    study INTEGER NOT NULL REFERENCES studies (id), cell INTEGER NOT NULL REFERENCES cells (id),
+    condition INTEGER NOT NULL REFERENCES conditions (id), body TEXT NOT NULL, PRIMARY KEY (study, cell, condition)
 ) WITHOUT ROWID;
 CREATE INDEX members_by_cell ON members (cell);
 CREATE TABLE unfinished (

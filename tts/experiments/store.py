@@ -2,8 +2,8 @@
 
 Each result is one transaction. A cell is leased to a worker for as long as its heartbeat goes on; when that stops, the cell is leased
 again and what the worker had spent is lost, and booked as such. So a process that is killed at any moment loses at most what it was
-at, and nothing is counted twice. Results belong to their cell's key, not to a study: a study that asks for cells of another one finds
-their results there.
+at, and nothing is counted twice. Results belong to their cell's key, not to a study: a study that asks for cells of another one, by
+whatever names, finds their results there; and one that asks for a cell by two names has its result under both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def default_store() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Cells of a study by what has become of them; together they are all its cells.
+    """Cells of a study by what has become of them; together they are all its cells, each once, however many names it has.
 
     Args:
         done: with a result. failed: with a result that is an error. pending: neither, and nobody is at them. leased: being run.
@@ -113,12 +113,15 @@ class Store:
             bodies = [condition_body(cell) for cell in batch]
             keys = [(study, cell.key) for cell in batch]
             with self._writing() as db:
-                db.executemany("INSERT INTO conditions (body) VALUES (?) ON CONFLICT DO NOTHING", {(body,) for body in bodies})
                 db.executemany(
-                    "INSERT INTO cells (key, condition, body) SELECT ?, id, ? FROM conditions WHERE body = ? ON CONFLICT DO NOTHING",
-                    ((cell.key, cell_body(cell), body) for cell, body in zip(batch, bodies, strict=True)),
+                    "INSERT INTO conditions (body) VALUES (?) ON CONFLICT DO NOTHING", ((body,) for body in dict.fromkeys(bodies))
                 )
-                db.executemany("INSERT INTO members SELECT ?, id FROM cells WHERE key = ? ON CONFLICT DO NOTHING", keys)
+                db.executemany("INSERT INTO cells (key) VALUES (?) ON CONFLICT DO NOTHING", ((cell.key,) for cell in batch))
+                db.executemany(
+                    "INSERT INTO members SELECT ?, cells.id, conditions.id, ? FROM cells JOIN conditions WHERE key = ? AND body = ?"
+                    " ON CONFLICT DO NOTHING",
+                    ((study, cell_body(cell), cell.key, body) for cell, body in zip(batch, bodies, strict=True)),
+                )
                 db.executemany(
                     "INSERT INTO unfinished SELECT ?, id FROM cells WHERE key = ? AND id NOT IN (SELECT cell FROM results)"
                     " ON CONFLICT DO NOTHING",
@@ -147,8 +150,9 @@ class Store:
     def counts(self, study: int) -> Counts:
         """Return how many cells of a study are where."""
         (row,) = self._read(
-            "SELECT (SELECT count(*) FROM members WHERE study = :study), (SELECT count(*) FROM unfinished WHERE study = :study),"
-            " (SELECT count(*) FROM members WHERE study = :study AND cell IN (SELECT cell FROM results WHERE failed)),"
+            "SELECT (SELECT count(DISTINCT cell) FROM members WHERE study = :study),"
+            " (SELECT count(*) FROM unfinished WHERE study = :study),"
+            " (SELECT count(DISTINCT cell) FROM members WHERE study = :study AND cell IN (SELECT cell FROM results WHERE failed)),"
             " (SELECT count(*) FROM unfinished WHERE study = :study AND cell IN (SELECT cell FROM attempts WHERE ends > :now))",
             {"study": study, "now": self._clock()},
         )
@@ -160,7 +164,8 @@ class Store:
     def lease(self, study: int, worker: str, count: int, *, seconds: float = 60.0) -> list[Cell]:
         """Return up to `count` cells that nobody is at, in the order they were added; from now on this worker is.
 
-        A cell of its own whose time is over, it does not get again: it may still be at it, and can `finish` or `release` it.
+        A cell of its own whose time is over, it does not get again: it may still be at it, and can `finish` or `release` it. A cell of
+        several names has the one that is first in the table.
 
         Args:
             worker: a name that no other worker has. seconds: how long they are its own, if no `beat` comes.
@@ -168,8 +173,10 @@ class Store:
         now = self._clock()
         with self._writing() as db:
             rows = db.execute(
-                "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = cell WHERE study = ?"
-                " AND cell NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0)) ORDER BY cell LIMIT ?",
+                "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = unfinished.cell JOIN members USING (study, cell)"
+                " WHERE study = ? AND condition = (SELECT min(condition) FROM members AS all_of"
+                " WHERE (all_of.study, all_of.cell) = (unfinished.study, unfinished.cell))"
+                " AND id NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0)) ORDER BY id LIMIT ?",
                 (study, now, worker, count),
             ).fetchall()
             db.executemany("INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)", ((row[0], worker, now + seconds) for row in rows))
@@ -242,7 +249,7 @@ class Store:
                 _lose(db, cell, "failed", tokens_of(body))
                 db.execute("DELETE FROM results WHERE cell = ?", (cell,))
                 db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
-                db.execute("INSERT INTO unfinished SELECT study, cell FROM members WHERE cell = ?", (cell,))
+                db.execute("INSERT INTO unfinished SELECT DISTINCT study, cell FROM members WHERE cell = ?", (cell,))
         return len(failed)
 
     def merge(self, path: str | Path) -> int:
@@ -273,17 +280,17 @@ class Store:
         Args:
             drawn: whether to read recorded candidates, which take most of the time.
         """
-        last = 0
+        last = (0, 0)
         while rows := self._read(
-            f"SELECT cells.id, key, condition, cells.body, results.body, {'drawn' if drawn else 'NULL'},"
-            " (SELECT sum(spent) FROM attempts WHERE attempts.cell = cells.id AND ends <= :now)"
+            f"SELECT cells.id, condition, key, members.body, results.body, {'drawn' if drawn else 'NULL'},"
+            " (SELECT sum(spent) FROM attempts WHERE attempts.cell = cells.id AND ends <= ?)"
             " FROM members JOIN cells ON cells.id = members.cell JOIN results ON results.cell = cells.id"
-            " WHERE study = :study AND members.cell > :last ORDER BY members.cell LIMIT :page",
-            {"study": study, "last": last, "now": self._clock(), "page": _PAGE},
+            " WHERE study = ? AND (members.cell, condition) > (?, ?) ORDER BY members.cell, condition LIMIT ?",
+            (self._clock(), study, *last, _PAGE),
         ):
-            for _, key, condition, cell, result, candidates, lost in rows:
+            for _, condition, key, cell, result, candidates, lost in rows:
                 yield result_of(cell_of(key, self._condition(condition), cell), result, candidates, lost or 0)
-            last = rows[-1][0]
+            last = rows[-1][:2]
 
     def trace(self, key: str) -> bytes | None:
         """Return the search of a cell as it was given to `finish`; None: it was not recorded."""

@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from tts.budget import Budget
+from tts.experiments import curves
 from tts.experiments.record import Result
-from tts.statistics import Estimate, clustered_mean
+from tts.statistics import Estimate
 
 NOT_REPEATED: Final = frozenset(
     {"cancelled_tokens", "lost_tokens", "seconds", "work_seconds"}
@@ -38,7 +39,8 @@ class TableRow:
     Args:
         dataset, model, setting, verifiers, strategy, budget: as of `Cell`.
         problems, seeds: how many different ones. runs: finished cells. failed: those of them that came to an error.
-        accuracy: share of right answers among runs that did not fail, with its interval over problems.
+        accuracy: the mean over problems of the share of right answers among a problem's runs that did not fail, with its interval over
+            problems: as curves have it.
         no_accuracy: why there is none; None where there is one.
         prompt_tokens … work_seconds: as of `Usage`. lost_tokens: as of `Result`.
         stops: runs by why they stopped. failures: failed rows of them by kind. errors: failed runs by kind.
@@ -119,19 +121,18 @@ class _Sums:
 
     def accuracy(self, rng: np.random.Generator) -> tuple[Estimate | None, str | None]:
         """Return the accuracy, or why there is none."""
-        problems = [self.problems[name] for name in sorted(self.problems)]  # the same draws however the runs came in
+        problems = self.problems.values()
         if unanswerable := sum(problem.unanswerable for problem in problems):
             return None, f"{unanswerable:,} of {len(problems):,} problems have no reference answer"
         if self.failed == self.runs:
             return None, "every run failed"
-        right, judged = ([getattr(problem, name) for problem in problems] for name in ("right", "judged"))
-        return clustered_mean(right, judged, rng=rng, bounds=(0, 1)), None
+        return curves.accuracy([problem.right / problem.judged for problem in problems if problem.judged], rng), None
 
 
 def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableRow]:
     """Return the table of results, its rows in the order in which they first appear.
 
-    Random: the intervals' resamples; a row's do not depend on the rows before it.
+    Random: the intervals' resamples; a row's do not depend on the rows before it, and are those of the same point of a curve.
     """
     rows: dict[tuple[object, ...], tuple[Result, _Sums]] = {}
     for result in results:
@@ -141,7 +142,7 @@ def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableR
         if key not in rows:
             rows[key] = result, _Sums()
         rows[key][1].add(result)
-    return [_row(first, sums, draw) for (first, sums), draw in zip(rows.values(), rng.spawn(len(rows)), strict=True)]
+    return [_row(first, sums, rng) for first, sums in rows.values()]
 
 
 def _row(first: Result, sums: _Sums, rng: np.random.Generator) -> TableRow:
