@@ -50,12 +50,14 @@ def drawn_of(solution: Solution, task: Task, problem: Problem) -> tuple[Drawn, .
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
     known = _scores_of(solution)
-    steps = [task.split(candidate.trajectory.full_text) for candidate in drawn]
+    texts = [candidate.trajectory.full_text for candidate in drawn]
+    steps = [task.split(text) for text in texts]
     stepwise = _stepwise(drawn, steps, known)
     costs = _scoring(solution, drawn, steps, known, stepwise)
     verdicts: dict[int | None, bool | None] = {}
+    first: dict[str, int] = {}
     made: list[Drawn] = []
-    for candidate, (cost, like, shared) in zip(drawn, costs, strict=True):
+    for place, (candidate, (cost, like, shared)) in enumerate(zip(drawn, costs, strict=True)):
         kind, trajectory = candidate.answer_class, candidate.trajectory
         if kind not in verdicts:
             verdicts[kind] = right_of(candidate.answer, task, problem)
@@ -70,6 +72,7 @@ def drawn_of(solution: Solution, task: Task, problem: Problem) -> tuple[Drawn, .
                 verifier_tokens=cost,
                 like=like,
                 shared=shared,
+                same=None if first.setdefault(texts[place], place) == place else first[texts[place]],
                 scores={role: candidate.scores.get(role, said[-1] if said else math.nan) for role, said in scores.items()},
                 steps={role: said for role, said in scores.items() if role in stepwise},
             )

@@ -46,6 +46,7 @@ class Drawn:
         status: of its trajectory. tokens: generated for it. verifier_tokens: computed to score it, behind all candidates before it.
         like, shared: the candidate before it that begins as it does, and the tokens of the steps that they have in common, which a
             verifier that reads shared steps once did not read again; None: it read all of it.
+        same: the first candidate before it with the very same text; None: there is none.
         scores: by verifier role, each step's score and the whole's, aggregated as the verifier states.
         steps: by verifier role, the scores of its steps, where the verifier gives them.
     """
@@ -58,6 +59,7 @@ class Drawn:
     verifier_tokens: int = 0
     like: int | None = None
     shared: int = 0
+    same: int | None = None
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     steps: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
 

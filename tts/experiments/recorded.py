@@ -57,8 +57,9 @@ class Recorded:
         self._stopping = plan.stopping
         self._judged = _judged(pool, plan.stopping)
         self._right = {drawn.answer: drawn.right for drawn in pool.drawn}
+        texts = [f"sample {i if drawn.same is None else drawn.same}" for i, drawn in enumerate(pool.drawn)]  # alike where they were
         self._trajectories = [
-            Trajectory(_ROOT, "", (), (), cast("Status", drawn.status), i, i, drawn.tokens, 1) for i, drawn in enumerate(pool.drawn)
+            Trajectory(_ROOT, texts[i], (), (), cast("Status", drawn.status), i, i, drawn.tokens, 1) for i, drawn in enumerate(pool.drawn)
         ]
 
     def run(self, order: Sequence[int]) -> Outcome:
