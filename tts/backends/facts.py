@@ -1,16 +1,31 @@
 """What a backend may say of itself beyond the protocol: its value heads before one is asked, and how many tokens a text is.
 
 Both are attributes that a backend has or has not: `value_heads`, a mapping of names to `ValueFacts`, and `count_text(text)`.
+A text may also bring the tokens that it is to be read as (`Spelled`), which backends with a tokenizer obey.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tts.backends.base import Backend
 from tts.budget import Rates
 from tts.errors import CapabilityError
+
+
+class Spelled(str):
+    """A text, as a prompt or behind a path, with the tokens that it is to be read as, where encoding it alone would give others."""
+
+    __slots__ = ("ids",)
+    ids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ids: Sequence[int]) -> Spelled:
+        """Return tokens of which no text is known."""
+        made = cls()
+        made.ids = tuple(ids)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +69,7 @@ def text_bound(backend: Backend, text: str) -> int:
 
     Elsewhere neither the count of the text as a prompt nor its bytes bound every tokenizer alone.
     """
-    if not text:
+    if not text and not isinstance(text, Spelled):
         return 0
     count_text: Callable[[str], int] | None = getattr(backend, "count_text", None)
     return max(backend.count(text), len(text.encode())) if count_text is None else count_text(text)

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 
 from tts.backends.detokenizer import Detokenizer
+from tts.backends.facts import Spelled
 from tts.errors import ConfigError
 from tts.types import Prompt
 
@@ -30,14 +31,14 @@ class Renderer:
 
         Text is encoded as the tokenizer does by default (with the beginning-of-sequence token of tokenizers that add one);
         messages pass through the chat template and open the assistant's turn, or where there is no template, are joined by
-        blank lines.
+        blank lines. A text that brings its tokens is those.
 
         Raises:
             ConfigError: the chat template refuses the messages, or the prompt renders to no token.
         """
         if isinstance(prompt, str) or not getattr(self._tokenizer, "chat_template", None):
             text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
-            ids = tuple(self._tokenizer.encode(text))
+            ids = text.ids if isinstance(text, Spelled) else tuple(self._tokenizer.encode(text))
         else:
             turns = [dataclasses.asdict(message) for message in prompt]
             try:
@@ -49,7 +50,9 @@ class Renderer:
         return ids
 
     def text(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text behind a path, with nothing added."""
+        """Return the tokens of a text behind a path, with nothing added; those that it brings, where it brings any."""
+        if isinstance(text, Spelled):
+            return text.ids
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def single(self, token: str) -> int:
