@@ -201,6 +201,19 @@ def result(problem: str, **changes) -> Result:
     return dataclasses.replace(plain, **changes)
 
 
+def test_only_searches_that_are_shown_are_read(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study may have kept more than fits into memory."""
+    read: list[str] = []
+    one = Store.trace
+    monkeypatch.setattr(Store, "trace", lambda self, key: (read.append(key), one(self, key))[1])
+    page = page_of(opened, num_problems=1)
+    assert len(data_of(page)) == len(set(read)) == len(read) == 4
+
+
+def test_the_page_says_where_problems_are_from(html: str) -> None:
+    assert "<dt>data set arithmetic</dt><dd>4 problems; generated here, without end; licence: Apache-2.0</dd>" in html
+
+
 LOOK_INSIDE = """
 setTimeout(() => {
   const inner = document.querySelector("iframe").contentDocument;
@@ -211,7 +224,8 @@ setTimeout(() => {
 
 @in_browser
 def test_what_others_wrote_is_text(tmp_path: Path) -> None:
-    hostile = result(ATTACK + "\n" + ODD.replace("\ud800", ""), answer=ATTACK, model=ATTACK, stopped_by=ATTACK)
+    answer = ATTACK + " and so on" * 1000
+    hostile = result(ATTACK + "\n" + ODD.replace("\ud800", ""), answer=answer, model=ATTACK, stopped_by=ATTACK)
     store, study = made(tmp_path, hostile, name=ATTACK, trace=hostile_beams())
     with store:
         html = report(store, study, rng=np.random.default_rng(0))
@@ -223,6 +237,11 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     assert next(element.text for element in page.elements if element.tag == "h1") == ATTACK
     assert ATTACK in page.text
     assert ODD_SHOWN.split("c")[0] in page.text
+    assert data_of(html)[0]["answer"] == answer
+    (outcome, _) = page.of_class("outcome")
+    assert outcome.text.startswith(f"✓ right · answer {ATTACK}")
+    assert f" … ({len(answer):,} characters) · 5 tokens" in outcome.text
+    assert len(outcome.text) < 300
 
 
 def test_without_reference_answers_it_has_the_table_and_says_why_there_is_no_figure(tmp_path: Path) -> None:

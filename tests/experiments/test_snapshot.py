@@ -21,8 +21,19 @@ def test_a_snapshot_says_what_was_run_with_what():
     assert taken["configuration"] == config.resolved()
     assert taken["versions"]["numpy"] == numpy.__version__
     assert taken["models"] == {"toy": {"policy": tts.solver.Solver("toy").prepared("1 + 1", 9).backends["policy"].identity}}
-    assert taken["data"]["arithmetic"]["problems"] == 6
+    told = {"dataset": "arithmetic", "source": "generated here, without end", "licence": "Apache-2.0", "note": "", "problems": 6}
+    assert {**told, "sha256": snapshot.data_checksum(prepared.problems["arithmetic"])} == taken["data"]["arithmetic"]
     assert taken["machine"]["cores"] >= 1
+
+
+def test_a_file_of_problems_is_named(tmp_path: Path):
+    file = tmp_path / "sums.jsonl"
+    file.write_text('{"problem": "1 + 1", "answer": "2"}\n')
+    with Prepared(toy(problems={"dataset": "file", "name": "mine", "path": str(file)})) as prepared:
+        (data,) = snapshot.snapshot(prepared.config, prepared.problems, prepared.executor.settings)["data"].items()
+    assert data[0] == "mine"
+    assert data[1]["source"] == f"a file of yours: JSON lines, CSV or Parquet: {file}"
+    assert data[1]["licence"] == "the file's own"
 
 
 def test_another_answer_is_another_data_set():

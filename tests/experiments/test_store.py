@@ -224,6 +224,9 @@ def test_traces_are_kept_beside_results(store, study):
     store.finish("w", result(cell(0)), b"\x00trace")
     store.finish("w", result(cell(1)))
     assert (store.trace("key 0"), store.trace("key 1"), store.trace("no key")) == (b"\x00trace", None, None)
+    other = store.begin("other", {})
+    store.add(other, [cell(1)])
+    assert (store.traced(study), store.traced(other)) == ({"key 0"}, set())
 
 
 def test_a_result_of_a_cell_that_was_never_added_is_refused(store, study):

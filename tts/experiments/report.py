@@ -86,8 +86,9 @@ def report(
 
 
 def _searches(store: Store, study: Study) -> Iterable[_Search]:
-    for result in store.results(study.id, drawn=False):
-        if store.trace(result.cell.key) is not None:
+    traced = store.traced(study.id)
+    for result in store.results(study.id, drawn=False) if traced else ():
+        if result.cell.key in traced:
             yield _Search(result.cell, result.right, result.answer, result.usage.tokens)
 
 
@@ -140,9 +141,16 @@ def _facts(study: Study) -> str:
         for name in ("machine", "versions")
         if isinstance(of := snapshot.get(name), Mapping)
     }
+    facts |= {f"data set {name}": _source(of) for name, of in snapshot.get("data", {}).items()}
     pairs = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
     whole = _text(json.dumps(snapshot, indent=2, default=str))
     return f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run with</summary><pre>{whole}</pre></details>'
+
+
+def _source(data: Mapping[str, Any]) -> str:
+    """Return in words how many problems of a data set there are, where they are from, and what may be done with them."""
+    parts = [f"{data['problems']:,} problems", data["source"], f"licence: {data['licence']}", data["note"]]
+    return "; ".join(part for part in parts if part)
 
 
 def _figures(store: Store, study: Study, x: str, baseline: str | None, rng: np.random.Generator) -> str:

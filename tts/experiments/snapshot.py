@@ -1,4 +1,6 @@
-"""What a study was run with: configuration, versions, commit, machine and checksums, as plain values that stay with its results."""
+"""What a study was run with: configuration, versions, commit, machine, checksums, and where its problems are from, as plain values that
+stay with its results.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from tts.experiments.config import StudyConfig
+from tts.experiments import datasets
+from tts.experiments.config import ProblemsConfig, StudyConfig
 from tts.experiments.grid import Problems, Settings, digest, problem_digest
 from tts.experiments.record import RESULT_VERSION
 
@@ -34,7 +37,20 @@ def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dic
         "commit": commit(),
         "machine": machine(),
         "models": {name: dict(setting.identity) for (name, _), setting in settings.items()},
-        "data": {name: {"problems": len(of), "sha256": data_checksum(of)} for name, of in problems.items()},
+        "data": {one.title: data_of(one, problems[one.title]) for one in config.problems},
+    }
+
+
+def data_of(one: ProblemsConfig, problems: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the problems of a study are from, and by which licence they may be used, as their data set states it."""
+    dataset, path = datasets.get(one.dataset), one.parameters.get("path")
+    return {
+        "dataset": one.dataset,
+        "source": dataset.source if path is None else f"{dataset.source}: {path}",
+        "licence": dataset.licence,
+        "note": dataset.note,
+        "problems": len(problems),
+        "sha256": data_checksum(problems),
     }
 
 

@@ -297,6 +297,11 @@ class Store:
         rows = self._read("SELECT trace FROM traces WHERE cell = (SELECT id FROM cells WHERE key = ?)", (key,))
         return rows[0][0] if rows else None
 
+    def traced(self, study: int) -> set[str]:
+        """Return the keys of a study's cells whose search was recorded; none is read."""
+        query = "SELECT key FROM traces JOIN cells ON id = traces.cell WHERE traces.cell IN (SELECT cell FROM members WHERE study = ?)"
+        return {key for (key,) in self._read(query, (study,))}
+
     def lost_tokens(self, study: int) -> int:
         """Return what was spent on a study's cells without coming to a result, those that are not done yet included."""
         (row,) = self._read(
