@@ -47,7 +47,7 @@ class Readings:
 def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
     """Train a process model on OUT/stages/rollouts, begun from OUT/policy; save OUT/process and OUT/heads/process.safetensors."""
     recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.002, rate=5e-4, decay=0.9)
-    made_by(out / "policy")
+    policy = made_by(out / "policy")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "policy")
     model = load_reader(out / "policy", device)
     valued, unseen = read(out, "train"), read(out, "validation")
@@ -70,7 +70,8 @@ def run_prm(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, f
         losses = [_loss(model, _states_of(model, one.solutions), one).item() for one in checked]
         return sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
 
-    identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "solutions": len(valued), "device": torch.device(device).type}
+    identity = {"stage": "prm", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
+    identity |= {"policy": policy, "solutions": len(valued)}
     found = train(model, loss_of, recipe, out / "stages" / "prm", held_out_loss=held_out_loss, identity=identity, keep_best=True)
     save_reader(model, tokenizer, out / "process", out / "heads" / "process.safetensors")
     return found

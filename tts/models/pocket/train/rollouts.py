@@ -62,9 +62,10 @@ def read(out: Path, split: Split) -> list[Valued]:
     """Return what `run` wrote.
 
     Raises:
-        ConfigError: it has not been run.
+        ConfigError: it has not been run, or by another policy than the one in OUT/policy.
     """
-    found = [valued for of_one in kept(out / "stages" / "rollouts" / f"{split}.jsonl") for valued in of_one]
+    made = kept(out / "stages" / "rollouts" / f"{split}.jsonl", policy=made_by(out / "policy"))
+    found = [valued for of_one in made for valued in of_one]
     return [Valued(Asked(**one["problem"]), one["solution"], tuple(one["values"])) for one in found]
 
 

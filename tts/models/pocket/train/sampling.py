@@ -78,7 +78,7 @@ def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]], identi
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
         path.write_text(json.dumps(dict(identity)) + "\n")
-    items = kept(path, identity)
+    items = kept(path, **identity)
     began, before = time.perf_counter(), len(items)
     with path.open("a") as file:
         while len(items) < total:
@@ -92,8 +92,11 @@ def in_chunks(path: Path, total: int, make: Callable[[range], list[Any]], identi
     return items[:total]
 
 
-def kept(path: Path, identity: Mapping[str, Any] | None = None) -> list[Any]:
+def kept(path: Path, **identity: Any) -> list[Any]:
     """Return the items in the whole lines of a file; a line that was cut when a run was killed is removed.
+
+    Args:
+        identity: what the file's first line must say, or a part of it.
 
     Raises:
         ConfigError: there is no such file, it cannot be read, or it holds items of another identity.
@@ -103,8 +106,8 @@ def kept(path: Path, identity: Mapping[str, Any] | None = None) -> list[Any]:
         whole = [json.loads(line) for line in lines if line.endswith("\n")]
     except (OSError, ValueError) as failure:
         raise ConfigError(f"{path} cannot be read: {failure}", hint="run the stage that makes it first, or delete it") from failure
-    found = whole[0] if whole else None
-    if identity is not None and found != dict(identity):
+    found = whole[0] if whole else {}
+    if any(name not in found or found[name] != value for name, value in identity.items()):
         raise ConfigError(f"{path} holds samples of another run: {found}", hint="choose another --out, or delete it")
     if len(whole) < len(lines):
         path.write_text("".join(lines[:-1]))

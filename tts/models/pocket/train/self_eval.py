@@ -121,7 +121,8 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
         with torch.no_grad():
             return mean_loss(model, checked_worked) + sum(question_loss(model, one).item() for one in checked) / len(checked)
 
-    identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "problems": problems, "device": torch.device(device).type}
+    identity = {"stage": "self-eval", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
+    identity |= {"policy": made_by(out / "base"), "problems": problems}
     found = train(model, loss_of, recipe, out / "stages" / "self_eval", held_out_loss=held_out_loss, identity=identity)
     save_reader(model, tokenizer, out / "policy")
     return found

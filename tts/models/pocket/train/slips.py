@@ -30,7 +30,7 @@ class Line:
 
 
 def careless(problem: Asked, rng: np.random.Generator, slips: float) -> list[Line]:
-    """Return a problem's worked solution as a careless hand writes it.
+    """Return a problem's worked solution as a careless hand writes it; what follows from a slip may leave the family's range.
 
     Args:
         slips: how many are made, on average.
@@ -115,7 +115,7 @@ def _common(one: str, other: str) -> str:
 
 
 def _stray(step: Step, given: list[int], rng: np.random.Generator) -> Step:
-    """Return a step with another number of the problem in place of an operand."""
+    """Return a step with a number of the problem's in place of an operand; where it draws the one that stood there, nothing slipped."""
     other = given[int(rng.integers(len(given)))]
     left, right = (other, step.right) if rng.random() < 0.5 else (step.left, other)
     return Step(left, step.operator, right, apply(step.operator, left, right))

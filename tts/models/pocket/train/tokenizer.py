@@ -19,7 +19,7 @@ def build() -> PreTrainedTokenizerFast:
     spelled = [*pre_tokenizers.ByteLevel.alphabet()]
     vocabulary = {token: i for i, token in enumerate([PAD, BOS, EOS, *sorted(spelled)])}
     first_words = [*NAMES, "Reach", AGAIN]
-    others = [word for word in words() if word not in NAMES]
+    others = [word for word in words() if word not in (*NAMES, "with")]
     whole = [
         " + ",
         " - ",
@@ -30,8 +30,7 @@ def build() -> PreTrainedTokenizerFast:
         YES,
         NO,
         *first_words,
-        *(f" {word}" for word in [*others, "with"] if word not in ("with",)),
-        " with",
+        *(f" {word}" for word in (*others, "with")),
     ]
     for token in whole:
         vocabulary.setdefault("".join(_spelled(token)), len(vocabulary))
