@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.types import Candidate, Trajectory
+from tts.types import Candidate, Problem, Trajectory
 
 _ROOT = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
 
@@ -45,8 +45,15 @@ class ScoredSearch:
             for i, c in enumerate(of)
         }
         self.asked: list[int] = []
-        self.scoring = SimpleNamespace(get=lambda role: SimpleNamespace(range=bounds), verifiers={"main": None})
+        self.problem = Problem("p")
+        self.scoring = SimpleNamespace(get=lambda role: SimpleNamespace(range=bounds), verifiers={"main": None}, compare=self._compare)
 
     async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
         self.asked += [t.node for t in ts]
         return np.array([self._scores.get(t.node, math.nan) for t in ts], dtype=np.float64)
+
+    async def _compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
+        """Prefer the higher score."""
+        self.asked += [t.node for pair in pairs for t in pair]
+        gaps = [self._scores.get(a.node, math.nan) - self._scores.get(b.node, math.nan) for a, b in pairs]
+        return [gap if math.isnan(gap) else 0.5 + 0.5 * (gap > 0) - 0.5 * (gap < 0) for gap in gaps]

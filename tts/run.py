@@ -15,7 +15,7 @@ from tts.budget import Budget, Meter
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.recording import RecordedNodes
 from tts.search.aggregation import aggregate_scores
-from tts.search.base import GoesByScores, Plan, SearchEnded, Selected, Selection, Stop
+from tts.search.base import GoesByPairs, GoesByScores, Plan, SearchEnded, Selected, Selection, Stop
 from tts.search.embedding import Embedder
 from tts.search.search import Search
 from tts.search.selection import Majority
@@ -24,7 +24,7 @@ from tts.search.stopping import Never
 from tts.tasks.base import Task
 from tts.trace import Trace
 from tts.types import Candidate, Problem, Solution, Trajectory, Usage
-from tts.verifiers.base import Verifier, bind
+from tts.verifiers.base import Compares, Verifier, bind
 from tts.verifiers.fitting import check_fit, token_rates
 
 _WORTH_SAYING = 0.1  # share of a limit that may be left over without a word
@@ -112,6 +112,11 @@ class Run:
                     f"{self.plan} scores with the role {role!r}, but no verifier has it",
                     hint="give a verifier, or choose a selection that needs none, such as majority",
                 )
+        if isinstance(self.selection, GoesByPairs) and not isinstance(judge := self.verifiers[self.selection.judge], Compares):
+            raise ConfigError(
+                f"the selection {self.selection} compares candidates, but the verifier {judge.name!r} cannot",
+                hint="give one that can, such as verifier='judge', or another selection",
+            )
         require(self.backends["policy"], self.plan.strategy.needs, f"the strategy {self.plan.strategy}")
         for role, verifier in self.verifiers.items():
             if verifier.model not in self.backends:
@@ -284,6 +289,11 @@ class Run:
             notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
         elif answer is None and outcome.error is None:
             notes.append("no candidate was completed, so there is no answer")
+        notes += [
+            f"{search.scoring.unknown[what, 'number']} of {search.scoring.unknown[what, 'of']} {what}"
+            for what, kind in search.scoring.unknown
+            if kind == "number" and search.scoring.unknown[what, kind]
+        ]
         unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
         if unpaid:
             notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")

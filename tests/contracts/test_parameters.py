@@ -41,12 +41,17 @@ TEXTS = {
     "rule",
     "prompt",
     "by",
+    "how",
+    "model",
+    "pair_question",
     "on",
     "measure",
     "over",
 }
 OPTIONAL = {
     "temperature",
+    "weights",
+    "prompt_tokens",
     "alpha",
     "n",
     "question",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,16 +11,19 @@ from tests import pair
 from tests.contracts.verifier_contract import VerifierContract
 from tests.contracts.walk import classes_with, missing
 from tests.pair import home  # noqa: F401 - a fixture
-from tests.programs import Judge
-from tts.backends.base import Backend
+from tests.programs import Judge as WritingJudge
+from tts.backends.base import Backend, Reply, RowSet, Sample, SampleRequest
+from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.errors import VerifierError
 from tts.search.registry import parse_call
-from tts.types import Problem
+from tts.types import Problem, Prompt
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier
 from tts.verifiers.callable import CallableVerifier
 from tts.verifiers.checker import Checker
 from tts.verifiers.confidence import Confidence
+from tts.verifiers.ensemble import Ensemble
+from tts.verifiers.judge import Judge
 from tts.verifiers.probe import Probe
 from tts.verifiers.process import ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
@@ -128,8 +132,75 @@ class TestSelfEvaluationThatNobodyCounted(TestSelfEvaluation):
         return SelfEvaluation(question="th?", yes="y", no="n")
 
 
-CONTRACTS = (TestChecker, TestConfidence, TestToyPerfect, TestCallableOfTheWhole, TestProcess, TestProbe, TestSelfEvaluation)
-CLASSES = {"Checker", "ToyVerifier", "CallableVerifier", "Confidence", "ProcessVerifier", "Probe", "SelfEvaluation"}
+class TestEnsemble(TestProcess):
+    """Of a process model, the policy asked about its solution, and what it was sure of: one score of the whole."""
+
+    name = "ensemble"
+    rounding = 1e-6
+
+    def make(self) -> Verifier:
+        members = (ProcessVerifier(), SelfEvaluation(), Confidence())
+        return Ensemble(members=members, caution=0.5).filled(pair.record(), pair.shared_engine())
+
+
+class TestEnsembleOfSteps(TestEnsemble):
+    def make(self) -> Verifier:
+        return Ensemble(members=("process", "probe"), how="min")
+
+
+class JudgingToy(ToyBackend):
+    """Replies to messages, as a judge; a reply is a function of its row's stream, and one in four is prose."""
+
+    def __init__(self, language: ToyLanguage) -> None:
+        super().__init__(language)
+        self._asked: list[Any] = []
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        replies = await super().open(prompts)
+        self._asked += [reply.value for reply, prompt in zip(replies, prompts, strict=True) if not isinstance(prompt, str)]
+        return replies
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        if not any(handle is request.handle for handle in self._asked):
+            return super().sample(request)
+        rows = RowSet(request)
+        for index, row in enumerate(request.rows):
+            text = f'{{"score": {row.stream % 11}}}' if row.stream % 4 else "it is hard to say"
+            size = 1 + row.stream % row.max_tokens
+            self.counters.generated_tokens += size
+            rows.resolve(index, Sample(text, (), (), "eos", request.handle.child(), size))
+        return rows
+
+
+class TestJudge(VerifierContract):
+    """A judge whose replies are a function of the prompt and the vote; some of them cannot be read."""
+
+    name = "judge"
+
+    def backend(self) -> Backend:
+        return JudgingToy(ToyLanguage(accuracy=0.5, mute=0.2))
+
+    def make(self) -> Verifier:
+        return Judge(votes=3, max_tokens=16, prompt_tokens=400)
+
+
+class TestJudgeWhosePromptIsReadOnce(TestJudge):
+    def make(self) -> Verifier:
+        return Judge(votes=3, max_tokens=16, prompt_tokens=400).filled(None, self.backend())
+
+
+CONTRACTS = (
+    TestChecker,
+    TestJudge,
+    TestEnsemble,
+    TestConfidence,
+    TestToyPerfect,
+    TestCallableOfTheWhole,
+    TestProcess,
+    TestProbe,
+    TestSelfEvaluation,
+)
+CLASSES = {"Checker", "ToyVerifier", "CallableVerifier", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "SelfEvaluation"}
 
 
 def test_every_verifier_has_a_contract_class() -> None:
@@ -166,6 +237,6 @@ def test_what_breaks_the_contract_is_named(fn: object, message: str) -> None:
 def test_a_judges_score_does_not_depend_on_what_is_scored_with_it() -> None:
     class OfJudge(VerifierContract):
         def make(self) -> Verifier:
-            return Judge()
+            return WritingJudge()
 
     OfJudge().test_a_score_depends_neither_on_the_order_nor_on_what_is_scored_with_it()

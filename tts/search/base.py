@@ -199,6 +199,16 @@ class Selection(Protocol):
         ...
 
 
+@runtime_checkable
+class GoesByPairs(Protocol):
+    """A selection that compares candidates two by two; that its verifier can (`Compares`) is checked before anything is spent."""
+
+    @property
+    def judge(self) -> str:
+        """The role that compares."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A strategy with its stop rule and its selection; None stands for the default."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -11,11 +12,15 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Backend, Reply, Row, RowSet, SampleRequest, Sampling, Stop
 from tts.backends.facts import text_bound
-from tts.budget import Exhausted
+from tts.budget import Exhausted, Rates
 from tts.errors import BudgetExceeded
 from tts.randomness import hash64
 from tts.tasks.base import Task
 from tts.types import Prompt, Trajectory
+from tts.verifiers.base import Verifier
+from tts.verifiers.fitting import token_rates
+
+_COUNTS = ("computed", "written", "prompt", "reused")
 
 
 class MeteredCalls:
@@ -31,6 +36,7 @@ class MeteredCalls:
     Attributes:
         computed: tokens so far, of which `written` were generated. prompt: tokens of prompts that a process model read, beside.
         reused: tokens read again. seconds: of the model's work.
+        unknown: what could not be read, and of how many (see `Calls.unread`).
     """
 
     def __init__(
@@ -50,11 +56,42 @@ class MeteredCalls:
         self.prompt = 0
         self.reused = 0
         self.seconds = 0.0
+        self.unknown: Counter[tuple[str, str]] = Counter()
         self._backend = backend
         self._granted = granted
         self._granted_prompt = granted_prompt
         self._handles = handles
         self._stream = stream
+        self._whole: MeteredCalls | None = None
+        self._parts: list[tuple[Rates, MeteredCalls]] = []
+
+    def part(self, verifier: Verifier) -> MeteredCalls:
+        """See `Calls.part`. What the part computes counts here as well, within the same grants."""
+        part = MeteredCalls(
+            self._backend,
+            self.task,
+            self._granted - self.computed,
+            self._handles,
+            hash64("part", self._stream, len(self._parts)),
+            self.seconds_left,
+            self._granted_prompt - self.prompt,
+        )
+        part._whole = self
+        self._parts.append((token_rates(verifier, self._backend), part))
+        return part
+
+    def cost(self, unit: str, rates: Rates) -> int:
+        """Return what was computed, in `flops` or `usd`: that of the parts at their own rates, all else at these."""
+        own = {name: getattr(self, name) - sum(getattr(part, name) for _, part in self._parts) for name in _COUNTS}
+        computed = own["prompt"] + own["computed"] - own["written"]
+        mine = rates.cost(unit, computed=computed, reused=own["reused"], generated=own["written"])
+        return mine + sum(part.cost(unit, of) for of, part in self._parts)
+
+    def _add(self, name: str, amount: float) -> None:
+        """Count something, here and in the whole that this is a part of."""
+        setattr(self, name, getattr(self, name) + amount)
+        if self._whole is not None:
+            self._whole._add(name, amount)
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
         """See `Calls.value`."""
@@ -67,48 +104,67 @@ class MeteredCalls:
         laws = self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens))
         return np.array(laws).reshape(len(handles), len(tokens))
 
-    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling, draw: int = 0) -> list[str]:
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
         """See `Calls.generate`. A reply that failed is ""."""
+        return [first for (first,) in await self.replies(prompts, votes=1, max_tokens=max_tokens, sampling=sampling)]
+
+    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str, ...]]:
+        """See `Calls.replies`. A reply that failed is ""."""
         left = self.seconds_left()
         if left is not None and left <= 0:
             raise Exhausted("seconds")
-        self._check(sum(self._backend.count(prompt) + max_tokens for prompt in prompts))
+        self._check(sum(self._backend.count(prompt) + votes * max_tokens for prompt in prompts))
         handles = self._charge(await self._backend.open(prompts))
-        streams = [hash64("reply", self._stream, str(prompt), draw) for prompt in prompts]
-        rowsets = [
-            self._backend.sample(SampleRequest(handle, (Row(stream, 0, max_tokens),), sampling, Stop()))
-            for handle, stream in zip(handles, streams, strict=True)
-        ]
+        rowsets: list[RowSet] = []
+        for handle, prompt in zip(handles, prompts, strict=True):
+            rows = tuple(Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes))
+            rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, Stop())))
         timer = None if left is None else asyncio.get_running_loop().call_later(left, _cancel, rowsets)
         try:
-            samples = [await rows.row(0) for rows in rowsets]
+            samples = [[await rows.row(draw) for draw in range(votes)] for rows in rowsets]
         finally:
             if timer is not None:
                 timer.cancel()
             await self._end(rowsets)
             self._backend.release(handles)
-        if any(sample.finish == "cancelled" for sample in samples):
+        if any(sample.finish == "cancelled" for of_prompt in samples for sample in of_prompt):
             raise Exhausted("seconds")
-        return ["" if sample.finish == "error" else sample.text for sample in samples]
+        return [tuple("" if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
+
+    def count(self, prompt: Prompt) -> int:
+        """See `Calls.count`."""
+        return self._backend.count(prompt)
+
+    def unread(self, what: str, number: int, of: int) -> None:
+        """See `Calls.unread`."""
+        if self._whole is not None:
+            self._whole.unread(what, number, of)
+        self.unknown[what, "of"] += of
+        self.unknown[what, "number"] += number
+
+    def charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
+        """See `Calls.charge`."""
+        return self._charge(replies)
 
     async def _end(self, rowsets: Sequence[RowSet]) -> None:
         """Charge what was written, whatever happened, and give up its states; a row that was lost is charged in full."""
         _cancel(rowsets)
         for rows in rowsets:
             await rows.drain()
-            self.computed += rows.prompt_tokens
-            self.reused += rows.reused_tokens or 0
-            if (sample := rows.samples[0]) is None:
-                self._write(rows.request.rows[0].max_tokens)
-                continue
-            self._write(sample.num_tokens)
-            self.seconds += sample.seconds
-            if sample.handle is not None:
-                self._backend.release([sample.handle])
+            self._add("computed", rows.prompt_tokens)
+            self._add("reused", rows.reused_tokens or 0)
+            for row, sample in zip(rows.request.rows, rows.samples, strict=True):
+                if sample is None:
+                    self._write(row.max_tokens)
+                    continue
+                self._write(sample.num_tokens)
+                self._add("seconds", sample.seconds)
+                if sample.handle is not None:
+                    self._backend.release([sample.handle])
 
     def _write(self, tokens: int) -> None:
-        self.computed += tokens
-        self.written += tokens
+        self._add("computed", tokens)
+        self._add("written", tokens)
 
     def _check(self, needed: int) -> None:
         if self.computed + needed > self._granted:
@@ -116,10 +172,10 @@ class MeteredCalls:
 
     def _charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
         for reply in replies:
-            self.computed += reply.computed - reply.prompt
-            self.prompt += reply.prompt
-            self.reused += reply.reused or 0
-            self.seconds += reply.seconds
+            self._add("computed", reply.computed - reply.prompt)
+            self._add("prompt", reply.prompt)
+            self._add("reused", reply.reused or 0)
+            self._add("seconds", reply.seconds)
         if self.computed > self._granted:
             raise BudgetExceeded(
                 f"a verifier computed {self.computed} tokens, but states a bound of {self._granted}",

@@ -67,6 +67,7 @@ SELECTIONS = Table(
         "deepconf": "tts.search.deep_confidence:DeepConfidence",
         "hierarchical": "tts.search.selection:Hierarchical",
         "majority": "tts.search.selection:Majority",
+        "pairwise": "tts.search.pairwise:Pairwise",
         "rpc": "tts.search.perplexity_consistency:Rpc",
         "selective": "tts.search.selective:Selective",
         "weighted": "tts.search.selection:Weighted",

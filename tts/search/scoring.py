@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from tts.backends.base import Backend
 from tts.backends.facts import text_bound
-from tts.budget import Exhausted
+from tts.budget import Exhausted, Grant
 from tts.errors import ConfigError, TTSError, VerifierError, unknown_name
 from tts.randomness import hash64
 from tts.search.calls import MeteredCalls
@@ -15,8 +16,8 @@ from tts.search.opening import Opener
 from tts.search.spending import Spending
 from tts.search.tree import Tree
 from tts.tasks.base import Task
-from tts.types import Trajectory, Usage
-from tts.verifiers.base import Scorer, StepScores, Verifier
+from tts.types import Problem, Trajectory, Usage
+from tts.verifiers.base import Compares, Scorer, StepScores, Verifier
 
 
 class Scoring:
@@ -27,7 +28,7 @@ class Scoring:
 
     Attributes:
         unpaid: nodes that were asked about and could not be paid. asked: the roles that were asked.
-        timed_out: whether the time was over before a score was known.
+        timed_out: whether the time was over before a score was known. unknown: what verifiers could not read (see `Calls.unread`).
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -55,6 +56,7 @@ class Scoring:
         self.unpaid: set[int] = set()
         self.asked: set[str] = set()
         self.timed_out = False
+        self.unknown: Counter[tuple[str, str]] = Counter()
 
     def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
@@ -74,7 +76,7 @@ class Scoring:
         Raises:
             VerifierError: the verifier failed or broke its contract.
         """
-        verifier = self.get(role)
+        self.get(role)  # before anything else: a wrong role is a mistake even where nothing is to be scored
         todo = list({t.node: t for t in ts if (t.node, role) not in self._tree.scores}.values())
         if not todo:
             return None
@@ -89,16 +91,7 @@ class Scoring:
             return end
         self.unpaid.difference_update(t.node for t in paid)
         opened = {self._tree.root_of(t) for t in paid if t.node in self._tree.held}
-        backend = self._backends[verifier.model]
-        calls = MeteredCalls(
-            backend,
-            self._task,
-            amounts["bound"],
-            lambda some, charge: self._opener.handles(some, verifier.model, charge),
-            hash64(self._stream, role),
-            lambda: self._spending.meter.seconds_left,
-            amounts["prompts"],
-        )
+        calls = self._calls(role, amounts["bound"], amounts["prompts"])
         self.asked.add(role)
         started = self._clock()
         try:
@@ -108,15 +101,7 @@ class Scoring:
             self.timed_out = self.timed_out or end.unit == "seconds"
             return end
         finally:
-            usage = Usage(
-                prompt_tokens=calls.prompt,
-                verifier_tokens=calls.computed,
-                verifier_reused_tokens=calls.reused,
-                verifier_calls=len(paid),
-                seconds=self._clock() - started,
-                work_seconds=calls.seconds,
-            )
-            self._spending.book("score", role, len(paid), usage, rates=self._spending.rates[role], written=calls.written, grant=grant)
+            self._book("score", role, len(paid), calls, started, grant)
         self._spending.prompts_were_read(role, opened)
         late = self._spending.meter.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
@@ -134,6 +119,74 @@ class Scoring:
             raise
         except (Exception, SystemExit) as failure:
             raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
+
+    async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
+        """Return what a role's verifier says of as many pairs, in order, as can be paid; NaN of the others. For selections.
+
+        What is held for scores of these trajectories is free for it: a selection that compares does not score.
+
+        Raises:
+            VerifierError: the verifier failed or broke its contract.
+        """
+        verifier, meter = self.get(role), self._spending.meter
+        if not isinstance(verifier, Compares):
+            raise ConfigError(f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'")
+        for t in {t.node: t for pair in pairs for t in pair}.values():
+            self._spending.free(t.node)
+        each = verifier.pair_bound()
+        amounts = [self._spending.score_cost(role, each * count, count, 0, 0) for count in range(len(pairs) + 1)]
+        paid = max(i for i, wanted in enumerate(amounts) if all(amount <= meter.left(unit) for unit, amount in wanted.items()))
+        said = [math.nan] * len(pairs)
+        if not paid:
+            return said
+        try:
+            grant = meter.amounts(**amounts[paid])
+        except Exhausted:
+            self.timed_out = True
+            return said
+        calls = self._calls(role, each * paid, 0)
+        started = self._clock()
+        self.asked.add(role)
+        try:
+            said[:paid] = await verifier.compare(problem, pairs[:paid], calls)
+        except (TTSError, Exhausted) as failure:
+            if not isinstance(failure, Exhausted):
+                raise
+            self.timed_out = self.timed_out or failure.unit == "seconds"
+        except (Exception, SystemExit) as failure:
+            raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
+        finally:
+            self._book("compare", role, paid, calls, started, grant)
+        if not all(math.isnan(one) or 0 <= one <= 1 for one in said):
+            raise VerifierError(f"the verifier {role!r} returned {said} for pairs, but must return numbers between 0 and 1, or NaN")
+        return said
+
+    def _calls(self, role: str, granted: int, prompts: int) -> MeteredCalls:
+        model = self.get(role).model
+        return MeteredCalls(
+            self._backends[model],
+            self._task,
+            granted,
+            lambda some, charge: self._opener.handles(some, model, charge),
+            hash64(self._stream, role),
+            lambda: self._spending.meter.seconds_left,
+            prompts,
+        )
+
+    def _book(self, kind: str, role: str, rows: int, calls: MeteredCalls, started: float, grant: Grant) -> None:
+        """Book what a verifier's calls computed, whatever became of them."""
+        usage = Usage(
+            prompt_tokens=calls.prompt,
+            verifier_tokens=calls.computed,
+            verifier_reused_tokens=calls.reused,
+            verifier_calls=rows,
+            seconds=self._clock() - started,
+            work_seconds=calls.seconds,
+        )
+        rates = self._spending.rates[role]
+        priced = {unit: calls.cost(unit, rates) for unit in ("flops", "usd")}
+        self._spending.book(kind, role, rows, usage, rates=rates, priced=priced, grant=grant)
+        self.unknown.update(calls.unknown)
 
     def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
         """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit.

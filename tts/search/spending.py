@@ -148,25 +148,26 @@ class Spending:
         usage: Usage,
         *,
         rates: Rates | None = None,
-        written: int = 0,
+        priced: Mapping[str, int] | None = None,
         granted: int = 0,
         grant: Grant | None = None,
     ) -> None:
         """Price a call, add its ledger row and settle its grant.
 
         Args:
-            rates: of the model that was called; None: no model was. written: verifier tokens that a judge generated.
+            rates: of the model that was called; None: no model was. priced: what it cost, in `flops` and `usd`, where that is known.
 
         Raises:
             BudgetExceeded: the call spent more than granted.
         """
         flops = usd = 0
         if rates is not None:
-            computed = usage.prompt_tokens + usage.verifier_tokens - written
+            computed = usage.prompt_tokens + usage.verifier_tokens
             reused = (usage.reused_tokens or 0) + usage.verifier_reused_tokens
-            generated = usage.generated_tokens + usage.cancelled_tokens + written
-            flops = rates.cost("flops", computed=computed, generated=generated)
-            usd = rates.cost("usd", computed=computed, reused=reused, generated=generated)
+            generated = usage.generated_tokens + usage.cancelled_tokens
+            if priced is None:
+                priced = {unit: rates.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")}
+            flops, usd = priced["flops"], priced["usd"]
             unpriced = rates.usd_in is None or rates.usd_out is None
             usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if unpriced else usd / USD_UNIT)
         self.ledger.add(Call(kind, model, rows, granted, usage))

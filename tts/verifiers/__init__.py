@@ -10,6 +10,8 @@ VERIFIERS = Table(
     {
         "checker": "tts.verifiers.checker:Checker",
         "confidence": "tts.verifiers.confidence:Confidence",
+        "ensemble": "tts.verifiers.ensemble:Ensemble",
+        "judge": "tts.verifiers.judge:Judge",
         "probe": "tts.verifiers.probe:Probe",
         "process": "tts.verifiers.process:ProcessVerifier",
         "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",

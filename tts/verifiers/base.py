@@ -10,7 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Sampling
+from tts.backends.base import Backend, Reply, Sampling
+from tts.budget import Rates
 from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.tasks.base import Task
@@ -49,13 +50,33 @@ class Calls(Protocol):
         """Return log-probabilities [trajectories, tokens] behind an appended text."""
         ...
 
-    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling, draw: int = 0) -> list[str]:
-        """Return one generated text a prompt, as a judge's reply.
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
+        """Return one generated text a prompt.
 
         Args:
-            prompts: a reply depends on its prompt and `draw` alone, never on what is asked beside it or before.
-            max_tokens: of a reply. sampling: of its tokens. draw: which of a judge's several replies to one prompt.
+            prompts: a reply depends on its prompt alone, never on what is asked beside it or before.
+            max_tokens: of a reply. sampling: of its tokens.
         """
+        ...
+
+    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str, ...]]:
+        """Return several generated texts a prompt, which is read once; the first are those of fewer votes. Else as `generate`."""
+        ...
+
+    def count(self, prompt: Prompt) -> int:
+        """Return the number of tokens that a prompt is to the model; nothing is computed."""
+        ...
+
+    def unread(self, what: str, number: int, of: int) -> None:
+        """Say that of so many things ("replies that could not be read") so many were; the solution's warnings have the sums."""
+        ...
+
+    def part(self, verifier: Verifier) -> Calls:
+        """Return the same calls for a verifier that this one is made of, so that what is computed has that one's price."""
+        ...
+
+    def charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
+        """Charge what a model of the verifier's own computed (see `OwnModel`), and return the replies' values."""
         ...
 
 
@@ -137,6 +158,47 @@ class FromRecord(Protocol):
         ...
 
 
+@runtime_checkable
+class Compares(Protocol):
+    """A verifier that can also say of two paths which is better."""
+
+    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+        """Return, for each pair, how far the first is better, from 0 to 1; NaN where unknown. The other way round it is 1 less that."""
+        ...
+
+    def pair_bound(self) -> int:
+        """Return the most verifier tokens that comparing one pair computes."""
+        ...
+
+
+@runtime_checkable
+class Composed(Protocol):
+    """A verifier that is made of others, which it asks one after another, each by its own part of the calls."""
+
+    @property
+    def members(self) -> tuple[Verifier, ...]:
+        """The verifiers it asks."""
+        ...
+
+    def of(self, members: Sequence[Verifier]) -> Verifier:
+        """Return the same made of others in their places."""
+        ...
+
+
+@runtime_checkable
+class OwnModel(Protocol):
+    """A verifier with a model of its own, which stands in no role; it charges what that computes by `Calls.charge`."""
+
+    @property
+    def rates(self) -> Rates:
+        """What a token of that model costs."""
+        ...
+
+    def opened(self) -> Verifier:
+        """Return it for one problem's search, with room for what its model has read there; both are given up with the search."""
+        ...
+
+
 # A verifier bound to its problem: what a search holds, so that nothing it holds leads to the reference answer.
 Scorer = Callable[[Sequence[Trajectory], Calls], Awaitable[list[StepScores]]]
 
@@ -153,9 +215,10 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
             hint="give Problem(answer=…), or another verifier",
         )
     shown = problem if verifier.oracle else problem.stripped()
+    asked = _opened(verifier)
 
     async def scorer(trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        scores = await verifier.score(shown, trajectories, calls)
+        scores = await asked.score(shown, trajectories, calls)
         if len(scores) != len(trajectories):
             raise VerifierError(f"the verifier {verifier.name!r} returned {len(scores)} scores for {len(trajectories)} trajectories")
         for trajectory, score in zip(trajectories, scores, strict=True):
@@ -163,6 +226,12 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
         return scores
 
     return scorer
+
+
+def _opened(verifier: Verifier) -> Verifier:
+    if isinstance(verifier, Composed):
+        return verifier.of([_opened(member) for member in verifier.members])
+    return verifier.opened() if isinstance(verifier, OwnModel) else verifier
 
 
 def _check(verifier: Verifier, trajectory: Trajectory, score: StepScores, task: Task) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tts.backends.base import Backend, require
 from tts.backends.facts import ValueFacts, value_facts
 from tts.budget import Rates
 from tts.errors import CapabilityError
 from tts.tasks.base import Task
-from tts.verifiers.base import ReadsHead, Verifier
+from tts.verifiers.base import Composed, OwnModel, ReadsHead, Verifier
 
 
 def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
@@ -17,6 +19,8 @@ def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
         CapabilityError: the backend lacks what it needs or the value head that it reads; the head is read at other steps than the
             task's, or by a model of its own although the verifier states that it computes nothing.
     """
+    for member in verifier.members if isinstance(verifier, Composed) else ():
+        check_fit(member, backend, task)
     require(backend, verifier.needs, f"the verifier {verifier.name!r}")
     facts = _facts(verifier, backend)
     if facts is None or not isinstance(verifier, ReadsHead):
@@ -35,9 +39,26 @@ def check_fit(verifier: Verifier, backend: Backend, task: Task) -> None:
 
 
 def token_rates(verifier: Verifier, backend: Backend) -> Rates:
-    """Return what a token costs that a verifier computes: those of a process model are its own."""
+    """Return what a token costs that a verifier computes: those of a process model, or of a model of the verifier's, are its own.
+
+    Of one that is made of others it is what bounds all of theirs; each is booked at its own (`Calls.part`).
+    """
+    if isinstance(verifier, Composed):
+        return _dearest([token_rates(member, backend) for member in verifier.members])
+    if isinstance(verifier, OwnModel):
+        return verifier.rates
     facts = _facts(verifier, backend)
     return backend.rates if facts is None else facts.rates
+
+
+def _dearest(rates: Sequence[Rates]) -> Rates:
+    def most(name: str) -> int | None:
+        known = [getattr(one, name) for one in rates]
+        return None if not known or None in known else max(known)
+
+    read_again = [one.usd_in if one.usd_reused is None else one.usd_reused for one in rates]
+    reused = None if None in read_again else max((amount for amount in read_again if amount is not None), default=None)
+    return Rates(most("flops"), most("usd_in"), reused, most("usd_out"))
 
 
 def _facts(verifier: Verifier, backend: Backend) -> ValueFacts | None:

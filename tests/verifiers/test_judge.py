@@ -1,0 +1,207 @@
+"""A judge's replies: what can be read, what is unknown and counted, what two orders make of a liking for one place, and the costs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import tts
+from tests.verifiers.paths import PROBLEM, path, wholes
+from tts.backends.base import Sampling
+from tts.backends.callable import CallableBackend
+from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.errors import ConfigError
+from tts.types import Prompt
+from tts.verifiers.judge import Judge
+
+CUT = '{"reason": "the second step", "sco'
+
+
+class Replies:
+    """Calls whose model replies with given texts, or by a function of the prompt's text."""
+
+    def __init__(self, say: Sequence[str] | Callable[[str], str]) -> None:
+        texts = itertools.cycle(() if callable(say) else say)
+        self.say = say if callable(say) else (lambda prompt: next(texts))
+        self.noted: dict[str, tuple[int, int]] = {}
+        self.asked: list[str] = []
+
+    def count(self, prompt: Prompt) -> int:
+        return len(str(prompt[0].content).split())  # type: ignore[union-attr]
+
+    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str, ...]]:
+        texts = [str(prompt[0].content) for prompt in prompts]  # type: ignore[union-attr]
+        self.asked += texts
+        return [tuple(self.say(text) for _ in range(votes)) for text in texts]
+
+    def unread(self, what: str, number: int, of: int) -> None:
+        before = self.noted.get(what, (0, 0))
+        self.noted[what] = (before[0] + number, before[1] + of)
+
+
+def said(*replies: str, **options: Any) -> tuple[float, dict[str, tuple[int, int]]]:
+    calls = Replies(replies)
+    [score] = wholes(Judge(votes=len(replies), **options), path([-1.0], text="7"), calls=calls)
+    return score, calls.noted
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('{"reason": "fine", "score": 8}', 0.8),
+        ('Let me think.\n```json\n{"reason": "a {brace} in it", "score": 0}\n```', 0.0),
+        ('{"score": 2} No, I was wrong: {"reason": "", "score": 10}', 1.0),
+        ('{"reason": {"score": 3}, "score": 7.5}', 0.75),
+    ],
+)
+def test_what_can_be_read(reply: str, score: float) -> None:
+    assert said(reply)[0] == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "", "None", "The solution is right, 9 out of 10.", CUT, '{"score": "8"}', '{"score": true}', '{"score": 11}', '{"score": -1}',
+        '{"score": NaN}', "[8]", "{" * 5000, '{"score": 1e400}', '{"score": null}', '{"better": "A"}',
+    ],
+)  # fmt: skip
+def test_what_cannot_is_unknown_and_counted_and_never_a_middle_score(reply: str) -> None:
+    score, noted = said(reply)
+    assert math.isnan(score)
+    assert noted["replies of the judge could not be read"] == (1, 1)
+
+
+def test_the_mean_is_of_those_that_can_be_read() -> None:
+    score, noted = said('{"score": 10}', CUT, '{"score": 4}')
+    assert score == pytest.approx(0.7)
+    assert noted["replies of the judge could not be read"] == (1, 3)
+
+
+def test_a_path_that_is_too_long_is_not_shown_in_part() -> None:
+    calls = Replies(['{"score": 9}'])
+    judge = Judge(votes=1, prompt_tokens=200)
+    long, short = wholes(judge, path([-1.0], text="word " * 300), path([-1.0], text="word"), calls=calls)
+    assert math.isnan(long)
+    assert short == 0.9
+    assert len(calls.asked) == 1
+    assert calls.noted["prompts were too long for the judge, and not shown"] == (1, 2)
+
+
+def compare(judge: Judge, say: Callable[[str], str], a: str, b: str) -> tuple[float, Replies]:
+    calls = Replies(say)
+    [share] = asyncio.run(judge.compare(PROBLEM, [(path([-1.0], text=a), path([-1.0], text=b))], calls))  # type: ignore[arg-type]
+    return share, calls
+
+
+def likes(word: str) -> Callable[[str], str]:
+    return lambda prompt: '{"better": "%s"}' % ("A" if word in prompt.split("Solution B:")[0].split("Solution A:")[1] else "B")
+
+
+def test_pairs_are_asked_about_in_both_orders() -> None:
+    share, calls = compare(Judge(votes=2), likes("good"), "a good one", "a bad one")
+    assert share == 1.0
+    assert len(calls.asked) == 2
+    assert calls.asked[0].index("good") < calls.asked[0].index("bad")
+    assert calls.asked[1].index("good") > calls.asked[1].index("bad")
+    assert compare(Judge(), likes("good"), "a bad one", "a good one")[0] == 0.0
+
+
+@pytest.mark.parametrize("place", ["A", "B", "tie"])
+def test_a_liking_for_one_place_cancels_out(place: str) -> None:
+    assert compare(Judge(), lambda prompt: json.dumps({"better": place}), "x", "y")[0] == 0.5
+
+
+def test_an_order_without_a_verdict_leaves_the_pair_unknown() -> None:
+    replies = iter(['{"better": "A"}', "both are fine"])
+    share, calls = compare(Judge(votes=1), lambda prompt: next(replies), "x", "y")
+    assert math.isnan(share)
+    assert calls.noted["replies of the judge could not be read"] == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"votes": 0}, "votes is 0, but must be a whole number of at least 1 and at most 1024"),
+        ({"max_tokens": 1.5}, r"max_tokens is 1\.5, but"),
+        ({"temperature": -1}, "temperature is -1, but must be a number between 0 and 100"),
+        ({"question": ""}, "question is '', but must be a text"),
+    ],
+)
+def test_what_means_nothing_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Judge(**parameters)
+
+
+def test_a_context_without_room_is_refused_when_a_solver_is_made() -> None:
+    backend = ToyBackend()
+    backend.context = 100  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="max_tokens is 256, but must leave room"):
+        Judge().filled(None, backend)
+    assert Judge(max_tokens=60).filled(None, backend).bound(0, 0) == 40 + 3 * 60
+
+
+# In a search -----------------------------------------------------------------------------------------------------------------
+
+
+def judged_by(reply: Callable[[str], Any], strategy: str, **budget: Any) -> tts.Solution:
+    """Return a solution of the toy model's, whose judge is a function of the prompt's text."""
+    judge = CallableBackend(lambda ask: reply(ask.prompt if isinstance(ask.prompt, str) else ask.prompt[0].content))
+    models = {"policy": ToyBackend(ToyLanguage(accuracy=0.6)), "judge": judge}
+    with tts.Solver(models, Judge(model="judge", votes=2, max_tokens=64, prompt_tokens=300)) as solver:
+        return solver.solve("3 + 4 - 2 + 9", tts.Budget(**budget), strategy=strategy)
+
+
+def test_its_scores_guide_and_its_tokens_are_booked() -> None:
+    solution = judged_by(lambda text: '{"score": 9}' if "A: 14" in text else '{"score": 1}', "best_of_n(n=6) | best", samples=6)
+    assert solution.answer == "14"
+    assert solution.candidates[0].scores["main"] == pytest.approx(0.9)
+    assert solution.usage.verifier_tokens > 6 * 2
+    assert solution.usage.verifier_calls == 6
+
+
+def fails(text: str) -> str:
+    raise RuntimeError("503 Service Unavailable")
+
+
+@pytest.mark.parametrize("reply", [lambda text: "it looks right", lambda text: None, lambda text: CUT, fails])
+def test_a_judge_that_says_nothing_of_use_leaves_a_vote_and_a_count(reply: Any) -> None:
+    solution = judged_by(reply, "best_of_n(n=5) | weighted", samples=5)
+    assert solution.answer is not None, "without one known score it is a majority vote"
+    assert solution.error is None
+    assert "10 of 10 replies of the judge could not be read" in solution.warnings
+    assert all(math.isnan(c.scores["main"]) for c in solution.candidates)
+
+
+def test_a_small_budget_is_never_passed() -> None:
+    for tokens in (40, 400, 1200, 3000):
+        solution = judged_by(lambda text: '{"score": 9}', "best_of_n(n=4) | best", tokens=tokens)
+        assert solution.usage.tokens <= tokens
+        assert solution.error is None
+
+
+def test_the_pairwise_selection_asks_for_pairs_and_pays_for_them() -> None:
+    def prefers(text: str) -> str:
+        a, b = text.split("Solution A:")[1].split("Solution B:")
+        return '{"better": "%s"}' % ("A" if "A: 14" in a else "B" if "A: 14" in b else "tie")
+
+    solution = judged_by(prefers, "best_of_n(n=8) | pairwise", samples=8)
+    distinct = min(4, len({c.answer for c in solution.candidates}))
+    assert distinct > 2
+    assert solution.answer == "14"
+    assert solution.usage.verifier_calls == distinct * (distinct - 1) // 2
+    assert solution.usage.verifier_tokens > 0
+    assert 0.5 <= solution.confidence * distinct / 2 <= 1  # of distinct * (distinct - 1) / 2 wins it has distinct - 1
+    tight = judged_by(prefers, "best_of_n(n=8) | pairwise", tokens=1500)
+    assert tight.usage.tokens <= 1500
+    assert tight.error is None
+
+
+def test_a_verifier_that_compares_nothing_is_refused_before_anything_is_spent() -> None:
+    with pytest.raises(ConfigError, match="compares candidates, but the verifier 'confidence' cannot"):
+        tts.solve("3 + 4", 100, model=ToyBackend(), strategy="best_of_n(n=2) | pairwise", verifier="confidence")

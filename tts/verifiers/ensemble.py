@@ -1,0 +1,157 @@
+"""An ensemble: several verifiers' scores made into one, which may trust them less where they disagree."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Backend
+from tts.errors import ConfigError, shown, unknown_name
+from tts.models.registry import ModelRecord
+from tts.types import Problem, Trajectory
+from tts.verifiers import VERIFIERS
+from tts.verifiers.base import Calls, FromRecord, ReadsPrompt, StepScores, Verifier, check_text, to_unit
+
+_HOW = ("mean", "min")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble:
+    """Scores by several verifiers of one model: their weighted mean less a caution for disagreement, or their least.
+
+    Each member's score is mapped to [0, 1] first. Members that all score steps are combined step by step; else the score of the last
+    step stands for a member that scores steps, and there is one score of the whole. A member whose score is unknown is left out, and the
+    others' weights count for all; where none is known, the ensemble's is unknown.
+
+    Source: Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2310.02743): mean, worst case, and mean less a multiple
+    of the variance, UNVERIFIED (from memory). Differs: the standard deviation in place of the variance, so that the caution has the
+    scores' own scale; ours to decide.
+
+    Args:
+        members: verifiers, or names of verifiers with every parameter at its default; at least one, all of one model's role.
+        weights: one a member, at least 0, not all 0; None: all alike. "min" goes by which members have a weight, not by how much.
+        how: "mean", or "min", the conservative one.
+        caution: standard deviations among the members, by their weights, that are taken off the mean; the result is at least 0.
+
+    Cost: that of its members, each at its own price; one verifier call a path.
+    """
+
+    members: tuple[Verifier, ...] = ("process", "probe", "confidence")  # type: ignore[assignment]
+    weights: tuple[float, ...] | None = None
+    how: str = "mean"
+    caution: float = 0.0
+    name: str = field(default="ensemble", init=False)
+    range: tuple[float, float] = field(default=(0.0, 1.0), init=False)
+    oracle: bool = field(default=False, init=False)
+    needs: tuple[str, ...] = field(default=(), init=False)
+    model: str = field(default="policy", init=False)
+
+    def __post_init__(self) -> None:
+        given: Any = self.members
+        if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str | Verifier) for one in given):
+            raise ConfigError(
+                f"members is {shown(given)}, but must be names of verifiers, or verifiers, at least one",
+                hint="for example ensemble(members=('process', 'probe'))",
+            )
+        made = tuple(_member(one) for one in given)
+        roles = sorted({member.model for member in made})
+        if len(roles) > 1:
+            raise ConfigError(f"members is {shown(given)}, but must ask one model, not {' and '.join(roles)}")
+        object.__setattr__(self, "members", made)
+        object.__setattr__(self, "model", roles[0])
+        object.__setattr__(self, "oracle", any(member.oracle for member in made))
+        object.__setattr__(self, "needs", tuple(dict.fromkeys(need for member in made for need in member.needs)))
+        self._check_numbers(len(made))
+
+    def _check_numbers(self, count: int) -> None:
+        weights: Any = self.weights
+        if weights is not None:
+            if not isinstance(weights, tuple | list) or len(weights) != count or not all(map(_is_number, weights)) or not any(weights):
+                raise ConfigError(f"weights is {shown(weights)}, but must be {count} numbers of at least 0, one a member, not all 0")
+            object.__setattr__(self, "weights", tuple(weights))
+        check_text("how", self.how)
+        if self.how not in _HOW:
+            raise unknown_name("how", self.how, _HOW)
+        if not _is_number(self.caution):
+            raise ConfigError(f"caution is {shown(self.caution)}, but must be a number of at least 0")
+
+    def of(self, members: Sequence[Verifier]) -> Ensemble:
+        """Return the same ensemble of other verifiers, in the places of these."""
+        return dataclasses.replace(self, members=tuple(members))
+
+    def filled(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
+        """Return it with every parameter of its members known.
+
+        Raises:
+            ConfigError: as its members.
+        """
+        return self.of([one.filled(record, backend) if isinstance(one, FromRecord) else one for one in self.members])
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return one score a step where all members score steps, else one of the whole."""
+        said: list[Sequence[StepScores]] = []
+        for member in self.members:
+            stripped = problem if member.oracle else problem.stripped()
+            said.append(await member.score(stripped, trajectories, calls.part(member)))
+        return [self._joined(of_path) for of_path in zip(*said, strict=True)]
+
+    def _joined(self, said: Sequence[StepScores]) -> StepScores:
+        if all(one.steps is not None for one in said):
+            table = np.array([one.steps for one in said], np.float64)  # [members, steps]
+            return StepScores(steps=tuple(self._combined(table).tolist()))
+        table = np.array([[_whole(one)] for one in said], np.float64)
+        return StepScores(whole=float(self._combined(table)[0]))
+
+    def _combined(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return one score a column of [members, columns]."""
+        units = np.stack([to_unit(row, member.range) for row, member in zip(table, self.members, strict=True)])
+        weights = np.array(self.weights or (1.0,) * len(self.members))
+        if self.how == "min":
+            units = units[weights > 0]
+            least = np.where(np.isnan(units), np.inf, units).min(axis=0)
+            return np.where(np.isinf(least), math.nan, least)
+        mean, spread = weighted(units, weights)
+        return np.clip(mean - self.caution * spread, 0.0, 1.0)
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        """Return the sum of its members' bounds."""
+        return sum(member.bound(prefix_tokens, new_tokens) for member in self.members)
+
+    def prompt_bound(self, prompt_tokens: int) -> int:
+        """Return the sum of its members' bounds on prompts."""
+        return sum(member.prompt_bound(prompt_tokens) for member in self.members if isinstance(member, ReadsPrompt))
+
+
+def weighted(units: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and the standard deviation (the disagreement) of each column of [members, columns]; NaN where none is known."""
+    shares = np.where(np.isnan(units), 0.0, weights[:, None])
+    total = shares.sum(axis=0)
+    known = np.nan_to_num(units, nan=0.0)
+    with np.errstate(invalid="ignore"):
+        mean = (shares * known).sum(axis=0) / total
+        variance = (shares * (known - mean) ** 2).sum(axis=0) / total
+    return mean, np.sqrt(variance)
+
+
+def _whole(said: StepScores) -> float:
+    if said.steps is not None:
+        return said.steps[-1] if said.steps else math.nan
+    return math.nan if said.whole is None else said.whole
+
+
+def _member(given: str | Verifier) -> Verifier:
+    if not isinstance(given, str):
+        return given
+    if given not in VERIFIERS:
+        raise ConfigError(f"members is {shown((given,))}, but no verifier has that name", hint=f"known: {', '.join(VERIFIERS.names())}")
+    return VERIFIERS.get(given)()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
