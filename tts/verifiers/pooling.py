@@ -1,0 +1,236 @@
+"""A reward model behind HTTP: a vLLM server that pools, asked for the outputs of its head at every token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Counters, Reply
+from tts.budget import Rates
+from tts.errors import ConfigError, VerifierError, shown
+from tts.verifiers.base import Calls
+from tts.verifiers.reward_head import activated, among
+from tts.verifiers.reward_reader import Reader, Reading
+from tts.verifiers.reward_record import Head
+
+Floats = NDArray[np.float64]
+
+_AGAIN = (429, 503)  # the server took nothing on; worth another try
+# vLLM's names of models whose output layer is cut to a few tokens
+_CLASSIFIERS = {
+    "llama": "LlamaForSequenceClassification",
+    "mistral": "MistralForSequenceClassification",
+    "qwen2": "Qwen2ForSequenceClassification",
+    "qwen3": "Qwen3ForSequenceClassification",
+}
+_WAIT_S = 0.25  # before the first try again, doubled each time
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingServer:
+    """Where a reward model is served, and how long it is waited for.
+
+    Args:
+        url: of the server, without a path. model: its name there; None: the record's. key: sent as a bearer token; None: none.
+        timeout_s: for one request, above 0. tries: at most, while the server takes nothing on (no connection, 429, 503).
+        batch: most paths in one request.
+
+    Raises:
+        ConfigError: a value is not valid.
+    """
+
+    url: str
+    model: str | None = None
+    key: str | None = None
+    timeout_s: float = 60.0
+    tries: int = 3
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"url is {shown(self.url)}, but must begin with http:// or https://", hint="for example http://localhost:8000"
+            )
+        if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
+            raise ConfigError(f"timeout_s is {self.timeout_s}, but must be seconds above 0")
+        for name in ("tries", "batch"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but must be at least 1")
+
+
+class PoolingModel:
+    """A reward model on a server of vLLM in its pooling mode.
+
+    Idea: the server is sent token ids, so that its own tokenizer and template decide nothing, and asked for outputs before any
+        activation, so that its defaults decide nothing either. A process model is asked at /pooling (task token_classify), which
+        answers a row of outputs for every token, or for every step token where the server was told one; an outcome model is asked
+        at /classify, which answers a row for the last token. A reply that is of another form is refused, with how to start the server.
+    Accounting: a path is computed whole for every score; the server may reuse prefixes, which costs the same here. A request that
+        timed out, or that the server failed in (5xx but 503), is charged in full, and its scores stay unknown, counted in `failures`.
+
+    Args:
+        reader: of its record. server: where it is.
+
+    Attributes:
+        failures: requests without scores, by what went wrong.
+    """
+
+    incremental = False
+
+    def __init__(self, reader: Reader, server: PoolingServer) -> None:
+        self.reader = reader
+        self.server = server
+        flops = reader.record.parameters
+        self.rates = Rates(flops=None if flops is None else 2 * flops)
+        self.counters = Counters()
+        self.failures: Counter[str] = Counter()
+        readout = reader.record.readout
+        self.outputs = readout.outputs if isinstance(readout, Head) else len(reader.labels)
+
+    def session(self) -> PoolingSession:
+        """Return a session; there is nothing to remember in it."""
+        return PoolingSession(self)
+
+    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]] | None:
+        """Return the scores of some paths by one request; None where it failed in a way that is no mistake of the caller's.
+
+        Args:
+            seconds: that are left of a budget; None: not limited.
+
+        Raises:
+            VerifierError: the server cannot be reached, refuses the request, or answers in another form.
+        """
+        outcome = self.reader.record.kind == "outcome"
+        body: dict[str, Any] = {"model": self.server.model or self.reader.record.model, "input": [list(r.ids) for r in readings]}
+        body |= {"use_activation": False} if outcome else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
+        try:
+            reply = await self._post("/classify" if outcome else "/pooling", body, seconds)
+        except (httpx.TimeoutException, httpx.RemoteProtocolError, httpx.ReadError) as failure:
+            self.failures[type(failure).__name__] += 1
+            return None
+        if reply.status_code >= 500:
+            self.failures[f"status {reply.status_code}"] += 1
+            return None
+        if reply.status_code != 200:
+            raise VerifierError(
+                f"the server {self.server.url} refused a request for {body['model']!r} with status {reply.status_code}: {_said(reply)}",
+                hint=self._how(),
+            )
+        return self._read(reply, readings)
+
+    async def _post(self, path: str, body: dict[str, Any], seconds: float | None) -> httpx.Response:
+        """Send a request, again while the server takes nothing on."""
+        timeout = self.server.timeout_s if seconds is None else max(0.001, min(self.server.timeout_s, seconds))
+        headers = {} if self.server.key is None else {"Authorization": f"Bearer {self.server.key}"}
+        async with httpx.AsyncClient(timeout=timeout, headers=headers) as client:
+            for left in range(self.server.tries - 1, -1, -1):
+                try:
+                    reply = await client.post(self.server.url.rstrip("/") + path, json=body)
+                except httpx.ConnectError as failure:
+                    if not left:
+                        raise VerifierError(
+                            f"the server {self.server.url} cannot be reached: {failure or type(failure).__name__}", hint=self._how()
+                        ) from None
+                else:
+                    if reply.status_code not in _AGAIN or not left:
+                        return reply
+                await asyncio.sleep(_WAIT_S * 2 ** (self.server.tries - 1 - left))
+        raise AssertionError("the last try returns or raises")
+
+    def _read(self, reply: httpx.Response, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+        """Return the scores in a reply.
+
+        Raises:
+            VerifierError: it is of another form than that of vLLM's endpoints, or about other tokens.
+        """
+        try:
+            said = reply.json()
+            data = sorted(said["data"], key=lambda one: one["index"])
+            rows = [np.atleast_2d(np.asarray(one["probs"] if "probs" in one else one["data"], np.float64)) for one in data]
+            read = int(said["usage"]["prompt_tokens"])
+        except (ValueError, TypeError, KeyError) as failure:
+            raise self._other(f"what cannot be read ({type(failure).__name__}: {failure})") from None
+        sent = sum(len(r.ids) for r in readings)
+        if len(rows) != len(readings) or read != sent:
+            raise self._other(f"about {len(rows)} texts of {read} tokens, where {len(readings)} of {sent} were sent")
+        return [self._scores(found, reading) for found, reading in zip(rows, readings, strict=True)]
+
+    def _scores(self, rows: Floats, reading: Reading) -> tuple[float, ...]:
+        """Return the scores in the outputs for one path: one row of them for every token, every step token, or the last token."""
+        if rows.shape[1:] != (self.outputs,) and rows.shape == (1, len(reading.ids)) and self.outputs == 1:
+            rows = rows.T  # a server that gives one number a token may leave out the rows
+        positions = sorted({at for at in reading.at if at is not None})
+        if rows.shape[1:] != (self.outputs,):
+            raise self._other(f"outputs of shape {rows.shape} for {len(reading.ids)} tokens, where each row must have {self.outputs}")
+        if self.reader.record.kind == "outcome":
+            wanted = [len(rows) - 1]
+        elif len(rows) == len(reading.ids):
+            wanted = positions
+        else:
+            tags = [i for i, token in enumerate(reading.ids) if token == reading.ids[positions[-1]]]
+            if len(rows) != len(tags) or not set(positions) <= set(tags):
+                raise self._other(f"{len(rows)} rows for {len(reading.ids)} tokens, of which {len(tags)} are step tokens")
+            wanted = [tags.index(at) for at in positions]
+        readout = self.reader.record.readout
+        return tuple(activated(rows[at], readout) if isinstance(readout, Head) else among(rows[at]) for at in wanted)
+
+    def _other(self, what: str) -> VerifierError:
+        return VerifierError(f"the server {self.server.url} answered {what}", hint=self._how())
+
+    def _how(self) -> str:
+        """Return how such a server is started."""
+        record = self.reader.record
+        command = f"vllm serve {record.model} --runner pooling"
+        if isinstance(record.readout, Head):
+            return command
+        labels = (record.readout.good, *record.readout.bad)
+        known = _CLASSIFIERS.get(record.architecture, "…ForSequenceClassification")
+        overrides = {"architectures": [known], "classifier_from_token": labels, "method": "no_post_processing"}
+        return f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}'"
+
+
+class PoolingSession:
+    """Asks a server about the paths of one search."""
+
+    def __init__(self, model: PoolingModel) -> None:
+        self._model = model
+
+    def cost(self, reading: Reading) -> tuple[int, int]:
+        """Return 0 and all tokens: a prompt is read again with every path."""
+        return 0, len(reading.ids)
+
+    async def scores(self, readings: Sequence[Reading], calls: Calls) -> list[tuple[float, ...]]:
+        """Return the score at each position that is read, of each path; unknown where the budget's time or the server failed."""
+        asked = [i for i, reading in enumerate(readings) if reading.ids]
+        scores: list[tuple[float, ...]] = [(math.nan,) * len(reading.pieces) for reading in readings]
+        for start in range(0, len(asked), self._model.server.batch):
+            some = asked[start : start + self._model.server.batch]
+            left = calls.seconds_left()
+            if left is not None and left <= 0:
+                break
+            found = await self._ask([readings[i] for i in some], left, calls)
+            for i, score in zip(some, found or (), strict=False):
+                scores[i] = score
+        return scores
+
+    async def _ask(self, readings: Sequence[Reading], left: float | None, calls: Calls) -> list[tuple[float, ...]] | None:
+        began = time.perf_counter()
+        found = await self._model.ask(readings, left)
+        seconds = (time.perf_counter() - began) / len(readings)
+        self._model.counters.prompt_tokens += sum(len(reading.ids) for reading in readings)
+        calls.charge([Reply(None, len(reading.ids), 0, seconds) for reading in readings])
+        return found
+
+
+def _said(reply: httpx.Response) -> str:
+    return " ".join(reply.text.split())[:200] or "nothing"
