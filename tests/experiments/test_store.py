@@ -104,6 +104,28 @@ def test_many_cells_are_added_in_several_transactions(store, monkeypatch):
     assert [each.cell for each in store.results(study)] == cells
 
 
+def steps_of(store, work) -> int:
+    """Return how many hundreds of SQLite's instructions something takes."""
+    steps = iter(range(10**9))
+    store._connection.set_progress_handler(lambda: next(steps) < 0, 100)
+    work()
+    store._connection.set_progress_handler(None, 0)
+    return next(steps)
+
+
+def test_to_lease_and_to_finish_take_no_longer_however_many_cells_wait_or_are_done(store):
+    found: list[int] = []
+    for size in (50, 2000):
+        study = store.begin(f"{size}", {})
+        store.add(study, (cell(number, strategy=f"{size}") for number in range(size, 2 * size)))
+        found.append(steps_of(store, lambda study=study: store.lease(study, f"{study}", 10)))
+        for number in range(size, 2 * size - 20):
+            store.finish(f"{study}", result(cell(number)))
+        found.append(steps_of(store, lambda study=study: store.lease(study, f"{study}", 10)))
+        found.append(steps_of(store, lambda size=size, study=study: store.finish(f"{study}", result(cell(2 * size - 1)))))
+    assert max(found) <= 20, found
+
+
 def test_studies_share_results(store, study):
     store.finish("w", result(cell(1)))
     other = store.begin("other", {})

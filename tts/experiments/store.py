@@ -176,7 +176,8 @@ class Store:
                 "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = unfinished.cell JOIN members USING (study, cell)"
                 " WHERE study = ? AND condition = (SELECT min(condition) FROM members AS all_of"
                 " WHERE (all_of.study, all_of.cell) = (unfinished.study, unfinished.cell))"
-                " AND id NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0)) ORDER BY id LIMIT ?",
+                " AND unfinished.cell NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0))"
+                " ORDER BY unfinished.cell LIMIT ?",
                 (study, now, worker, count),
             ).fetchall()
             db.executemany("INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)", ((row[0], worker, now + seconds) for row in rows))
