@@ -1,0 +1,66 @@
+"""A study of the embedded pair, run in one process or several that share a store; stopped, it goes on where it was."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tts.experiments import config, runner
+from tts.experiments.config import StudyConfig
+from tts.experiments.progress import Progress
+from tts.experiments.store import Store
+
+CONCURRENCY = 128  # cells in flight at once; results do not depend on it
+
+
+def asked(
+    name: str,
+    problems: Mapping[str, Any],
+    strategies: Sequence[str],
+    budgets: Mapping[str, Any],
+    *,
+    seeds: int,
+    verifier: str,
+    traces: int = 0,
+) -> StudyConfig:
+    """Return a study of arithmetic problems."""
+    return config.study(
+        {
+            "name": name, "models": "pocket", "verifiers": verifier, "problems": {"dataset": "arithmetic", **problems},
+            "strategies": list(strategies), "budgets": dict(budgets), "seeds": seeds, "record": {"traces": traces},
+            "concurrency": CONCURRENCY,
+        }
+    )  # fmt: skip
+
+
+def run(study: StudyConfig, path: Path, jobs: int) -> int:
+    """Run what a study lacks, in so many processes, and return its number in the store.
+
+    Raises:
+        SystemExit: it was interrupted, or cells failed.
+    """
+    helpers = [multiprocessing.get_context("spawn").Process(target=_run, args=(study, path)) for _ in range(jobs - 1)]
+    for helper in helpers:
+        helper.start()
+    try:
+        ended = _run(study, path, show=True)
+    finally:
+        for helper in helpers:
+            helper.join()
+    if ended.interrupted or ended.counts.failed:
+        raise SystemExit(f"{study.name}: {ended.counts}; the same command goes on with it")
+    return ended.study
+
+
+def _run(study: StudyConfig, path: Path, *, show: bool = False) -> runner.Ended:
+    def report(progress: Progress) -> None:
+        if show:
+            print(f"{study.name}: {progress.line():<110}", end="\r", flush=True)
+
+    with Store(path) as store, runner.Prepared(study) as prepared:
+        ended = runner.run(prepared, store, report=report)
+    if show:
+        print()
+    return ended
