@@ -148,3 +148,9 @@ def test_a_task_without_such_prompts_is_refused_before_anything_is_drawn(monkeyp
     end = searched(make_run("3 + 4", Budget(samples=9), "semantic_entropy(n=2)", ToyBackend(LANGUAGE)))
     assert isinstance(end.solution.error, ConfigError)
     assert end.solution.usage.generated_tokens == 0
+
+
+def test_a_round_sized_by_its_budget_has_two_answers_that_may_disagree() -> None:
+    assert [SemanticEntropy(rounds=4).size(units).n for units in (1, 2, 5, 8, 20)] == [1, 2, 2, 2, 5]
+    drawn = [search("semantic_entropy(rounds=4)", seed, budget=Budget(samples=5)).solution.usage.samples for seed in range(20)]
+    assert min(drawn) == 2 < max(drawn)

@@ -36,7 +36,7 @@ class SemanticEntropy(Named):
     """Rounds of N answers; the last round's vote.
 
     Args:
-        n: answers a round, at least 1; None: what the budget pays, over the rounds.
+        n: answers a round, at least 1; None: what the budget pays, over the rounds, but two where it can: one answer always agrees.
         rounds: most rounds, at least 1.
         rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched` rounds, then
             stop at the first whose entropy is below all of theirs.
@@ -108,7 +108,7 @@ class SemanticEntropy(Named):
             raise ConfigError(
                 "semantic_entropy has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
             )
-        return dataclasses.replace(self, n=min(_MOST, max(1, units // self.rounds)))
+        return dataclasses.replace(self, n=min(_MOST, max(min(2, units), units // self.rounds)))
 
     def default_selection(self, *, verified: bool) -> Selection:
         """Return `weighted` with a verifier, else `majority`."""
