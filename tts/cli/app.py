@@ -21,6 +21,7 @@ from tts.cli.sample import sample
 from tts.cli.show import show
 from tts.cli.solve import Solve, solve
 from tts.cli.strategies import strategies
+from tts.cli.verifiers import verifiers
 
 app = typer.Typer(
     help="Spend inference compute where it helps: search with language models under one hard budget.",
@@ -42,6 +43,7 @@ app.command()(report)
 app.command()(strategies)
 app.command()(datasets)
 app.command()(doctor)
+app.add_typer(verifiers, name="verifiers")
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - the form of a typer callback

@@ -93,20 +93,40 @@ def tokenizer_of(model: ModelRecord) -> Any:
         from transformers import AutoTokenizer
     except ModuleNotFoundError as failure:
         raise missing_extra("transformers", "engine", "a reward model's tokenizer") from failure
+    where = _location(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(_location(model))
+        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True)
     except (OSError, ValueError, KeyError) as failure:
-        raise _unavailable(model, "tokenizer", failure) from failure
+        if model.source != "hub":
+            raise _unavailable(model, "tokenizer", failure) from failure
+        tokenizer = _from_hub(model, AutoTokenizer)
     if not tokenizer.is_fast:
         raise ConfigError(f"the tokenizer of {model.name!r} is {type(tokenizer).__name__}, but must be a fast one (tokenizer.json)")
     return tokenizer
+
+
+def _from_hub(model: ModelRecord, kind: Any) -> Any:
+    """Return what lies on the Hub and not in the local cache."""
+    from huggingface_hub import constants
+
+    from tts.backends.loading import hub_answers
+
+    if constants.HF_HUB_OFFLINE or not hub_answers():
+        raise ConfigError(
+            f"the tokenizer of the model {model.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer",
+            hint="give the local folder of a saved model",
+        )
+    try:
+        return kind.from_pretrained(model.location)
+    except (OSError, ValueError, KeyError) as failure:
+        raise _unavailable(model, "tokenizer", failure) from failure
 
 
 def _config(model: ModelRecord) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(_location(model))
+        return AutoConfig.from_pretrained(_location(model), local_files_only=True)
     except (OSError, ValueError, KeyError) as failure:
         raise _unavailable(model, "configuration", failure) from failure
 
@@ -118,7 +138,7 @@ def _files(model: ModelRecord, head: Head) -> Sequence[Path]:
     if folder is None:
         from huggingface_hub import snapshot_download
 
-        folder = Path(snapshot_download(model.location, allow_patterns=["*.safetensors", "*.json"]))
+        folder = Path(snapshot_download(model.location, allow_patterns=["*.safetensors", "*.json"], local_files_only=True))
     return weight_files(folder)
 
 

@@ -1,0 +1,131 @@
+"""`tts verifiers`: what a reward model is shown of a solution, and where it is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tts.cli.boundary import Debug, boundary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tts.verifiers.reward_reader import Reading
+    from tts.verifiers.reward_record import RewardRecord
+
+verifiers = typer.Typer(help="Look into verifiers.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="A record of this package, or the path of a YAML file with one.")]
+Text = Annotated[str, typer.Option(help="A solution; - reads standard input, @FILE a file.")]
+Asked = Annotated[str, typer.Option("--problem", help="The problem it solves; - and @FILE as for the solution.")]
+Weights = Annotated[str | None, typer.Option(help="A folder or Hub name of its tokenizer and weights; else as the record says.")]
+TaskName = Annotated[str | None, typer.Option("--task", help="Cuts the solution into steps; else that of the model's record.")]
+
+
+@verifiers.callback()
+def _group() -> None:
+    """Look into verifiers."""
+
+
+@verifiers.command()
+def check(
+    name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None, *, debug: Debug = False
+) -> None:
+    """Show a reward model's template, the tokens it is shown of a solution, and at which of them each step is read.
+
+    Only its tokenizer is loaded. What does not fit the tokenizer is refused, as it is before a search.
+    """
+    with boundary(debug=debug):
+        from tts import tasks
+        from tts.cli.arguments import read_problem
+        from tts.cli.terminal import output
+        from tts.models import registry
+        from tts.types import Problem
+        from tts.verifiers import reward_record
+        from tts.verifiers.reward_loading import tokenizer_of
+        from tts.verifiers.reward_reader import Reader
+
+        record = reward_record.load(name)
+        model = registry.get(weights or record.model)
+        of = tasks.get(task or registry.get(record.model).task)
+        asked, solution = read_problem(problem), read_problem(text)
+        tokenizer = tokenizer_of(model)
+        steps = [solution] if record.kind == "outcome" else of.split(solution)
+        prompt = of.prompt(Problem(asked))
+        told = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+        reader = Reader(record, tokenizer)
+        reading = reader.read(asked, steps, prompt=told)
+        console = output()
+        _show_record(console, record, reader.limit)
+        _show_tokens(console, reading, tokenizer)
+        _show_steps(console, reading, steps, tokenizer)
+
+
+def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from tts.cli.terminal import visible
+
+    template, readout = record.template, record.readout
+    separator = "none" if template.separator is None else f"{template.separator.text!r}, {template.separator.tokens} token(s)"
+    labels = f"{readout.good!r} against {', '.join(map(repr, readout.bad))}" if readout.kind == "labels" else _head(readout)
+    rows = {
+        record.name: f"{record.kind} model of {record.model} ({record.architecture})",
+        "template": f"{template.layout}: {template.prompt!r}" + (f", system {template.system!r}" if template.system is not None else ""),
+        "separator": separator + (f", then {template.between!r}" if template.between else ""),
+        "read": labels,
+        "aggregation": record.aggregation,
+        "most tokens": "as its configuration says" if limit is None else str(limit),
+        "licence": record.licence or "not stated",
+        "source": record.source,
+        "notes": record.notes,
+    }
+    table = Table(box=box.ROUNDED, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, value in rows.items():
+        if value:
+            table.add_row(title, visible(value))
+    console.print(table)
+
+
+def _head(readout: Any) -> str:
+    layers = " then ".join(layer.weight for layer in readout.layers)
+    return f"head {layers}: {readout.outputs} output(s), {readout.activation}, the score is output {readout.good}"
+
+
+def _show_tokens(console: Console, reading: Reading, tokenizer: Any) -> None:
+    """Print every token that is shown, and its position where it is read."""
+    from tts.cli.terminal import one_line
+
+    read = {at: i for i, at in reversed(list(enumerate(reading.at))) if at is not None}
+    line = "problem:"
+    for at, token in enumerate(reading.ids):
+        if at == reading.prompt and at:
+            console.print(line, soft_wrap=True)
+            line = "steps:  "
+        line += f" {one_line(tokenizer.convert_ids_to_tokens(token))}"
+        if at in read:
+            console.print(f"{line} <- step {read[at] + 1}, position {at}", soft_wrap=True)
+            line = "        "
+    if not reading.ids:
+        console.print("nothing is shown to the model")
+
+
+def _show_steps(console: Console, reading: Reading, steps: list[str], tokenizer: Any) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from tts.cli.terminal import visible
+
+    table = Table(box=box.ROUNDED)
+    for title in ("step", "text", "position", "token", "id", "why not"):
+        table.add_column(title, justify="right" if title in ("step", "position", "id") else "left", overflow="fold")
+    for number, (step, at, why) in enumerate(zip(steps, reading.at, reading.why, strict=True), start=1):
+        shown = visible(repr(step if len(step) <= 60 else f"{step[:59]}…"))
+        token = () if at is None else (str(at), repr(tokenizer.convert_ids_to_tokens(reading.ids[at])), str(reading.ids[at]))
+        table.add_row(str(number), shown, *(token or ("unknown", "", "")), visible(why))
+    console.print(table)
+    console.print(f"{len(reading.ids)} tokens, {reading.prompt} of them the problem's")
