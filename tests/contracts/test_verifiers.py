@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,20 +13,24 @@ from tests.contracts.verifier_contract import VerifierContract
 from tests.contracts.walk import classes_with, missing
 from tests.pair import home  # noqa: F401 - a fixture
 from tests.programs import Judge as WritingJudge
-from tts.backends.base import Backend, Reply, RowSet, Sample, SampleRequest
+from tts.backends.base import Backend, Counters, Reply, RowSet, Sample, SampleRequest
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.errors import VerifierError
+from tts.search.base import END, STEP
 from tts.search.registry import parse_call
-from tts.types import Problem, Prompt
-from tts.verifiers import VERIFIERS
+from tts.search.search import Search
+from tts.types import Problem, Prompt, Trajectory
+from tts.verifiers import VERIFIERS, code, reward_loading, sandbox
 from tts.verifiers.base import Verifier
 from tts.verifiers.callable import CallableVerifier
 from tts.verifiers.checker import Checker
+from tts.verifiers.code import Code
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble
 from tts.verifiers.judge import Judge
 from tts.verifiers.probe import Probe
 from tts.verifiers.process import ProcessVerifier
+from tts.verifiers.reward import Reward
 from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
 
@@ -148,6 +153,50 @@ class TestEnsembleOfSteps(TestEnsemble):
         return Ensemble(members=("process", "probe"), how="min")
 
 
+class TestReward(VerifierContract):
+    """The shipped process model, told the toy's solutions as text."""
+
+    name = "reward"
+    cut = len("3 + 4 = 7\n")
+
+    @staticmethod
+    @cache
+    def served() -> Any:
+        pytest.importorskip("torch")
+        return reward_loading.served(reward_loading.Serving(record="pocket-process"))
+
+    def own_counters(self) -> Counters:
+        return self.served().counters
+
+    def make(self) -> Verifier:
+        self.served()
+        return Reward().filled(None, ToyBackend())
+
+
+@cache
+def run_once(program: str, tests: str, limits: sandbox.Limits, *, isolated: bool) -> sandbox.Result:
+    """Run a program, each once: a process takes its time, and many tests ask for the same."""
+    return sandbox.run(program, tests, limits, isolated=isolated)
+
+
+class TestCode(VerifierContract):
+    """Solutions of the toy language are no Python that passes a test, but they are run."""
+
+    name = "code"
+
+    @pytest.fixture(autouse=True)
+    def few_processes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(code, "run", run_once)
+
+    async def some(self, search: Search) -> list[Trajectory]:
+        [first] = await search.expand([search.root], 2, STEP)
+        [ended] = await search.expand([search.root], 2, END)
+        return [*first, *ended, *await search.extend(first[:1], "so, then\n")]
+
+    def make(self) -> Verifier:
+        return Code(tests="assert True", sandbox="none", seconds=30.0)
+
+
 class JudgingToy(ToyBackend):
     """Replies to messages, as a judge; a reply is a function of its row's stream, and one in four is prose."""
 
@@ -191,6 +240,8 @@ class TestJudgeWhosePromptIsReadOnce(TestJudge):
 
 CONTRACTS = (
     TestChecker,
+    TestCode,
+    TestReward,
     TestJudge,
     TestEnsemble,
     TestConfidence,
@@ -200,7 +251,10 @@ CONTRACTS = (
     TestProbe,
     TestSelfEvaluation,
 )
-CLASSES = {"Checker", "ToyVerifier", "CallableVerifier", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "SelfEvaluation"}
+CLASSES = {
+    "Checker", "ToyVerifier", "CallableVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "Reward",
+    "SelfEvaluation",
+}  # fmt: skip
 
 
 def test_every_verifier_has_a_contract_class() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos import ChaosBackend
 from tests.runs import check_books, make_run, searched
-from tts.backends.base import CAPABILITIES, Backend
+from tts.backends.base import CAPABILITIES, Backend, Counters
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.budget import Budget
 from tts.errors import ConfigError
@@ -61,6 +61,8 @@ class VerifierContract:
         name: in the table of verifiers; None: it is not listed there.
         cut: where a text may be cut in two and be the same to it: anywhere, or for what reads tokens, where a line ends.
         rounding: how far the scores of one text, cut in other pieces, may be apart: what the policy's own pass rounds is its path's.
+
+    Between a batch and one by one, in any order, nothing may be apart: the absolute tolerance is 0 for every verifier here.
     """
 
     name: str | None = None
@@ -73,6 +75,10 @@ class VerifierContract:
     def backend(self) -> Backend:
         """Return the model that it asks."""
         return ToyBackend(ToyLanguage(accuracy=0.5, mute=0.2))
+
+    def own_counters(self) -> Counters:
+        """Return the counters of a model of the verifier's own, beside the backend's."""
+        return Counters()
 
     def run(self, check: Check, problem: Problem = PROBLEM, budget: Budget | None = None) -> tuple[Search, ChaosBackend]:
         """Run a check inside a search that has the verifier as "main"."""
@@ -205,10 +211,11 @@ class VerifierContract:
     def test_it_computes_no_more_than_its_bound_for_one_more_step(self) -> None:
         async def check(search: Search) -> None:
             prompt, t = search.tree.prompt_tokens[search.root.node], search.root
+            scorer = bind(self.make(), PROBLEM)  # one for a search, as what it has read of it
             while t.status == "active":
                 [[child]] = await search.expand([t], 1, STEP)
                 calls = self.calls(search)
-                await bind(self.make(), PROBLEM)([child], calls)
+                await scorer([child], calls)
                 assert self.within_bounds(calls, prompt, prompt + t.num_tokens, child.num_tokens - t.num_tokens)
                 t = child
             assert t.depth > 2
@@ -217,6 +224,7 @@ class VerifierContract:
 
     def test_its_work_is_counted_and_no_trajectory_is_judged_twice(self) -> None:
         asked: list[int] = []
+        before = self.own_counters().prompt_tokens
 
         async def check(search: Search) -> None:
             ts = await self.some(search)
@@ -228,7 +236,8 @@ class VerifierContract:
         search, backend = self.run(check)
         total = search.spending.ledger.total()
         assert total.verifier_calls == asked[0]
-        assert total.prompt_tokens + total.tokens == backend.counters.prompt_tokens + backend.counters.generated_tokens
+        own = self.own_counters().prompt_tokens - before
+        assert total.prompt_tokens + total.tokens == backend.counters.prompt_tokens + backend.counters.generated_tokens + own
 
     @pytest.mark.parametrize("limit", [1, 30, 60, 200])
     @pytest.mark.parametrize("unit", ["tokens", "verifier_tokens", "verifier_calls"])

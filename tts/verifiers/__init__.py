@@ -9,11 +9,13 @@ VERIFIERS = Table(
     "tts.verifiers",
     {
         "checker": "tts.verifiers.checker:Checker",
+        "code": "tts.verifiers.code:Code",
         "confidence": "tts.verifiers.confidence:Confidence",
         "ensemble": "tts.verifiers.ensemble:Ensemble",
         "judge": "tts.verifiers.judge:Judge",
         "probe": "tts.verifiers.probe:Probe",
         "process": "tts.verifiers.process:ProcessVerifier",
+        "reward": "tts.verifiers.reward:Reward",
         "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",
         "toy": "tts.verifiers.toy:ToyVerifier",
     },

@@ -78,8 +78,8 @@ class Reward:
             if getattr(self, part) is not None:
                 check_text(part, getattr(self, part))
         ratio: Any = self.ratio
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not (math.isfinite(ratio) and ratio > 0):
-            raise ConfigError(f"ratio is {shown(ratio)}, but must be a number above 0")
+        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 2**31:
+            raise ConfigError(f"ratio is {shown(ratio)}, but must be a number above 0 and below 2**31")
         if type(self.slack) is not int or not 0 <= self.slack < 2**31:
             raise ConfigError(f"slack is {shown(self.slack)}, but must be a whole number of at least 0")
         local = [part for part in ("backend", "device") if getattr(self, part) is not None]

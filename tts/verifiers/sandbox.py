@@ -1,0 +1,357 @@
+"""Runs a program of unknown origin with its tests: shut in, bounded and watched, with an outcome for every way it may end.
+
+This is containment, not a proof against an attacker: it keeps the ordinary accidents of generated programs (endless loops, forks, floods of
+output, deleted files, open connections) from harming the machine. Landlock and a read-only view of all mounts but one folder for
+files, namespaces of users, network and processes, limits on resources, and a watch over processes, memory, files and output, all by the
+kernel of this machine: a hole in that kernel is a hole here. A program can also set out to fool its tests, which run beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tts.errors import CapabilityError, VerifierError
+from tts.verifiers import sandbox_child
+
+_CHILD = Path(sandbox_child.__file__)
+_WATCH_S = 0.02
+_START_S = 20.0  # for the child to start, on a busy machine, beside the program's own time
+_MOST_FILES, _DEEPEST = 1000, 40
+_KEPT = 4096  # characters of output
+
+
+class Outcome(StrEnum):
+    """How a program ended: its tests passed or failed; it raised; or it passed a limit and was killed."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    OUTPUT = "output"
+    DISK = "disk"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a program.
+
+    Args:
+        outcome: how it ended. detail: why, in a line. passed, total: tests. output: the beginning of what it wrote.
+        seconds: that it took, the start of its process included.
+    """
+
+    outcome: Outcome
+    detail: str = ""
+    passed: int = 0
+    total: int = 0
+    output: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a program may use: seconds, bytes of memory, processes at once, bytes of output, bytes of files in its folder."""
+
+    seconds: float = 10.0
+    memory: int = 1 << 30
+    processes: int = 32
+    output: int = 1 << 20
+    disk: int = 64 << 20
+
+
+def run(program: str, tests: str, limits: Limits, *, isolated: bool = True) -> Result:
+    """Run a Python program with its tests, and return what became of it, within its seconds and those that a process takes to start.
+
+    Args:
+        isolated: False: without Landlock and namespaces; the limits and the watch remain.
+
+    Raises:
+        CapabilityError: Landlock or a namespace cannot be had here; the reason is named.
+        VerifierError: the tests are no Python.
+    """
+    started = time.monotonic()
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="tts-code-"))
+    if os.getuid() == 0:
+        os.chown(folder, sandbox_child.NOBODY, sandbox_child.NOBODY)
+    try:
+        with _Program(program, tests, limits, folder, isolated=isolated) as running:
+            result = running.watch()
+    finally:
+        _remove(folder)
+    return Result(result.outcome, result.detail, result.passed, result.total, result.output, time.monotonic() - started)
+
+
+@cache
+def why_not() -> str:
+    """Return why programs cannot be isolated on this machine; "" where they can."""
+    if not sys.platform.startswith("linux"):
+        return f"it takes Linux, and this is {sys.platform}"
+    try:
+        run("", "", Limits())
+    except CapabilityError as failure:
+        return failure.cause
+    return ""
+
+
+class _Program:
+    """A program under way, and what is known of it."""
+
+    def __init__(self, program: str, tests: str, limits: Limits, folder: str, *, isolated: bool) -> None:
+        self._limits = limits
+        self._folder = folder
+        self._mark = secrets.token_hex(8)
+        self._said: dict[str, Any] = {}
+        self._output = bytearray()
+        self._wrote = 0
+        self._report = b""
+        self._reading, writing = os.pipe()
+        config = {
+            "program": program,
+            "tests": tests,
+            "folder": folder,
+            "isolated": isolated,
+            "drop": os.getuid() == 0 and (isolated or not _closed(folder)),
+            "closed": _closed(folder),
+            "mark": self._mark,
+            "readable": _readable(),
+            "limits": {
+                "memory": limits.memory, "seconds": int(limits.seconds) + 1, "file": limits.disk, "processes": limits.processes,
+            },
+        }  # fmt: skip
+        with os.fdopen(writing, "wb"):
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(_CHILD), str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8"},
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None, "opened as a pipe"
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(config).encode())
+            self._process.stdin.close()
+
+    def __enter__(self) -> _Program:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Kill everything that is left of it."""
+        with suppress(ProcessLookupError):  # the supervisor last: what loses its parent falls to it
+            for _ in range(100):
+                if not (below := list(_descendants(self._process.pid))):
+                    break
+                for pid, _ in below:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None, "opened as a pipe"
+        self._process.stdout.close()
+        with suppress(OSError):
+            assert self._process.stdin is not None, "opened as a pipe"
+            self._process.stdin.close()
+        os.close(self._reading)
+
+    def watch(self) -> Result:
+        """Wait until it has ended or passed a limit, and return which."""
+        assert self._process.stdout is not None, "opened as a pipe"
+        out = self._process.stdout.fileno()
+        os.set_blocking(out, False)
+        os.set_blocking(self._reading, False)
+        open_ends, looked = {out, self._reading}, 0.0
+        deadline = time.monotonic() + self._limits.seconds + _START_S
+        working: float | None = None
+        while open_ends and "status" not in self._said and "refused" not in self._said:
+            ready = select.select(list(open_ends), [], [], _WATCH_S)[0]
+            for end in ready:
+                if not self._take(end, is_output=end == out):
+                    open_ends.discard(end)
+            now = time.monotonic()
+            if working is None and self._is_working():
+                working = now
+                deadline = now + self._limits.seconds
+            if now > deadline:
+                return self._ended(Outcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds")
+            if self._wrote > self._limits.output:
+                return self._ended(Outcome.OUTPUT, f"it wrote more than {self._limits.output} bytes")
+            if now - looked > _WATCH_S:
+                looked = now
+                if (passed := self._passed_limit()) is not None:
+                    return passed
+        return self._verdict()
+
+    def _is_working(self) -> bool:
+        """Whether the process has begun: then its time runs."""
+        return self._process.poll() is not None or any(True for _ in _descendants(self._process.pid))
+
+    def _take(self, end: int, *, is_output: bool) -> bool:
+        """Read what there is, at most a piece; return whether the end is still open."""
+        try:
+            piece = os.read(end, 1 << 16)
+        except BlockingIOError:
+            return True
+        if is_output:
+            self._wrote += len(piece)
+            self._output += piece[: max(0, _KEPT - len(self._output))]
+            return bool(piece)
+        self._report += piece
+        *lines, self._report = self._report.split(b"\n")
+        for line in lines:
+            with suppress(ValueError):
+                said = json.loads(line)
+                if isinstance(said, dict) and said.get("mark") == self._mark:
+                    self._said = {**said, **self._said}  # what was said first holds
+        return bool(piece)
+
+    def _passed_limit(self) -> Result | None:
+        processes = memory = 0
+        for _, resident in _descendants(self._process.pid):
+            processes += 1
+            memory += resident
+        if processes > self._limits.processes + 2:  # the two that shut it in
+            return self._ended(Outcome.PROCESSES, f"it had more than {self._limits.processes} processes")
+        if memory > self._limits.memory:
+            return self._ended(Outcome.MEMORY, f"its processes held more than {self._limits.memory} bytes")
+        held = _held(self._folder)
+        if held is None or held > self._limits.disk:
+            return self._ended(Outcome.DISK, f"its folder held more than {self._limits.disk} bytes or {_MOST_FILES} files")
+        return None
+
+    def _verdict(self) -> Result:
+        said = self._said
+        if "refused" in said:
+            raise CapabilityError(str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it")
+        if {"tests", "error", "total"} & said.keys():
+            return judged(said, self._text)
+        status = int(said.get("status", 0))
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number in (signal.SIGXCPU, signal.SIGKILL):
+                return self._ended(Outcome.TIMEOUT, "it used up its processor time")
+            kind = Outcome.DISK if number == signal.SIGXFSZ else Outcome.CRASHED
+            return self._ended(kind, f"it was ended by {signal.Signals(number).name}")
+        return self._ended(Outcome.CRASHED, f"it ended by itself, with code {os.waitstatus_to_exitcode(status)}, before its tests")
+
+    @property
+    def _text(self) -> str:
+        return self._output.decode("utf-8", "replace")
+
+    def _ended(self, outcome: Outcome, detail: str) -> Result:
+        return Result(outcome, detail, output=self._text)
+
+
+def judged(said: Mapping[str, Any], output: str, seconds: float = 0.0) -> Result:
+    """Return what became of a program that said so itself (see `sandbox_child.run_tests`).
+
+    Raises:
+        VerifierError: its tests are no Python.
+    """
+    if "tests" in said:
+        raise VerifierError(f"the tests of the problem are no Python: {said['tests']}")
+    if "error" in said:
+        kind = Outcome.MEMORY if said.get("kind") == "MemoryError" else Outcome.ERROR
+        return Result(kind, str(said["error"])[:400], output=output, seconds=seconds)
+    if "flood" in said:
+        return Result(Outcome.OUTPUT, "it wrote more than it may", output=output, seconds=seconds)
+    passed, total, faults = int(said["passed"]), int(said["total"]), said.get("faults") or []
+    kind = Outcome.PASSED if passed == total and not faults else Outcome.FAILED
+    return Result(kind, "; ".join(map(str, faults))[:400], passed, total, output, seconds)
+
+
+def _readable() -> list[str]:
+    """Return what a Python program must be able to read: this interpreter, its packages and the system's libraries."""
+    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, os.path.realpath(sys.executable)}
+    system = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
+    return [*sorted(places - {"/"}), *system, str(_CHILD)]
+
+
+def _closed(folder: str) -> dict[str, list[str]]:
+    """Return the topmost folders that other users may not enter, on the way to this interpreter's files or to `folder`, and to which."""
+    closed: dict[str, list[str]] = {}
+    for place in sorted({os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, folder)}):
+        for above in reversed(Path(place).parents):
+            if not above.stat().st_mode & 0o1:
+                closed.setdefault(str(above), []).append(place)
+                break
+    return closed
+
+
+def _descendants(root: int) -> Iterator[tuple[int, int]]:
+    """Return the processes below one, each with the bytes it holds in memory."""
+    parents: dict[int, list[tuple[int, int]]] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        try:
+            with open(f"{entry.path}/stat", "rb") as file:  # noqa: PTH123 - hundreds of them, every moment
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != b"Z":
+            parents.setdefault(int(fields[1]), []).append((int(entry.name), int(fields[21]) * _PAGE))
+    below = [root]
+    while below:
+        for child in parents.get(below.pop(), []):
+            below.append(child[0])
+            yield child
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def _held(folder: str) -> int | None:
+    """Return the bytes of the files in a folder; None where they are too many, or too deep."""
+    total = files = 0
+    below = [(folder, 0)]
+    while below:
+        place, depth = below.pop()
+        try:
+            entries = list(os.scandir(place))
+        except OSError:
+            continue
+        files += len(entries)
+        if files > _MOST_FILES or depth > _DEEPEST:
+            return None
+        for entry in entries:
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    below.append((entry.path, depth + 1))
+                else:
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, whatever a program has made of it."""
+    below = [folder]
+    while below:
+        place = below.pop()
+        with suppress(OSError):
+            os.chmod(place, 0o700)  # noqa: PTH101 - texts, as `os.scandir` gives them
+            below += [entry.path for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        subprocess.run(["rm", "-rf", "--", folder], check=False, capture_output=True)

@@ -1,0 +1,304 @@
+"""The process that a program of unknown origin runs in: it shuts itself in, then runs the program and its tests.
+
+Run by its path (`python -I sandbox_child.py CONFIG`), and made of the standard library alone, so that it starts in a moment. It says what
+became of the tests on a pipe of their own; whoever started it watches the time, the processes, the memory and the output.
+
+Three processes: this one makes the namespaces and waits; below it the first process of the new process namespace, whose end ends all
+others there; below that the program's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from typing import Any, Final, NoReturn
+
+_NEW_USER, _NEW_NET, _NEW_PID, _NEW_IPC, _NEW_MOUNT = 0x10000000, 0x40000000, 0x20000000, 0x08000000, 0x00020000
+_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
+_MOUNT_SETATTR, _CREATE, _ADD_RULE, _RESTRICT = 442, 444, 445, 446  # numbers of system calls, the same on every 64-bit machine
+_READ_ONLY, _AT_RECURSIVE, _AT_FDCWD = 1, 0x8000, -100
+NOBODY: Final = 65534
+_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SUBREAPER = 1, 38, 36
+# rights of Landlock by its version: all on files, those on a file that is no folder, those to read and run
+_FILES: Final = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
+_OF_A_FILE, _TO_READ, _TO_READ_AND_WRITE = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000, 0x1 | 0x4 | 0x8, 0x2 | 0x4
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class RefusedError(Exception):
+    """A part of the sandbox cannot be had here."""
+
+
+def _call(what: str, result: int) -> int:
+    """Return what a call of the system returned.
+
+    Raises:
+        RefusedError: it failed.
+    """
+    if result < 0:
+        raise RefusedError(f"{what} failed: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock that the kernel has.
+
+    Raises:
+        RefusedError: it has none, or has it switched off.
+    """
+    return _call("Landlock (create_ruleset)", _libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
+def isolate(folder: str, closed: dict[str, list[str]], *, drop: bool) -> bool:
+    """Go into namespaces of users, network, processes and mounts, where everything but the folder is read-only.
+
+    Args:
+        closed: folders that others may not enter, each with the places in it that the program needs, and will find there alone.
+        drop: whether a user without rights (`NOBODY`) is wanted there, beside this one.
+
+    Returns:
+        Whether there is one.
+
+    Raises:
+        RefusedError: the kernel does not let this process.
+    """
+    mapped = _mapped_from_outside() if drop else None
+    user, group = os.getuid(), os.getgid()
+    _call("a user and network namespace (unshare)", _libc.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_MOUNT))
+    if mapped is None or not mapped():
+        drop = False
+        try:
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{user} {user} 1")
+            _write("/proc/self/gid_map", f"{group} {group} 1")
+        except OSError as failure:
+            raise RefusedError(f"a user namespace (its map of users) failed: {failure}") from failure
+    path = os.fsencode(folder)
+    _call("a private mount", _libc.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None))
+    for place, needed in closed.items() if drop else ():
+        _open_up(place, needed)
+    _call("a mount of the folder", _libc.mount(path, path, None, ctypes.c_ulong(_BIND), None))
+    _set_mount("a read-only root", b"/", _AT_RECURSIVE, on=_READ_ONLY)
+    _set_mount("a writable folder", path, 0, off=_READ_ONLY)
+    return drop
+
+
+def _open_up(place: str, needed: list[str]) -> None:
+    """Cover a folder by an empty one that all may enter, and bind what is needed of it in its old places."""
+    opened = [(path, os.open(path, os.O_PATH)) for path in needed]
+    _call("a cover", _libc.mount(b"none", os.fsencode(place), b"tmpfs", ctypes.c_ulong(0), b"mode=755,size=1m"))
+    for path, handle in opened:
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - no more imports than it takes
+        source = f"/proc/self/fd/{handle}".encode()
+        _call("a mount of what is needed", _libc.mount(source, os.fsencode(path), None, ctypes.c_ulong(_BIND | _RECURSIVE), None))
+        os.close(handle)
+
+
+def _mapped_from_outside() -> Any:
+    """Return a function that has a process outside of the namespace, made now, map two users; it returns whether that could be done."""
+    reading, writing = os.pipe()
+    helper = os.fork()
+    if not helper:
+        try:
+            os.close(writing)
+            os.read(reading, 1)
+            for name in ("uid_map", "gid_map"):
+                _write(f"/proc/{os.getppid()}/{name}", f"0 0 1\n{NOBODY} {NOBODY} 1")
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+
+    def mapped() -> bool:
+        os.close(reading)
+        os.write(writing, b"x")
+        os.close(writing)
+        return os.waitpid(helper, 0)[1] == 0
+
+    return mapped
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - a kernel's file, written at once
+        file.write(text)
+
+
+def drop_rights() -> None:
+    """Become the user without rights: the kernel bounds the processes of no process of root's."""
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # a change of users clears it
+
+
+def processes_of(user: int) -> int:
+    """Return how many processes (and threads) of a user there are, as its limit counts them."""
+    count = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        try:
+            if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == user:  # noqa: PTH116
+                count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208
+        except OSError:
+            continue
+    return count
+
+
+def _set_mount(what: str, path: bytes, flags: int, *, on: int = 0, off: int = 0) -> None:
+    attributes = struct.pack("QQQQ", on, off, 0, 0)
+    arguments = (ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(flags), attributes, ctypes.c_size_t(len(attributes)))
+    _call(what, _libc.syscall(_MOUNT_SETATTR, *arguments))
+
+
+def restrict(folder: str, readable: list[str]) -> None:
+    """Give up all rights on files but to read and run what is readable, to use the plain devices, and everything in the folder.
+
+    Raises:
+        RefusedError: Landlock cannot be had.
+    """
+    version = landlock_version()
+    files = _FILES[min(version, max(_FILES))]
+    attributes = struct.pack("QQQ", files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    rules = _call("Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    devices = [(f"/dev/{name}", _TO_READ_AND_WRITE) for name in ("null", "zero", "random", "urandom")]
+    for path, rights in [(folder, files), *((path, _TO_READ) for path in readable), *devices]:
+        try:
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # what is not there needs no right
+        allowed = rights & files if os.path.isdir(path) else rights & files & _OF_A_FILE  # noqa: PTH112 - no more imports than it takes
+        rule = struct.pack("=Qi", allowed, opened)
+        _call("Landlock (add_rule)", _libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), rule, ctypes.c_uint32(0)))
+        os.close(opened)
+    _call("Landlock (restrict_self)", _libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
+    os.close(rules)
+
+
+def limit(limits: dict[str, int], others: int) -> None:
+    """Bound what one process may use: memory, processor time, files and their size; and processes, beside so many others of its user."""
+    kinds = {
+        resource.RLIMIT_NPROC: 2 * limits["processes"] + others + 2,  # twice, so that the watch sees who passes the limit
+        resource.RLIMIT_AS: limits["memory"],
+        resource.RLIMIT_CPU: limits["seconds"] + 1,
+        resource.RLIMIT_FSIZE: limits["file"],
+        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in kinds.items():
+        hard = resource.getrlimit(kind)[1]
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (least, least))
+
+
+def run_tests(program: str, tests: str) -> dict[str, Any]:
+    """Run a program and then its tests, each top-level assertion or call being one, and return what became of them."""
+    scope: dict[str, Any] = {"__name__": "solution", "__builtins__": __builtins__}
+    try:
+        exec(compile(program, "solution.py", "exec"), scope)
+    except BaseException as failure:  # noqa: BLE001 - whatever the program raises, it has failed
+        return {"error": f"{type(failure).__name__}: {failure}", "kind": type(failure).__name__}
+    passed, faults = 0, []
+    try:
+        steps = ast.parse(tests, "tests.py").body
+    except (SyntaxError, ValueError) as failure:
+        return {"tests": f"{type(failure).__name__}: {failure}"}
+    total = sum(isinstance(step, ast.Assert) or (isinstance(step, ast.Expr) and isinstance(step.value, ast.Call)) for step in steps)
+    for step in steps:
+        is_test = isinstance(step, ast.Assert) or (isinstance(step, ast.Expr) and isinstance(step.value, ast.Call))
+        try:
+            exec(compile(ast.Module([step], []), "tests.py", "exec"), scope)
+        except BaseException as failure:  # noqa: BLE001 - as above
+            faults.append(f"{type(failure).__name__}: {failure}")
+            if not is_test:
+                break
+        else:
+            passed += is_test
+    return {"passed": passed, "total": total, "faults": [fault[:200] for fault in faults[:5]]}
+
+
+def _run(config: dict[str, Any], report: int) -> NoReturn:
+    """Run the program, in a process of its own, and say what became of it."""
+    said: dict[str, Any]
+    try:
+        others = 2 if config["isolated"] else processes_of(NOBODY if config["drop"] else os.getuid())
+        if config["drop"]:
+            drop_rights()
+        limit(config["limits"], others)
+        _call("no new privileges (prctl)", _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+        if config["isolated"]:
+            restrict(config["folder"], config["readable"])
+    except (RefusedError, OSError, ValueError) as failure:
+        said = {"refused": str(failure)}
+    else:
+        sys.argv = ["solution.py"]
+        said = run_tests(config["program"], config["tests"])
+    try:
+        os.write(report, json.dumps({**said, "mark": config["mark"]}).encode()[:4096] + b"\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        os._exit(1)
+    os._exit(0)
+
+
+def _below(work: Any) -> int:
+    """Do work in a child that dies with this process, and wait until it has ended; return how."""
+    child = os.fork()
+    if not child:
+        _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        work()
+        os._exit(0)
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            return status
+
+
+def _sweep() -> None:
+    """Kill what the program has left behind: a reaper inherits all of it."""
+    while True:
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - a kernel's file
+                left = [int(child) for child in file.read().split()]
+            for child in left:
+                os.kill(child, signal.SIGKILL)
+            os.wait()
+        except (ChildProcessError, OSError):
+            return
+
+
+def main() -> int:
+    """Shut this process in, and run what the configuration on standard input says; return the exit code."""
+    report = int(sys.argv[1])
+    config = json.loads(sys.stdin.buffer.read())
+    _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    if config["isolated"]:
+        try:
+            landlock_version()
+            config["drop"] = isolate(config["folder"], config["closed"], drop=config["drop"])
+            os.chdir(config["folder"])
+        except (RefusedError, OSError) as failure:
+            os.write(report, json.dumps({"refused": str(failure), "mark": config["mark"]}).encode() + b"\n")
+            return 3
+
+    def first() -> None:
+        status = _below(lambda: _run(config, report))
+        os.write(report, json.dumps({"status": status, "mark": config["mark"]}).encode() + b"\n")
+
+    _below(first)
+    _sweep()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
