@@ -90,10 +90,10 @@ def test_rows_that_are_no_problems_are_named_and_the_rest_is_run(run):
 
 
 def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
-    command = [sys.executable, "-m", "tts", "run", "study.yaml", "--set", "problems.limit=400", "--set", "concurrency=1"]
+    command = [sys.executable, "-m", "tts", "run", "study.yaml", "--set", "problems.limit=120", "--set", "concurrency=1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("0 of 1,600")
+        assert process.stderr.readline().startswith("0 of 480")
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130

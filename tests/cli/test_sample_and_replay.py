@@ -3,12 +3,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
+from tts.cli.app import app
 from tts.experiments.store import Store
 
 STUDY = """
@@ -40,11 +42,21 @@ def at(tts: Callable[..., Result], tmp_path: Path) -> Callable[..., Result]:
     return run
 
 
-@pytest.fixture
-def sampled(at, file) -> Callable[..., Result]:
-    """The same, with a pool of eight samples of each problem."""
-    result = at("sample", file, "--n", "8")
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a pool of eight samples of each problem."""
+    folder = tmp_path_factory.mktemp("drawn")
+    (folder / "sums.yaml").write_text(STUDY)
+    arguments = ["sample", folder / "sums.yaml", "--n", "8", "--store", folder / "store.sqlite"]
+    result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
+    return folder / "store.sqlite"
+
+
+@pytest.fixture
+def sampled(at, drawn, tmp_path) -> Callable[..., Result]:
+    """`at` with a copy of that store."""
+    shutil.copy(drawn, tmp_path / "store.sqlite")
     return at
 
 

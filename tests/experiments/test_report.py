@@ -152,13 +152,19 @@ def test_every_drawing_has_ids_of_its_own(html: str) -> None:
     assert len(ids) == len(set(ids)) > 100
 
 
-def test_searches_of_named_problems_are_shown(opened: Store, html: str) -> None:
+def test_searches_of_named_problems_are_shown_and_only_they_are_read(opened: Store, html: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study may have kept more than fits into memory."""
     searches = data_of(html)
     problems = list(dict.fromkeys(search["problem"] for search in searches))
     assert len(problems) == 2
     assert [search["label"].partition(" · ")[0] for search in searches] == [VOTE, VOTE, ONE, ONE] * 2
-    one = data_of(page_of(opened, problems=[problems[1]]))
+    read: list[str] = []
+    trace_of = Store.trace
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "trace", lambda self, key: (read.append(key), trace_of(self, key))[1])
+        one = data_of(page_of(opened, problems=[problems[1]]))
     assert {search["problem"] for search in one} == {problems[1]}
+    assert len(one) == len(set(read)) == len(read) == 4
     recorded = {trace for result in opened.results(opened.find().id) if (trace := opened.trace(result.cell.key))}
     trees = [Trace.from_json(trace.decode()).to_dict()["nodes"] for trace in recorded]
     assert json.loads(searches[0]["trace"])["trace"]["nodes"] in trees
@@ -199,15 +205,6 @@ def result(problem: str, **changes) -> Result:
     )
     plain = Result(cell=cell, answer="1", right=True, confidence=1.0, stopped_by="done", usage=Usage(generated_tokens=5))
     return dataclasses.replace(plain, **changes)
-
-
-def test_only_searches_that_are_shown_are_read(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A study may have kept more than fits into memory."""
-    read: list[str] = []
-    one = Store.trace
-    monkeypatch.setattr(Store, "trace", lambda self, key: (read.append(key), one(self, key))[1])
-    page = page_of(opened, num_problems=1)
-    assert len(data_of(page)) == len(set(read)) == len(read) == 4
 
 
 def test_the_page_says_where_problems_are_from(html: str) -> None:

@@ -162,10 +162,11 @@ def _figures(store: Store, study: Study, x: str, baseline: str | None, rng: np.r
     by_group = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
     known = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
     axes = sorted(known, key=lambda name: name != x)
+    compared = _comparisons(curves, baseline, axes[0], rng)
     figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name)) for name in axes)
     if len({curve.group for curve in by_group}) > 1:
         figures += _figure("groups", "by group", plots.draw(by_group, axes[0]))
-    return figures + _comparisons(curves, baseline, axes[0], rng)
+    return figures + compared
 
 
 def _figure(name: str, title: str, figure: Any) -> str:

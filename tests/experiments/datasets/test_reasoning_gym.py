@@ -25,10 +25,10 @@ def process() -> Iterator[Worker]:
 
 
 @pytest.fixture(scope="module")
-def task() -> Iterator[ReasoningGymTask]:
-    made = ReasoningGymTask(time_limit_s=120.0)
-    yield made
-    made.close()
+def task(process: Worker) -> Iterator[ReasoningGymTask]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tts.tasks.reasoning_gym.worker", lambda: process)
+        yield ReasoningGymTask(time_limit_s=120.0)
 
 
 @pytest.fixture
@@ -92,9 +92,11 @@ def test_what_is_no_generator_is_refused(parameters: dict[str, Any], message: st
     assert message in str(failure.value)
 
 
-def test_every_start_makes_the_same_problems_from_sets_of_words():
+def test_every_start_makes_the_same_problems_from_sets_of_words(request: pytest.FixtureRequest):
     """These generators go through sets of texts, whose order is another one in every process unless the hash is fixed."""
-    assert load("reasoning_gym", generator="ransom_note", limit=5) == load("reasoning_gym", generator="ransom_note", limit=5)
+    alone = load("reasoning_gym", generator="ransom_note", limit=5)
+    request.getfixturevalue("shared")
+    assert load("reasoning_gym", generator="ransom_note", limit=5) == alone
 
 
 @pytest.mark.slow
