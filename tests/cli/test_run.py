@@ -55,13 +55,13 @@ def test_a_forecast_spends_and_writes_nothing(run, tmp_path: Path):
 
 
 def test_shards_are_parts_of_one_study(run, tmp_path: Path):
-    parts = [run("--shard", f"{i}/3", "--store", f"{i}.sqlite") for i in (1, 2, 3)]
-    assert [part.exit_code for part in parts] == [0, 0, 0]
-    with Store("1.sqlite") as one, Store("2.sqlite") as two, Store("3.sqlite") as three:
-        keys = [{result.cell.key for result in store.results(1)} for store in (one, two, three)]
+    parts = [run("--shard", f"{i}/2", "--store", f"{i}.sqlite") for i in (1, 2)]
+    assert [part.exit_code for part in parts] == [0, 0]
+    with Store("1.sqlite") as one, Store("2.sqlite") as two:
+        keys = [{result.cell.key for result in store.results(1)} for store in (one, two)]
     assert sum(map(len, keys)) == len(set().union(*keys)) == 20
-    for i in (1, 2, 3):
-        assert run("--shard", f"{i}/3", "--store", "shared.sqlite").exit_code == 0
+    for i in (1, 2):
+        assert run("--shard", f"{i}/2", "--store", "shared.sqlite").exit_code == 0
     with Store("shared.sqlite") as shared:
         assert {result.cell.key for result in shared.results(1)} == set().union(*keys)
 

@@ -128,7 +128,7 @@ def test_a_gain_is_shown_at_the_accuracy_of_both():
     assert "← 2× [0.66, 4] fewer tokens for 40 %" in words(svg(base, other, gained=found))
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_the_same_curves_give_the_same_file(tmp_path: Path, suffix: str):
     for name in ("one", "two"):
         plots.save(plots.draw([curve("a"), curve("b", 2)]), tmp_path / f"{name}.{suffix}")

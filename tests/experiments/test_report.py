@@ -161,6 +161,7 @@ def test_searches_of_named_problems_are_shown_and_only_they_are_read(opened: Sto
     read: list[str] = []
     trace_of = Store.trace
     with monkeypatch.context() as patched:
+        patched.setattr("tts.experiments.report._figures", lambda *_: "")
         patched.setattr(Store, "trace", lambda self, key: (read.append(key), trace_of(self, key))[1])
         one = data_of(page_of(opened, problems=[problems[1]]))
     assert {search["problem"] for search in one} == {problems[1]}
