@@ -42,4 +42,16 @@ def test_sizes_that_are_left_out_fit_the_budget(plan: str, tokens: int) -> None:
     end = searched(make_run("3 + 4 - 2", tokens, name, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
     assert end.solution.answer is not None
     assert end.solution.usage.tokens <= tokens
-    assert end.solution.stopped_by == "done"  # it was not cut short
+    if name == "a_star":
+        assert end.solution.stopped_by == "done"  # at the first solution that it takes from its frontier
+    elif tokens >= 1000:  # what the first search leaves, whose size goes by typical lengths, is not left lying
+        assert end.solution.usage.tokens >= 0.8 * tokens
+
+
+@pytest.mark.parametrize("plan", ["beam", "dvts", "rebase", "ets"])
+@pytest.mark.parametrize("more", range(0, 200, 20))
+def test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end(plan: str, more: int) -> None:
+    """A path of width 1 is not scored before it ends; the states of its steps are given up meanwhile, but not what is held for them."""
+    end = searched(make_run("3 + 4 - 2 + 9", 600 + more, f"{plan} | best", ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    assert len(end.solution.candidates) > 1
+    assert [c for c in end.solution.candidates if not c.scores["main"] >= 0] == []

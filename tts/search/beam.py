@@ -21,7 +21,7 @@ import numpy as np
 
 from tts.errors import ConfigError
 from tts.search.base import nonempty_text, whole
-from tts.search.guided import Wide, check_lookahead, distinct, known, promises, split
+from tts.search.guided import Wide, check_lookahead, distinct, explored, known, promises, split
 from tts.search.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -62,6 +62,14 @@ class Beam(Wide):
         return 1 + self.lookahead
 
     async def run(self, search: Search) -> Sequence[Candidate]:
+        """Search with n beams; with n left out, again for what is left."""
+
+        async def explore(sized: Beam) -> Sequence[Candidate]:
+            return await sized._explore(search)
+
+        return await explored(search, self, explore)
+
+    async def _explore(self, search: Search) -> Sequence[Candidate]:
         """Step, score and keep until no path is live. The lines are those of algorithm A4."""
         sampling = search.sampling_at(self.temperature)
         kept: list[Trajectory] = [search.root]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts.search.base import whole
-from tts.search.guided import Wide, check_lookahead, promises
+from tts.search.guided import Wide, check_lookahead, explored, promises
 from tts.search.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -55,6 +55,14 @@ class Dvts(Wide):
         return 1 + self.lookahead
 
     async def run(self, search: Search) -> Sequence[Candidate]:
+        """Search with n paths; with n left out, again for what is left."""
+
+        async def explore(sized: Dvts) -> Sequence[Candidate]:
+            return await sized._explore(search)
+
+        return await explored(search, self, explore)
+
+    async def _explore(self, search: Search) -> Sequence[Candidate]:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
         sampling = search.sampling_at(self.temperature)
         widths = [min(self.branching, self.width - start) for start in range(0, self.width, self.branching)]  # line 1

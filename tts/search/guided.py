@@ -9,9 +9,9 @@ unknown score (NaN) promises less than every known one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from tts.errors import ConfigError
 from tts.search.aggregation import check_aggregate
 from tts.search.base import Named, Selection, check_temperature, nonempty_text, whole
 from tts.search.selection import Best, Majority
-from tts.search.stepping import MAX_STEPS
-from tts.types import Trajectory
+from tts.search.stepping import MAX_STEPS, rounds
+from tts.types import Candidate, Trajectory
 from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class Wide(Guided):
     """The parameters of tree methods of a fixed width.
 
     Args:
-        n: paths at each level, at least 1; None: as many samples as the budget pays, at most 1,024.
+        n: paths at each level, at least 1; None: as many as the budget pays samples of typical length, at most 1,024; what it leaves,
+            because solutions were shorter, pays another, smaller search, and so on.
     """
 
     n: int | None = None
@@ -82,28 +83,45 @@ class Wide(Guided):
 
     @property
     def width(self) -> int:
-        """The paths at each level, once `size` has filled them in."""
+        """The paths at each level, once `explored` has filled them in."""
         if self.n is None:
-            raise AssertionError("size fills n in before a strategy runs")
+            raise AssertionError("explored fills n in before a search begins")
         return self.n
 
     def size(self, units: int | None) -> Self:
-        """Fill n in from the samples that the budget pays.
+        """Return itself: what is left out is sized when the search begins, and again for what it leaves (see `explored`).
 
         Raises:
             ConfigError: n is left out, and the budget does not bound it.
         """
-        if self.n is not None:
-            return self
-        if units is None:
+        if self.n is None and units is None:
             raise ConfigError(
                 f"{self.registered_as} has no n and the budget does not bound it", hint="give n, or a limit on tokens or samples"
             )
-        return dataclasses.replace(self, n=max(1, min(units // self.written_per_token(), MOST_WIDTH)))
+        return self
 
     def written_per_token(self) -> int:
         """Return how many tokens are written for each one of a path: more than one where it looks ahead."""
         return 1
+
+
+W = TypeVar("W", bound=Wide)
+
+
+async def explored(search: Search, method: W, explore: Callable[[W], Awaitable[Sequence[Candidate]]]) -> list[Candidate]:
+    """Return the candidates of a search, or, where n is left out, of one after another until the budget ends them.
+
+    Args:
+        explore: the search itself, from the method with its n to its candidates.
+
+    Raises:
+        SearchEnded: n is None, and the budget is used up: every path that has ended is a candidate.
+    """
+    found: list[Candidate] = []
+    for _ in rounds(search, None if method.n is None else 1):
+        units = (search.units(stepwise=True) or 1) // method.written_per_token()
+        found += await explore(method if method.n is not None else dataclasses.replace(method, n=max(1, min(units, MOST_WIDTH))))
+    return found
 
 
 def check_lookahead(value: object) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tts.errors import ConfigError
 from tts.search.apportion import apportion
 from tts.search.base import Selection, number
-from tts.search.guided import Wide, rewards, split
+from tts.search.guided import Wide, explored, rewards, split
 from tts.search.selection import Majority, Weighted
 from tts.search.stepping import advance
 from tts.types import Candidate, Trajectory
@@ -85,11 +85,20 @@ class Rebase(RewardBalanced):
 
 
 async def reward_balanced(search: Search, method: RewardBalanced, balance: Balance) -> list[Candidate]:
-    """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6.
+    """Search for n paths that end; with n left out, again for what is left.
 
     Args:
         balance: the children of each of several live nodes.
     """
+
+    async def explore(sized: RewardBalanced) -> Sequence[Candidate]:
+        return await _explored_once(search, sized, balance)
+
+    return await explored(search, method, explore)
+
+
+async def _explored_once(search: Search, method: RewardBalanced, balance: Balance) -> list[Candidate]:
+    """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
     sampling = search.sampling_at(method.temperature)
     left, live = method.width, [search.root]  # line 1
     counts = np.array([left])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -118,9 +118,8 @@ class Search:
     def left(self) -> dict[str, float]:
         """What may still be granted, by limited unit (`seconds` among them)."""
         meter = self.spending.meter
-        return {unit: float(meter.left(unit)) for unit in meter.limits} | {
-            unit: value for unit, value in meter.remaining().items() if unit == "seconds"
-        }
+        timed = {unit: value for unit, value in meter.remaining().items() if unit == "seconds"}
+        return {unit: float(meter.left(unit)) for unit in meter.limits} | timed
 
     def units(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of typical length that the budget still pays, scored once or at each step; None: no bound."""
@@ -284,8 +283,7 @@ class Search:
 
         A trajectory that has ended, or whose rollout could not start, stands for itself.
         """
-        for t in self._writer.drop_scratch():
-            self._prune(t)
+        self.drop(self._writer.drop_scratch())
         ends = list(ts)
         for _ in range(steps):
             going = [i for i, t in enumerate(ends) if t.status == "active"]
@@ -360,18 +358,20 @@ class Search:
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
         self.tree.kept.append(self.kv_cost(ts))
-        for t in self.tree.doomed([t.node for t in ts] + list(self._finished)):
-            self._prune(t)
+        kept = [*ts, *(candidate.trajectory for candidate in self.candidates)]
+        needed = self.tree.above(kept) if self.spending.holds_reserves else set[int]()  # whose scores read what is held above them
+        for t in self.tree.doomed([t.node for t in kept]):
+            self._prune(t, needed)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
         """Prune these unfinished paths alone."""
-        for t in ts:
-            if t.node not in self._finished:
-                self._prune(t)
+        for t in (one for one in ts if one.node not in self._finished):
+            self._prune(t)
 
-    def _prune(self, t: Trajectory) -> None:
+    def _prune(self, t: Trajectory, needed: Container[int] = ()) -> None:
         self.tree.pruned.add(t.node)
-        self.spending.free(t.node)
+        if t.node not in needed:
+            self.spending.free(t.node)
         self.opener.release(t)
 
     # Within ---------------------------------------------------------------------------------------------------------------------

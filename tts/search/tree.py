@@ -134,6 +134,16 @@ class Tree:
         kept = set(keep)
         return [t for node, t in sorted(self.held.items()) if node not in kept and t.parent is not None]
 
+    def above(self, ts: Iterable[Trajectory]) -> set[int]:
+        """Return the nodes on the paths of `ts`."""
+        seen: set[int] = set()
+        for t in ts:
+            node: Trajectory | None = t
+            while node is not None and node.node not in seen:
+                seen.add(node.node)
+                node = node.parent
+        return seen
+
     def scored_tokens(self, t: Trajectory, verifier: str) -> int:
         """Return the tokens after the prompt up to the last node of the path that a verifier has scored; 0: none."""
         node: Trajectory | None = t
