@@ -7,12 +7,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.experiments.made import cell, result
 from tests.guard import program, within
 from tts.errors import ConfigError, TTSError
+from tts.experiments import schema
 from tts.experiments.schema import VERSION
 from tts.experiments.store import Counts, Store
 
@@ -171,6 +173,21 @@ def test_processes_may_make_a_store_at_once(path):
     code = "import sys; from tts.experiments.store import Store; print(Store(sys.argv[1]).begin('a', {}))"
     ends = within(*(lambda: program(code, str(path), options=("-W", "ignore")) for _ in range(4)))
     assert [(end.stdout, end.returncode) for end in ends] == [("1\n", 0)] * 4
+
+
+def test_a_store_that_another_process_makes_while_this_one_looks_is_a_store(path):
+    class Overtaken:
+        """A connection to an empty file, which is made a store behind its first statement."""
+
+        def __init__(self) -> None:
+            self.connection = sqlite3.connect(path)
+
+        def execute(self, statement: str):
+            (row,) = self.connection.execute(statement).fetchall()
+            Store(path).close()
+            return SimpleNamespace(fetchone=lambda: row)
+
+    assert schema._is_store(Overtaken(), path)
 
 
 def test_threads_share_a_store(path):

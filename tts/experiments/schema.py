@@ -82,8 +82,9 @@ def connect(path: Path) -> sqlite3.Connection:
 def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether the file is a store of this version, False where it is empty; nothing is written."""
     try:
-        ours, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+        # the tables first: another process may make the store between two of these reads, and it writes all three at once
         objects = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        ours, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
     except sqlite3.DatabaseError as failure:
         if failure.sqlite_errorname.startswith("SQLITE_NOTADB"):
             raise ConfigError(f"store {path} is a file of another kind, no store", hint=_ANOTHER) from failure
