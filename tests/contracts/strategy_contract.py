@@ -21,7 +21,8 @@ from tts.errors import CapabilityError, ConfigError
 from tts.search.base import Plan, Selection, Strategy
 from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES, parse
 from tts.solver import Solver
-from tts.types import Problem
+from tts.types import Problem, Trajectory
+from tts.verifiers.base import Calls
 from tts.verifiers.callable import CallableVerifier
 from tts.verifiers.toy import ToyVerifier
 
@@ -44,6 +45,18 @@ def verified() -> dict[str, Any]:
 
 def backend() -> ToyBackend:
     return ToyBackend(ToyLanguage(accuracy=0.5, mute=0.1))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ComparingVerifier(ToyVerifier):
+    """The toy's verifier, which also prefers one text to another, at no cost."""
+
+    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+        del problem, calls
+        return [0.75 if a.full_text < b.full_text else 0.25 for a, b in pairs]
+
+    def pair_bound(self) -> int:
+        return 0
 
 
 class StrategyContract:
@@ -187,7 +200,7 @@ class StrategyContract:
     @pytest.mark.parametrize("stop", STOP_RULES.names())
     def test_it_works_with_every_selection_and_stop_rule(self, selection: str, stop: str) -> None:
         plan = self.plan() | STOP_RULES.get(stop)() | SELECTIONS.get(selection)()
-        end = searched(make_run(PROBLEMS[0], 3000, plan, backend(), verifiers=verified()))
+        end = searched(make_run(PROBLEMS[0], 3000, plan, backend(), verifiers={"main": ComparingVerifier(error=0.1)}))
         solution = end.solution
         assert solution.error is None
         assert solution.answer is not None

@@ -28,6 +28,12 @@ RIGHT, WRONG = "def f(x):\n    return x + 1\n", "def f(x):\n    return x * 2\n"
 TESTS = "assert f(1) == 2\nassert f(2) == 3\nassert f(5) == 6, 'f(5)'\n"
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run below a folder of this test's own: others run programs at the same time."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("programs")))
+
+
 def ran(program: str, tests: str = "assert True", *, isolated: bool = True, **limits: Any) -> Result:
     before = set(Path(tempfile.gettempdir()).glob("tts-code-*"))
     result = run(program, tests, Limits(**limits), isolated=isolated)
