@@ -75,8 +75,8 @@ class TestOutcomes:
         assert ran("x = bytearray(2**33)", isolated=isolated).outcome is Outcome.MEMORY
 
     def test_it_starts_many_processes(self, isolated: bool) -> None:
-        started = (
-            "import os, time\nfor _ in range(40):\n    if not os.fork():\n        time.sleep(600)\n        os._exit(0)\ntime.sleep(600)"
+        started = (  # more than it may, fewer than the kernel lets it: the watch is to see them
+            "import os, time\nfor _ in range(12):\n    if not os.fork():\n        time.sleep(600)\n        os._exit(0)\ntime.sleep(600)"
         )
         assert ran(started, isolated=isolated, processes=8).outcome is Outcome.PROCESSES
 
