@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("benchmarks.comparison", reason="the benchmarks are no part of the wheel")
+
 from benchmarks.comparison import choosing, plans, writing
 from benchmarks.comparison.choosing import Choices, Level, Tried
 from benchmarks.comparison.claims import FAILS, HOLDS, HOLDS_IN_THE_MEAN, UNSEEN, Claim, claims, reached

@@ -13,8 +13,6 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-import jinja2
-
 from tts.errors import ConfigError
 from tts.verifiers.reward_record import Labels, RewardRecord
 
@@ -197,6 +195,8 @@ class Reader:
         return text
 
     def _chat(self, turns: Sequence[tuple[str, str]], *, opened: bool) -> str:
+        import jinja2  # which transformers needs for its templates
+
         system = self.record.template.system
         messages = [{"role": role, "content": text} for role, text in ([("system", system)] if system is not None else []) + list(turns)]
         try:
