@@ -1,12 +1,14 @@
-"""What the search itself costs, model calls aside: microseconds an expanded step of each stepwise method, and how it grows with the tree.
+"""What the search itself costs, model calls aside: microseconds an expanded step, growth with the tree, and what verifiers read twice.
 
-    python benchmarks/search_overhead.py [--repeats 5] [--problems 64] [--nodes 100000]
+    python benchmarks/search_overhead.py [--parts steps growth share tokens] [--repeats 5] [--problems 64] [--nodes 100000] [--n 16]
+        [--peer PYTHON] [--out docs/results/search_cost.md]
 
 Models answer at once: the toy language writes, and its verifier is a constant, so A* pays by length here, which makes it broad. An
 expanded step is a row that was written to become a node. All times are of the processor, so that other work on the machine counts
 little. What the toy's writing takes is measured beside and taken off, and so is the work that a strategy does by itself (the integer
 program and clustering of ETS), which is booked as "search" in the ledger and is read there from one problem alone. The growth exponent is
-the slope of log time over log nodes: 1 is linear.
+the slope of log time over log nodes: 1 is linear. `share` and `tokens` are on real models (`search_models.py`); `--peer` is the Python
+of an environment with its_hub 1.2, whose beam search is asked the same.
 """
 
 from __future__ import annotations
@@ -14,10 +16,16 @@ from __future__ import annotations
 import argparse
 import gc
 import math
+import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import search_models
 
 from tts.backends.base import RowSet
 from tts.backends.toy import ToyBackend
@@ -101,21 +109,24 @@ def expanded(solution: Solution) -> int:
     return sum(call.rows for call in solution.trace.calls if call.kind == "expand")
 
 
-def table(problems: int, repeats: int) -> None:
-    print(f"{problems} problems at once, 8 lines each; microseconds an expanded step, median [least, greatest] of {repeats} runs")
-    print(f"{'':>40}  {'search':>24}  {'model':>6}  {'own work':>8}  steps")
+def table(problems: int, repeats: int) -> Iterator[str]:
+    """Yield the microseconds of an expanded step."""
+    yield "| plan | search, median [least, greatest] | model | own work | steps |"
+    yield "| :-- | --: | --: | --: | --: |"
     for plan in PLANS:
         alone = [measured(plan, 1, 8) for _ in range(repeats)]
         own = statistics.median(cost.own / cost.steps for cost in alone)
         costs = [measured(plan, problems, 8) for _ in range(repeats)]
         each = sorted(((cost.everything - cost.model) / cost.steps - own) * 1e6 for cost in costs)
         model = statistics.median(cost.model / cost.steps for cost in costs)
-        shown = f"{statistics.median(each):7.1f} [{each[0]:.1f}, {each[-1]:.1f}]"
-        print(f"{plan:>40}  {shown:>24}  {model * 1e6:>6.1f}  {own * 1e6:>8.1f}  {costs[0].steps}", flush=True)
+        shown = f"{statistics.median(each):.1f} [{each[0]:.1f}, {each[-1]:.1f}]"
+        yield f"| `{plan}` | {shown} | {model * 1e6:.1f} | {own * 1e6:.1f} | {costs[0].steps:,} |"
 
 
-def growth(nodes: int, repeats: int) -> None:
-    print(f"\none problem, trees up to {nodes} nodes: microseconds an expanded step by size, and the growth exponent of the time")
+def growth(nodes: int, repeats: int) -> Iterator[str]:
+    """Yield the microseconds of an expanded step by the size of the tree, and the growth exponents of the time."""
+    yield "| method | microseconds an expanded step, by steps | exponent | of the last decade |"
+    yield "| :-- | :-- | --: | --: |"
     for form in GROWN:
         sizes, seconds = [], []
         for size in (nodes // 100, nodes // 10, nodes):
@@ -123,9 +134,8 @@ def growth(nodes: int, repeats: int) -> None:
             costs = [measured(plan, 1, TERMS) for _ in range(repeats)]
             sizes.append(costs[0].steps)
             seconds.append(statistics.median(cost.everything - cost.model for cost in costs))
-        each = ", ".join(f"{steps}: {s / steps * 1e6:.1f}" for steps, s in zip(sizes, seconds, strict=True))
-        last = slope(sizes[-2:], seconds[-2:])
-        print(f"{form.split('(')[0]:>10}  {each}  exponent {slope(sizes, seconds):.2f} (last decade {last:.2f})", flush=True)
+        each = ", ".join(f"{s / steps * 1e6:.1f} at {steps:,}" for steps, s in zip(sizes, seconds, strict=True))
+        yield f"| {form.split('(', maxsplit=1)[0]} | {each} | {slope(sizes, seconds):.2f} | {slope(sizes[-2:], seconds[-2:]):.2f} |"
 
 
 def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
@@ -134,14 +144,49 @@ def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
     return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
 
 
+def page(options: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of what was asked for."""
+    yield "# What the search itself costs"
+    parts = {
+        "steps": (
+            f"Time outside model calls: {options.problems} problems at once, 8 lines each; microseconds of the processor an expanded step",
+            lambda: table(options.problems, options.repeats),
+        ),
+        "growth": (f"One problem, trees up to {options.nodes:,} nodes", lambda: growth(options.nodes, max(1, options.repeats // 2))),
+        "share": (
+            f"Share of a run with SmolLM2 ({len(search_models.QUESTIONS)} problems at once, one thread)",
+            lambda: search_models.share(Instant(), options.n),
+        ),
+        "tokens": (
+            "Verifier tokens computed, without each prompt's first pass, for each generated token of scored steps (pocket, process model)",
+            lambda: search_models.read_twice(options.n, options.asked, options.peer),
+        ),
+    }
+    for name in options.parts:
+        title, lines = parts[name]
+        yield from ("", f"## {title}", "")
+        yield from lines()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument(
+        "--parts", nargs="+", default=["steps", "growth", "share", "tokens"], choices=["steps", "growth", "share", "tokens"]
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--problems", type=int, default=64)
     parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--n", type=int, default=16, help="width on real models")
+    parser.add_argument("--asked", type=int, default=8, help="problems of the part tokens")
+    parser.add_argument("--peer", help="the Python of an environment with its_hub 1.2")
+    parser.add_argument("--out", type=Path, help="a page to write")
     options = parser.parse_args()
-    table(options.problems, options.repeats)
-    growth(options.nodes, max(1, options.repeats // 2))
+    lines: list[str] = []
+    for line in page(options):
+        print(line, flush=True)
+        lines.append(line)
+    if options.out is not None:
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

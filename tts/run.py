@@ -25,7 +25,7 @@ from tts.tasks.base import Task
 from tts.trace import Trace
 from tts.types import Candidate, Problem, Solution, Trajectory, Usage
 from tts.verifiers.base import Compares, Verifier, bind
-from tts.verifiers.fitting import check_fit, token_rates
+from tts.verifiers.fitting import check_fit, own_rates, token_rates
 
 _WORTH_SAYING = 0.1  # share of a limit that may be left over without a word
 
@@ -138,6 +138,12 @@ class Run:
                     raise ConfigError(
                         f"the budget limits {unit}, but the record of the model {role!r} ({backend.name}) has no rate for it",
                         hint="limit tokens, or give the model a record with its parameters and prices",
+                    )
+            for role, verifier in self.verifiers.items():
+                if any(getattr(own, attribute) is None for own in own_rates(verifier) for attribute in attributes):
+                    raise ConfigError(
+                        f"the budget limits {unit}, but a model of the verifier {role!r} ({verifier.name}) has no rate for it",
+                        hint="limit tokens, or name the model's parameters in its record; it has no prices",
                     )
 
     async def solve(self) -> Solution:

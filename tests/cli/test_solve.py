@@ -263,6 +263,8 @@ def test_a_caption_makes_the_table_no_wider_than_the_terminal(solve, monkeypatch
 
 @pytest.mark.parametrize("problem", ["-5 + 3", "-(2 + 3) * 4"])
 def test_a_problem_may_begin_with_a_minus_sign(tts, problem):
+    pytest.importorskip("torch")
+    pytest.importorskip("numba")
     result = tts("solve", problem, "--seed", "-1", "--model", "pocket")
     assert result.exit_code == 2
     assert f"'{problem}'" in result.stderr  # which the embedded policy was not trained on: it was read as a problem

@@ -86,14 +86,14 @@ def qwen_tokenizer(*, bos: str | None = None) -> Any:
     return byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], QWEN_TEMPLATE, bos=bos, eos="<|im_end|>")
 
 
-def model_of(kind: str, vocab: int, *, context: int = 512, seed: int = 5) -> Any:
-    """Return a random model: "mistral", "llama" or "qwen2", of 2 layers and 2 heads of 16."""
+def model_of(kind: str, vocab: int, *, context: int = 512, hidden: int = HIDDEN, seed: int = 5) -> Any:
+    """Return a random model: "mistral", "llama" or "qwen2", of 2 layers and 2 heads."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     configs = {"mistral": transformers.MistralConfig, "llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}
     more = {"sliding_window": None} if kind == "mistral" else {}
     config = configs[kind](
-        vocab_size=vocab, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        head_dim=16, max_position_embeddings=context, tie_word_embeddings=False, bos_token_id=None, eos_token_id=0, **more,
+        vocab_size=vocab, hidden_size=hidden, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=hidden // 2, max_position_embeddings=context, tie_word_embeddings=False, bos_token_id=None, eos_token_id=0, **more,
     )  # fmt: skip
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     generator = torch.Generator().manual_seed(seed)
@@ -103,14 +103,14 @@ def model_of(kind: str, vocab: int, *, context: int = 512, seed: int = 5) -> Any
     return model
 
 
-def head_tensors(record: Any, seed: int = 9) -> dict[str, Any]:
+def head_tensors(record: Any, hidden: int = HIDDEN, seed: int = 9) -> dict[str, Any]:
     """Return random tensors for a record's head, by name."""
     torch = pytest.importorskip("torch")
     draws = np.random.Generator(np.random.Philox(seed))
     tensors: dict[str, Any] = {}
     for i, layer in enumerate(record.readout.layers):
-        size = record.readout.outputs if i == len(record.readout.layers) - 1 else HIDDEN
-        tensors[layer.weight] = torch.from_numpy(draws.normal(0, 0.5, (size, HIDDEN)).astype(np.float32))
+        size = record.readout.outputs if i == len(record.readout.layers) - 1 else hidden
+        tensors[layer.weight] = torch.from_numpy(draws.normal(0, 0.5, (size, hidden)).astype(np.float32))
         if layer.bias is not None:
             tensors[layer.bias] = torch.from_numpy(draws.normal(0, 0.5, size).astype(np.float32))
     return tensors
@@ -129,15 +129,15 @@ TOKENIZERS = {
 }
 
 
-def saved(record: Any, folder: Path, *, context: int = 512) -> Any:
+def saved(record: Any, folder: Path, *, context: int = 512, hidden: int = HIDDEN) -> Any:
     """Write a tiny model for a record, with its head among its weights; return the model."""
     from safetensors.torch import load_file, save_file
 
     tokenizer = TOKENIZERS[record.name]()
-    model = model_of(record.architecture, len(tokenizer), context=context)
+    model = model_of(record.architecture, len(tokenizer), context=context, hidden=hidden)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if record.readout.kind == "head":
         file = folder / "model.safetensors"
-        save_file({**load_file(file), **head_tensors(record)}, file, metadata={"format": "pt"})
+        save_file({**load_file(file), **head_tensors(record, hidden)}, file, metadata={"format": "pt"})
     return model

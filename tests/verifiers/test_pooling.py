@@ -177,6 +177,7 @@ def test_what_a_server_did_not_take_on_is_sent_again_and_charged_once(models: di
             r"outputs of shape \(9, 1\) for \d+ tokens, where each row must have 2",
         ),
         (lambda reply: reply | {"data": [{"index": 0, "data": [[0.5, 0.5]] * 2}]}, r"2 rows for \d+ tokens, of which 3 are step tokens"),
+        (lambda reply: reply | {"data": [{"index": 0, "data": []}]}, r"0 rows for \d+ tokens, of which 3 are step tokens"),
         (lambda reply: reply | {"data": [{"index": 0, "data": "AAAA"}]}, "what cannot be read"),
         (lambda reply: reply | {"data": [{"index": 0, "data": [[0.5, "a"]]}]}, "what cannot be read"),
     ],
@@ -210,6 +211,7 @@ def test_a_server_that_refuses_or_is_not_there_is_named(models: dict[str, Any], 
             ask(made(url, models, "rlhflow-mistral"), [path(STEPS)], Counting(), PROBLEM)
     assert "LlamaForSequenceClassification" in refused.value.hint
     assert '"classifier_from_token": ["+", "-"]' in refused.value.hint
+    assert '"task": "token_classify"' in refused.value.hint
 
 
 @pytest.mark.parametrize(

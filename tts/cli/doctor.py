@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 # extra -> {distribution: the module it is imported as}; a test holds it equal to pyproject.toml
 EXTRAS = {
-    "engine": {"torch": "torch", "transformers": "transformers", "safetensors": "safetensors", "gguf": "gguf", "numba": "numba"},
+    "engine": {
+        "torch": "torch",
+        "transformers": "transformers",
+        "safetensors": "safetensors",
+        "gguf": "gguf",
+        "numba": "numba",
+        "pyyaml": "yaml",
+    },
     "math": {"math-verify": "math_verify"},
     "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
     "reasoning-gym": {"reasoning-gym": "reasoning_gym"},

@@ -99,17 +99,17 @@ class Ensemble:
         for member in self.members:
             stripped = problem if member.oracle else problem.stripped()
             said.append(await member.score(stripped, trajectories, calls.part(member)))
-        return [self._joined(of_path) for of_path in zip(*said, strict=True)]
+        wholes = self._combined(np.array([[_whole(one) for one in of_member] for of_member in said], np.float64)).tolist()
+        return [self._joined(of_path, whole) for of_path, whole in zip(zip(*said, strict=True), wholes, strict=True)]
 
-    def _joined(self, said: Sequence[StepScores]) -> StepScores:
-        if all(one.steps is not None for one in said):
-            table = np.array([one.steps for one in said], np.float64)  # [members, steps]
-            return StepScores(steps=tuple(self._combined(table).tolist()))
-        table = np.array([[_whole(one)] for one in said], np.float64)
-        return StepScores(whole=float(self._combined(table)[0]))
+    def _joined(self, said: Sequence[StepScores], whole: float) -> StepScores:
+        steps = [one.steps for one in said if one.steps is not None]
+        if len(steps) < len(said):
+            return StepScores(whole=whole)
+        return StepScores(steps=tuple(self._combined(np.array(steps, np.float64)).tolist()))
 
     def _combined(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return one score a column of [members, columns]."""
+        """Return one score a column of [members, columns]; a column's score depends on no other's."""
         units = np.stack([to_unit(row, member.range) for row, member in zip(table, self.members, strict=True)])
         weights = np.array(self.weights or (1.0,) * len(self.members))
         if self.how == "min":
@@ -131,12 +131,20 @@ class Ensemble:
 def weighted(units: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean and the standard deviation (the disagreement) of each column of [members, columns]; NaN where none is known."""
     shares = np.where(np.isnan(units), 0.0, weights[:, None])
-    total = shares.sum(axis=0)
     known = np.nan_to_num(units, nan=0.0)
     with np.errstate(invalid="ignore"):
-        mean = (shares * known).sum(axis=0) / total
-        variance = (shares * (known - mean) ** 2).sum(axis=0) / total
+        total = _down(shares)
+        mean = _down(shares * known) / total
+        variance = _down(shares * (known - mean) ** 2) / total
     return mean, np.sqrt(variance)
+
+
+def _down(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums of columns, row after row: in an order that does not depend on how many columns there are."""
+    total = np.zeros(table.shape[1])
+    for row in table:
+        total = total + row
+    return total
 
 
 def _whole(said: StepScores) -> float:

@@ -61,6 +61,13 @@ def _dearest(rates: Sequence[Rates]) -> Rates:
     return Rates(most("flops"), most("usd_in"), reused, most("usd_out"))
 
 
+def own_rates(verifier: Verifier) -> list[Rates]:
+    """Return what the tokens of models cost that are a verifier's own (see `OwnModel`), those of its members included."""
+    members = verifier.members if isinstance(verifier, Composed) else ()
+    own = [verifier.rates] if isinstance(verifier, OwnModel) else []
+    return own + [rates for member in members for rates in own_rates(member)]
+
+
 def _facts(verifier: Verifier, backend: Backend) -> ValueFacts | None:
     if not isinstance(verifier, ReadsHead):
         return None

@@ -167,13 +167,15 @@ class PoolingModel:
 
     def _scores(self, rows: Floats, reading: Reading) -> tuple[float, ...]:
         """Return the scores in the outputs for one path: one row of them for every token, every step token, or the last token."""
-        if rows.shape[1:] != (self.outputs,) and rows.shape == (1, len(reading.ids)) and self.outputs == 1:
+        if not rows.size:
+            rows = rows.reshape(0, self.outputs)
+        elif self.outputs == 1 and rows.shape == (1, len(reading.ids)):
             rows = rows.T  # a server that gives one number a token may leave out the rows
         positions = sorted({at for at in reading.at if at is not None})
         if rows.shape[1:] != (self.outputs,):
             raise self._other(f"outputs of shape {rows.shape} for {len(reading.ids)} tokens, where each row must have {self.outputs}")
-        if self.reader.record.kind == "outcome":
-            wanted = [len(rows) - 1]
+        if self.reader.record.kind == "outcome" and len(rows):
+            wanted = [-1]
         elif len(rows) == len(reading.ids):
             wanted = positions
         else:
@@ -196,7 +198,9 @@ class PoolingModel:
         labels = (record.readout.good, *record.readout.bad)
         known = _CLASSIFIERS.get(record.architecture, "…ForSequenceClassification")
         overrides = {"architectures": [known], "classifier_from_token": labels, "method": "no_post_processing"}
-        return f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}'"
+        task = "classify" if record.kind == "outcome" else "token_classify"
+        pooler = json.dumps({"task": task})
+        return f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}' --pooler-config '{pooler}'"
 
 
 class PoolingSession:

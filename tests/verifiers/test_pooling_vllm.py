@@ -1,0 +1,105 @@
+"""Reward models on a real vLLM server. Slow: such a server takes minutes to start on two cores."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.verifiers.asking import Counting, ask, path
+from tests.verifiers.official import CODE
+from tests.verifiers.published import PROBLEM, STEPS, TOKENIZERS, head_tensors, qwen_tokenizer, saved
+from tts.verifiers import reward_record
+from tts.verifiers.reward import Reward
+
+pytestmark = pytest.mark.slow
+
+VARIABLE = "TTS_VLLM_PYTHON"  # the interpreter of an environment that has vLLM, where that of the tests has none
+STARTS_S = 540.0
+HIDDEN = 128  # heads of 64, which vLLM's attention on CPUs has
+CUT = {"architectures": ["LlamaForSequenceClassification"], "classifier_from_token": ["+", "-"], "method": "no_post_processing"}
+
+
+def interpreter() -> str:
+    named = os.environ.get(VARIABLE) or (sys.executable if importlib.util.find_spec("vllm") else "")
+    if not named:
+        pytest.skip(f"vLLM is not installed, and {VARIABLE} names no interpreter that has it")
+    return named
+
+
+@contextmanager
+def vllm(folder: Path, log: Path, *options: str) -> Iterator[str]:
+    """Serve a folder's model; gives the url."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [interpreter(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--served-model-name", "prm"]
+    command += ["--runner", "pooling", "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"]
+    command += ["--host", "127.0.0.1", "--port", str(port), *options]
+    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    url = f"http://127.0.0.1:{port}"
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=log.parent) as server:
+        try:
+            end = time.monotonic() + STARTS_S
+            while not answers(url):
+                if server.poll() is not None or time.monotonic() > end:
+                    pytest.skip(f"vLLM did not start: {log.read_text()[-400:]}")
+                time.sleep(1.0)
+            yield url
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def check(name: str, model: Any, folder: Path, url: str, problems: Sequence[str] = (PROBLEM, "Why?")) -> None:
+    """Compare the scores of some paths with those of the authors' own code."""
+    record = reward_record.load(name)
+    head = head_tensors(record, HIDDEN) if record.readout.kind == "head" else None
+    verifier = Reward(record=name, weights=str(folder), url=url, served_as="prm").opened()
+    for problem in problems:
+        calls = Counting()
+        paths = [STEPS, STEPS[:1], [*STEPS[:2], "No."]]
+        scores = ask(verifier, [path(steps, node=i) for i, steps in enumerate(paths, start=1)], calls, problem)
+        for score, steps in zip(scores, paths, strict=True):
+            found = [score.whole] if record.kind == "outcome" else score.steps
+            assert found == pytest.approx(CODE[name](model, TOKENIZERS[name](), head, problem, steps), abs=2e-4)
+        assert calls.computed > 0
+    assert not verifier.asked.failures  # type: ignore[union-attr]
+
+
+def test_a_model_with_a_head_of_its_own_gives_its_step_tokens(tmp_path: Path) -> None:
+    name = "qwen2.5-math-prm-7b"
+    interpreter()
+    model = saved(reward_record.load(name), tmp_path / "model", hidden=HIDDEN)
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["Qwen2ForProcessRewardModel"]}))
+    tag = qwen_tokenizer().convert_tokens_to_ids("<extra_0>")  # of Qwen's own vocabulary vLLM knows it
+    with vllm(tmp_path / "model", tmp_path / "log", "--pooler-config", json.dumps({"step_tag_id": tag})) as url:
+        check(name, model, tmp_path / "model", url)
+
+
+@pytest.mark.parametrize(("name", "task"), [("rlhflow-mistral", "token_classify"), ("rlhflow-orm-mistral", "classify")])
+def test_a_model_of_labels_is_cut_to_them_and_read_at_every_token_or_at_the_last(name: str, task: str, tmp_path: Path) -> None:
+    interpreter()
+    model = saved(reward_record.load(name), tmp_path / "model", hidden=HIDDEN)
+    options = ["--hf-overrides", json.dumps(CUT), "--pooler-config", json.dumps({"task": task})]
+    with vllm(tmp_path / "model", tmp_path / "log", *options) as url:
+        check(name, model, tmp_path / "model", url)
