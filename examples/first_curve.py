@@ -1,22 +1,17 @@
-"""A scaling study on the embedded pair: four strategies, one of them run live, the others read off one pool of samples.
-
-It ends in a table and a figure. Stopped, it goes on where it was; run again, it costs nothing.
-"""
-
-from __future__ import annotations
+"""A scaling study on the embedded pair, to a table and a figure. Stopped, it goes on where it was; run again, it costs nothing."""
 
 import numpy as np
 
-from tts.experiments import config, plots, points, runner
+from tts.experiments import config, plots, points
 from tts.experiments.gathering import curves_of
 from tts.experiments.pool import pool_study, pools_of
-from tts.experiments.record import Result
 from tts.experiments.replay import replay
+from tts.experiments.runner import results_of
 from tts.experiments.store import Store, default_store
 
 SIZES = [1, 2, 4, 8, 16, 32]
 LIVE = "particle_filter"  # which sample goes on depends on all others: no smaller run is a part of a larger one
-REPLAYED = ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | best"]
+REPLAYED = ["pass@k", "best_of_n | majority", "best_of_n | weighted", "best_of_n | best"]  # read off one pool of the largest size
 
 
 def main(figure: str = "first_curve.png", model: str = "pocket", limit: int = 200) -> None:
@@ -28,13 +23,6 @@ def main(figure: str = "first_curve.png", model: str = "pocket", limit: int = 20
         replayed = replay(pools_of(results_of(pool_study(study, max(SIZES)), store)).pools, REPLAYED, SIZES)
     print(points.as_text(points.points_of([*live, *replayed])))
     plots.save(plots.draw([*live, *(one.curve for one in replayed)], "tokens"), figure)
-
-
-def results_of(study: config.StudyConfig, store: Store) -> list[Result]:
-    with runner.Prepared(study) as prepared:
-        ended = runner.run(prepared, store, report=lambda progress: print(f"{progress.line():<100}", end="\r"))
-    print()
-    return list(store.results(ended.study))
 
 
 if __name__ == "__main__":

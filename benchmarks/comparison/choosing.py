@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,12 @@ def _of(curves: Mapping[str, Curve], plan: str) -> Tried:
     return Tried(plan=plan, accuracy=curve.accuracy[0], generated=generated, total=total)
 
 
-def canonical(plan: str, known: Mapping[str, Any]) -> str:
-    """Return the name that a study gives a plan: its canonical text, in which the selection stands."""
+def canonical(plan: str, known: Iterable[str]) -> str:
+    """Return the name, of those known, that a study gives a plan."""
+    return next(name for name in known if is_named(plan, name))
+
+
+def is_named(plan: str, name: str) -> bool:
+    """Return whether a study gives a plan this name: its canonical text, in which the selection stands."""
     text = str(parse(plan))
-    return next(name for name in known if name == text or name.startswith(f"{text} | "))
+    return name == text or name.startswith(f"{text} | ")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.comparison import plans, running
-from benchmarks.comparison.choosing import Choices, canonical
+from benchmarks.comparison.choosing import Choices, is_named
 from tts.experiments.config import StudyConfig
 from tts.experiments.curves import Curve
 from tts.experiments.gathering import curves_of
@@ -131,7 +131,7 @@ class _Names(dict[str, str]):
     """Names of methods by their plans, whichever way these are written."""
 
     def __missing__(self, strategy: str) -> str:
-        name = next(name for plan, name in list(self.items()) if canonical(plan, {strategy: None}) == strategy)
+        name = next(name for plan, name in list(self.items()) if is_named(plan, strategy))
         self[strategy] = name
         return name
 

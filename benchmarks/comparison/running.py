@@ -9,7 +9,7 @@ from typing import Any
 
 from tts.experiments import config, runner
 from tts.experiments.config import StudyConfig
-from tts.experiments.progress import Progress
+from tts.experiments.progress import shown
 from tts.experiments.store import Store
 
 CONCURRENCY = 128  # cells in flight at once; results do not depend on it
@@ -55,12 +55,8 @@ def run(study: StudyConfig, path: Path, jobs: int) -> int:
 
 
 def _run(study: StudyConfig, path: Path, *, show: bool = False) -> runner.Ended:
-    def report(progress: Progress) -> None:
-        if show:
-            print(f"{study.name}: {progress.line():<110}", end="\r", flush=True)
-
     with Store(path) as store, runner.Prepared(study) as prepared:
-        ended = runner.run(prepared, store, report=report)
-    if show:
-        print()
-    return ended
+        if not show:
+            return runner.run(prepared, store)
+        with shown(study.name) as report:
+            return runner.run(prepared, store, report=report)

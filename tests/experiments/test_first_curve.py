@@ -23,4 +23,4 @@ def test_the_first_curve_ends_in_a_table_and_a_figure(tmp_path, monkeypatch, cap
     assert [("live" in row, "replayed, exact" in row) for row in rows] == [(True, False)] * 2 + [(False, True)] * 8
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     example.main("curve.png", limit=2)
-    assert "12 of 12 · 0 tokens" in capsys.readouterr().out
+    assert "first_curve: 12 of 12 · 0 tokens" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from tts.experiments.grid import Settings
 from tts.experiments.local_executor import LocalExecutor
 from tts.experiments.progress import Progress
 from tts.experiments.record import Cell, Result
-from tts.experiments.runner import Ended, Prepared, run
+from tts.experiments.runner import Ended, Prepared, results_of, run
 from tts.experiments.store import Store
 from tts.trace import Trace
 from tts.types import Usage
@@ -40,6 +40,20 @@ def go(config: StudyConfig, store: Store, **options: Any) -> Ended:
 
 def results(store: Store, ended: Ended) -> list[Result]:
     return list(store.results(ended.study))
+
+
+def test_all_results_of_a_study_are_had_in_one_call(store: Store, capsys: pytest.CaptureFixture[str]):
+    found = results_of(toy(limit=3), store)
+    assert len(found) == 12
+    assert "12 of 12" in capsys.readouterr().err
+    assert final(results_of(toy(limit=3), store)) == final(found)
+    assert "12 of 12 · 0 tokens" in capsys.readouterr().err
+
+
+def test_one_that_is_stopped_gives_no_part_of_them(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tts.experiments.runner.run", lambda *_, **__: Ended(1, store.counts(1), interrupted=True))
+    with pytest.raises(KeyboardInterrupt, match="what is done is kept"):
+        results_of(toy(limit=3), store)
 
 
 def test_a_study_is_run_as_the_solver_would_solve_each(store: Store):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,10 +15,7 @@ from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
     from tts.experiments.config import StudyConfig
-    from tts.experiments.progress import Progress
     from tts.experiments.store import Store
-
-_EVERY_S = 10.0  # between two lines where standard error is no terminal
 
 
 def run(
@@ -61,6 +56,7 @@ def carry_out(
         typer.Exit: it was stopped; what is done is kept.
     """
     from tts.cli.forecast import print_forecast
+    from tts.experiments.progress import shown
     from tts.experiments.runner import Prepared, run
     from tts.experiments.store import Store, default_store
 
@@ -70,7 +66,7 @@ def carry_out(
             print_forecast(prepared, file, part)
             return
         with Store(file) as opened:
-            with _stoppable(), _shown() as report:
+            with _stoppable(), shown() as report:
                 ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
             if not ended.interrupted:
                 _print_table(opened, ended.study)
@@ -92,44 +88,6 @@ def _stoppable() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _shown() -> Generator[Callable[[Progress], None]]:
-    """Show progress on standard error: one live line on a terminal, elsewhere a plain line now and then, and one at the end."""
-    from tts.cli.terminal import messages, one_line
-
-    console = messages()
-    if sys.stderr.isatty() and not console.is_dumb_terminal:
-        with console.status("starting") as status:
-            yield lambda progress: status.update(one_line(progress.line()))
-        return
-
-    lines = _Lines()
-    try:
-        yield lines.report
-    finally:
-        lines.end()
-
-
-class _Lines:
-    """Plain lines, the last of which is always shown."""
-
-    def __init__(self) -> None:
-        self._line, self._shown_at = "", 0.0
-
-    def report(self, progress: Progress) -> None:
-        """Show this progress, unless a line was shown just now."""
-        self._line = progress.line()
-        if time.monotonic() - self._shown_at >= _EVERY_S:
-            self._shown_at = time.monotonic()
-            self.end()
-
-    def end(self) -> None:
-        """Show what has not been shown yet."""
-        if self._line:
-            typer.echo(self._line, err=True)
-        self._line = ""
 
 
 def _part(text: str) -> tuple[int, int]:

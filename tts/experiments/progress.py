@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from tts.experiments.record import Result
+
+_EVERY_S = 10.0  # between two lines where standard error is no terminal
 
 
 class Progress:
@@ -69,3 +73,51 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def shown(title: str = "") -> Generator[Callable[[Progress], None]]:
+    """Show progress on standard error: one live line on a terminal, elsewhere a plain line now and then, and one at the end.
+
+    Args:
+        title: said before each line.
+
+    Yields:
+        What `runner.run` reports to.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    prefix = f"{title}: " if title else ""
+    console = Console(stderr=True)
+    if sys.stderr.isatty() and not console.is_dumb_terminal:
+        with console.status(Text(f"{prefix}starting")) as status:
+            yield lambda progress: status.update(Text(prefix + progress.line()))
+        return
+
+    lines = _Lines(prefix)
+    try:
+        yield lines.report
+    finally:
+        lines.end()
+
+
+class _Lines:
+    """Plain lines, the last of which is always shown."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix, self._line, self._shown_at = prefix, "", 0.0
+
+    def report(self, progress: Progress) -> None:
+        """Show this progress, unless a line was shown just now."""
+        self._line = progress.line()
+        if time.monotonic() - self._shown_at >= _EVERY_S:
+            self._shown_at = time.monotonic()
+            self.end()
+
+    def end(self) -> None:
+        """Show what has not been shown yet."""
+        if self._line:
+            sys.stderr.write(f"{self._prefix}{self._line}\n")
+            sys.stderr.flush()
+        self._line = ""

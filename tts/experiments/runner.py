@@ -22,8 +22,8 @@ from tts.experiments.config import StudyConfig
 from tts.experiments.executors import EXECUTORS, Done, Executor, WorkerLost
 from tts.experiments.grid import Problems, cells, load_problems, shard
 from tts.experiments.local_executor import failed
-from tts.experiments.progress import Progress
-from tts.experiments.record import Cell
+from tts.experiments.progress import Progress, shown
+from tts.experiments.record import Cell, Result
 from tts.experiments.snapshot import snapshot
 from tts.experiments.store import Counts, Store
 from tts.kept import LOOP
@@ -88,7 +88,7 @@ def run(
     Args:
         part: i of n: the cells of one shard. retry_failed: whether cells that failed before are run again.
         lease_s: seconds after which cells of a process that was killed are run again.
-            report: called, in another thread, at the beginning and after results.
+        report: called, in another thread, at the beginning and after results.
 
     Raises:
         TTSError: the store failed, or nothing but failures came of the first cells. What was finished is kept.
@@ -107,6 +107,20 @@ def run(
     finally:
         runner.close()
     return Ended(study, store.counts(study))
+
+
+def results_of(config: StudyConfig, store: Store) -> list[Result]:
+    """Run what a study lacks, its progress on standard error, and return all its results.
+
+    Raises:
+        TTSError: as `run`.
+        KeyboardInterrupt: it was stopped; what is done is kept, and the same call goes on from there.
+    """
+    with Prepared(config) as prepared, shown(config.name) as report:
+        ended = run(prepared, store, report=report)
+    if ended.interrupted:
+        raise KeyboardInterrupt(f"the study {config.name!r} was stopped; what is done is kept")
+    return list(store.results(ended.study))
 
 
 class _Runner:
