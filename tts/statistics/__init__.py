@@ -11,6 +11,8 @@ Shapes: N observations, P clusters, R resamples, K bins.
 
 from __future__ import annotations
 
+from tts.statistics.acceptance import accuracy_given_acceptance, attempt_values, best_tries, clustered_ceiling
+from tts.statistics.association import clustered_auc_within, clustered_correlation
 from tts.statistics.comparing import Difference, holm, paired_difference, problems_needed
 from tts.statistics.discrimination import (
     Bin,
@@ -38,12 +40,18 @@ __all__ = [
     "Fit",
     "Saturation",
     "Statistic",
+    "accuracy_given_acceptance",
+    "attempt_values",
     "best_at_k",
+    "best_tries",
     "bootstrap",
     "bootstrap_kinds",
     "brier",
     "clustered_auc",
+    "clustered_auc_within",
     "clustered_calibration_error",
+    "clustered_ceiling",
+    "clustered_correlation",
     "clustered_mean",
     "expected_calibration_error",
     "fit_coverage",

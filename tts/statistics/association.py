@@ -1,0 +1,122 @@
+"""What a score goes with: how well it ranks within each problem, and whether it follows something else, such as length."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse, stats
+
+from tts.errors import ConfigError
+from tts.statistics.proportions import LEVEL, Estimate
+from tts.statistics.resampling import RESAMPLES, bootstrap, clustered_mean, ratio, vector
+
+Floats = NDArray[np.float64]
+_NO_SPREAD = 1e-12  # mean square of ranks in [-1/2, 1/2] below which they are all alike but for rounding
+
+
+def clustered_auc_within(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    clusters: ArrayLike,
+    *,
+    rng: np.random.Generator,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """Return the mean over clusters of each one's own AUC: how well a score ranks observations of one problem.
+
+    The AUC of all observations together is also high for a score that only tells hard problems from easy ones, which is of no use in
+    choosing among samples of one problem.
+
+    Args:
+        scores, labels: as in `roc_auc`. clusters: [N], which problem each observation is of. rng, level, resamples: as in
+            `clustered_mean`.
+
+    Returns:
+        In [0, 1]; its `num` is that of the clusters that have both labels, which are those it is of; NaN where none has.
+
+    Raises:
+        ConfigError: lengths that differ, a score that is not known, or another label.
+    """
+    score, label, named = vector("scores", scores), vector("labels", labels), np.asarray(clusters)
+    if not score.shape == label.shape == named.shape or not np.isin(label, (0, 1)).all():
+        raise ConfigError(
+            f"scores, labels and clusters are of shapes {score.shape}, {label.shape} and {named.shape}, but must be of one length, with "
+            "labels 0 or 1"
+        )
+    aucs = _aucs(score, label, np.unique(named, return_inverse=True)[1])
+    known = aucs[~np.isnan(aucs)]
+    return clustered_mean(known, rng=rng, level=level, resamples=resamples, bounds=(0, 1))
+
+
+def clustered_correlation(
+    first: ArrayLike,
+    second: ArrayLike,
+    clusters: ArrayLike,
+    given: ArrayLike | None = None,
+    *,
+    rng: np.random.Generator,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """Return Spearman's rank correlation with an interval from clusters drawn again; `given`: among observations of one kind.
+
+    Idea: the sums behind a correlation are added up by cluster and kind, so that a resample is one product of matrices. Kinds are
+        held fixed by taking each one's mean out of its observations: with two kinds that is the partial correlation given an
+        indicator, with a kind for each problem the correlation within problems.
+    Differs: ranks are those among all observations, and are not made anew for a resample.
+
+    Args:
+        first, second: [N]. clusters: [N], which problem each observation is of. given: [N], the kind of each, such as whether it is
+            right, by whatever numbers. rng, level, resamples: as in `bootstrap`.
+
+    Returns:
+        In [-1, 1]; NaN where one of the two does not vary (within a kind).
+
+    Raises:
+        ConfigError: lengths that differ, or a value that is not known.
+    """
+    one, other = (stats.rankdata(vector(name, values)) for name, values in (("first", first), ("second", second)))
+    _, at = np.unique(np.asarray(clusters), return_inverse=True)
+    _, kind = np.unique(np.zeros(len(one)) if given is None else np.asarray(given), return_inverse=True)
+    if not len(one) == len(other) == len(at) == len(kind):
+        raise ConfigError(f"first, second, clusters and given are of lengths {len(one)}, {len(other)}, {len(at)} and {len(kind)}")
+    if not len(one):
+        return bootstrap(lambda counts: counts[:, 0], 0, rng, level=level, resamples=resamples)
+    x, y = (ranks / len(ranks) - 0.5 for ranks in (one, other))
+    num_clusters = int(at.max()) + 1
+    if len(np.unique(at * (kind.max() + 1) + kind)) == kind.max() + 1:  # each kind is of one cluster, whatever is drawn
+        x, y = (values - (np.bincount(kind, values) / np.bincount(kind))[kind] for values in (x, y))
+        moments = np.stack([np.bincount(at, values, num_clusters) for values in (np.ones(len(x)), x * x, y * y, x * y)], axis=1)
+        return bootstrap(lambda counts: _quotient(*(counts @ moments).T), num_clusters, rng, level=level, resamples=resamples, width=4)
+    num_kinds = int(kind.max()) + 1
+    size, sum_x, sum_y, xx, yy, xy = (
+        sparse.csr_array((values, (at, kind)), (num_clusters, num_kinds)) for values in (np.ones(len(x)), x, y, x * x, y * y, x * y)
+    )
+
+    def correlation(counts: Floats) -> Floats:
+        n, left, right = counts @ size, counts @ sum_x, counts @ sum_y  # [R, kinds]
+        divisor = np.where(n > 0, n, 1)
+        sums = (counts @ xx - left**2 / divisor, counts @ yy - right**2 / divisor, counts @ xy - left * right / divisor)
+        return _quotient(n.sum(axis=1), *(each.sum(axis=1) for each in sums))
+
+    return bootstrap(correlation, num_clusters, rng, level=level, resamples=resamples, width=6 * num_kinds)
+
+
+def _quotient(n: Floats, xx: Floats, yy: Floats, xy: Floats) -> Floats:
+    """Return correlations from sums of squares and products about their means, [R]; NaN where one does not vary."""
+    varied = np.minimum(xx, yy) > _NO_SPREAD * n
+    return ratio(xy, np.where(varied, np.sqrt(np.maximum(xx * yy, 0)), 0))
+
+
+def _aucs(score: Floats, label: Floats, at: NDArray[np.int64]) -> Floats:
+    """Return the AUC of each cluster, [P]: ranks are counted from each one's beginning, ties by their mean."""
+    if not len(score):
+        return np.zeros(0)
+    order = np.lexsort((score, at))
+    score, label, at = score[order], label[order], at[order]
+    starts = np.flatnonzero(np.r_[True, (at[1:] != at[:-1]) | (score[1:] != score[:-1])])  # of levels of one score and cluster
+    sizes = np.diff(np.r_[starts, len(score)])
+    ranks = np.repeat(starts + (sizes + 1) / 2, sizes) - np.searchsorted(at, at)
+    positives, num = np.bincount(at, label), np.bincount(at).astype(np.float64)
+    return ratio(np.bincount(at, ranks * label) - positives * (positives + 1) / 2, positives * (num - positives))
