@@ -1,0 +1,121 @@
+"""The worth of further votes: against enumeration of every policy and simulation, on populations small enough for both."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.allocator.test_difficulty import KINDS, draw
+from tts.allocator.difficulty import Population
+from tts.allocator.votes import PRICES, Votes
+from tts.errors import ConfigError
+
+
+def state(classes):
+    ordered = sorted(classes, reverse=True)
+    return ordered[0], ordered[1] if len(ordered) > 1 and ordered[1] > 1 else 0, sum(ordered)
+
+
+def best_at(population, most, price):
+    """The greatest expected chance less price, by trying both choices at every history of votes, with the identity of the right answer."""
+
+    @cache
+    def joint(right, lure, lone):  # chance of one row of samples with these identities
+        return float(population.weight @ (population.rate**right * population.lure**lure * population.scattered**lone))
+
+    def ways(classes):
+        """Every identity that the classes may have: (chance, place of the right one, what is lone)."""
+        places = [None, *range(len(classes))]
+        for right in places:
+            for lure in places:
+                others = [n for i, n in enumerate(classes) if i not in (right, lure)]
+                if (right is None or right != lure) and all(n == 1 for n in others):
+                    counts = [0 if i is None else classes[i] for i in (right, lure)]
+                    yield joint(*counts, len(others)), right
+
+    @cache
+    def value(classes):
+        found = list(ways(classes))
+        total = sum(chance for chance, _ in found)
+        leader = classes.index(max(classes))
+        stop = sum(chance for chance, right in found if right == leader) / total
+        if sum(classes) == most:
+            return stop
+        on = 0.0
+        for i in range(len(classes) + 1):
+            after = (*classes[:i], classes[i] + 1, *classes[i + 1 :]) if i < len(classes) else (*classes, 1)
+            if chance := sum(each for each, _ in ways(after)):
+                on += chance / total * value(after)
+        return max(stop, on - price)
+
+    return value((1,)) - price
+
+
+@pytest.mark.parametrize("population", [KINDS, Population(np.array([0.45]), np.array([0.25]), np.array([1.0]))])
+@pytest.mark.parametrize("most", [1, 2, 3, 6])
+def test_the_recursion_is_the_best_of_every_policy(population, most):
+    votes = Votes.of(population, most)
+    for k in (0, 20, 30, 36):
+        assert votes.worth[k] == pytest.approx(best_at(population, most, PRICES[k]), abs=1e-9)
+
+
+def test_the_chance_of_each_state_is_what_is_found_among_such_problems():
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(3, 6_000, p=KINDS.weight)
+    votes, found = Votes.of(KINDS, 5), {}
+    for z in kinds:
+        drawn = rng.random(5)
+        right, lure = int((drawn < KINDS.rate[z]).sum()), int((drawn < KINDS.rate[z] + KINDS.lure[z]).sum())
+        lure -= right
+        first = next((i for i in range(5) if drawn[i] < KINDS.rate[z]), 5) < next(
+            (i for i in range(5) if KINDS.rate[z] <= drawn[i] < KINDS.rate[z] + KINDS.lure[z]), 5
+        )
+        led = right > lure or (right == lure and first) if max(right, lure) > 1 else drawn[0] < KINDS.rate[z]
+        found.setdefault(state([right, lure] + [1] * (5 - right - lure)), []).append(led)
+    for (a, b, n), rights in found.items():
+        error = np.sqrt(0.25 / len(rights))
+        assert votes.look(np.array([a]), np.array([b]), np.array([n]))[0][0] == pytest.approx(np.mean(rights), abs=4 * error)
+
+
+def test_settled_and_hopeless_votes_are_worth_less_than_open_ones():
+    votes = Votes.of(Population.beta(), 32)
+    chance, index = votes.look(np.array([8, 4, 1, 8]), np.array([0, 4, 0, 7]), np.array([8, 8, 12, 16]))
+    assert chance[0] > 0.8
+    assert chance[2] < 0.5
+    assert index[1] > 5 * index[0]
+    assert index[3] > index[0]
+    assert index[1] > 5 * index[2]
+
+
+def test_a_bound_grows_with_the_budget_up_to_what_all_samples_give():
+    votes = Votes.of(Population.beta(0.6, 2.0), 24)
+    bounds = [votes.bound(n) for n in (1, 1.5, 2, 4, 8, 16, 24)]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] == pytest.approx(votes.worth[0], abs=1e-4)
+    assert bounds[0] == pytest.approx(float(votes.chance[1, 1, 0]), abs=1e-4)
+
+
+def test_states_beyond_the_table_are_scaled_and_get_no_more():
+    votes = Votes.of(KINDS, 16)
+    chance, index = votes.look(np.array([0, 600, 16]), np.array([0, 300, 0]), np.array([0, 1000, 16]))
+    assert np.isfinite(chance).all()
+    assert chance[0] == 0
+    assert index[0] > 0
+    assert index[1:].tolist() == [0, 0]
+
+
+def test_every_state_that_is_drawn_is_in_the_table():
+    rng = np.random.default_rng(3)
+    population = Population.beta()
+    votes = Votes.of(population, 16)
+    for n in range(1, 17):
+        a, b, of = draw(population, rng.choice(len(population.weight), 50, p=population.weight), n, rng)
+        assert np.isfinite(votes.chance[of, np.maximum(a, 1), b]).all()
+
+
+@pytest.mark.parametrize("most", [0, 257])
+def test_a_table_has_its_limits(most):
+    with pytest.raises(ConfigError, match=f"most is {most}, but must be from 1 to 256"):
+        Votes.of(KINDS, most)

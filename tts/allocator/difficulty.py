@@ -1,0 +1,245 @@
+"""How hard problems are: a prior over kinds of problems, and what samples, scores and votes say of one of them.
+
+Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a lure (the
+    chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So every posterior is a row
+    of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is a row of weights too: given, or
+    fitted to many problems at once (a hierarchical model, by expectation and maximisation).
+Source: difficulty as the success rate of the policy itself is that of algorithm A14 (Snell et al. 2408.03314) and A15 (Liu et al.
+    2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are ours to decide.
+
+Shapes: P problems, Z kinds, S observations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+from tts.errors import ConfigError, shown
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+# Evenly spaced in the angle whose squared sine they are, which is where a binomial rate is told apart equally well everywhere.
+RATES: Floats = np.sin(np.linspace(0.0, np.pi / 2, 25)) ** 2
+LURES: Floats = np.array([0.02, 0.1, 0.25, 0.45, 0.7, 0.95])  # share of a wrong answer's chance that the most tempting one has
+_ROUNDS = 200
+_SETTLED = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """How problems are spread over kinds: a prior for one, and the thing that is learnt from many.
+
+    Args:
+        rate: [Z], chance in [0, 1] that a sample of this kind is right. lure: [Z], chance that it is the most tempting wrong answer;
+            rate + lure is at most 1. weight: [Z], share of problems, summing to 1.
+        problems: that it was fitted to; 0: it was given.
+
+    Raises:
+        ConfigError: shapes differ, a chance is outside its range, or weights are no shares.
+    """
+
+    rate: Floats
+    lure: Floats
+    weight: Floats
+    problems: int = 0
+
+    def __post_init__(self) -> None:
+        shapes = {self.rate.shape, self.lure.shape, self.weight.shape}
+        if len(shapes) != 1 or self.rate.ndim != 1 or not self.rate.size:
+            raise ConfigError(f"rate, lure and weight have the shapes {sorted(shapes)}, but must be three lists of one length")
+        table = np.stack([self.rate, self.lure, self.weight])
+        if not np.isfinite(table).all() or (table < 0).any() or (self.rate + self.lure > 1 + 1e-9).any():
+            raise ConfigError("a kind of problem has a chance outside [0, 1], but rate and lure are chances that sum to at most 1")
+        if abs(self.weight.sum() - 1) > 1e-6:
+            raise ConfigError(f"the weights of the kinds sum to {self.weight.sum():.6g}, but must sum to 1")
+
+    @property
+    def scattered(self) -> Floats:
+        """The chance of a wrong answer that no other sample gives, [Z]."""
+        return np.maximum(0.0, 1.0 - self.rate - self.lure)
+
+    @classmethod
+    def of_rates(cls, share: ArrayLike, lures: ArrayLike | None = None) -> Population:
+        """Return the kinds of the grid, from the share of problems at each of `RATES` and of each of `LURES` (None: equal).
+
+        Raises:
+            ConfigError: the shares are not as many as the grid, negative, or all zero.
+        """
+        shares = _shares("share", share, len(RATES))
+        luring = _shares("lures", np.ones(len(LURES)) if lures is None else lures, len(LURES))
+        rate, fraction = (axis.ravel() for axis in np.meshgrid(RATES, LURES, indexing="ij"))
+        return cls(rate, (1 - rate) * fraction, np.outer(shares, luring).ravel())
+
+    @classmethod
+    def beta(cls, mean: float = 0.5, strength: float = 1.0, *, hopeless: float = 0.05, trivial: float = 0.02) -> Population:
+        """Return a Beta law of success rates with some problems that are never, and some that are always solved.
+
+        Args:
+            mean: of the Beta law, in (0, 1): what a user or a probe takes the difficulty to be. strength: how many samples that is
+                worth, above 0; a small one puts most problems near 0 and 1.
+            hopeless, trivial: shares of problems at rates of exactly 0 and 1, on top.
+
+        Raises:
+            ConfigError: a value is outside its range.
+        """
+        if not (0 < mean < 1 and strength > 0 and np.isfinite(strength)):
+            raise ConfigError(f"mean is {mean} and strength {strength}, but must be in (0, 1) and a number above 0")
+        if not (hopeless >= 0 and trivial >= 0 and hopeless + trivial <= 1):
+            raise ConfigError(f"hopeless is {hopeless} and trivial {trivial}, but must be shares that sum to at most 1")
+        edges = np.concatenate([[0.0], (RATES[1:] + RATES[:-1]) / 2, [1.0]])
+        share = np.diff(stats.beta.cdf(edges, mean * strength, (1 - mean) * strength)) * (1 - hopeless - trivial)
+        share[0] += hopeless
+        share[-1] += trivial
+        return cls.of_rates(share)
+
+    # What observations say ------------------------------------------------------------------------------------------------------
+
+    def checked(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
+        """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf where a kind rules them out."""
+        won, lost = _counts("right", right), _counts("wrong", wrong)
+        return special.xlogy(won[:, None], self.rate) + special.xlog1py(lost[:, None], -self.rate)
+
+    def voted(self, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> Floats:
+        """Return the log-likelihood [S, Z] of votes: which of the answers is right is not known, and summed over.
+
+        Args:
+            leader, second: samples that gave the most and the second most frequent answer, [S]. samples: in all, [S]; those that are
+                neither (without an answer, or in smaller classes) count as scattered.
+
+        Raises:
+            ConfigError: counts are negative, or do not fit in each other.
+        """
+        a, b, n = _votes(leader, second, samples)
+        lone = n - a  # samples outside the leading class, where all of them stand alone
+
+        def chance(right: Whole, lure: Whole, ways: ArrayLike = 1.0) -> Floats:
+            rest = n - right - lure
+            found = special.xlogy(right[:, None], self.rate) + special.xlogy(lure[:, None], self.lure)
+            found = found + special.xlogy(np.maximum(rest, 0)[:, None], self.scattered)
+            with np.errstate(divide="ignore"):
+                choices = np.log(np.broadcast_to(np.asarray(ways, np.float64), n.shape))
+            return np.where(rest[:, None] >= 0, found + choices[:, None], -np.inf)
+
+        zero, one = np.zeros_like(n), np.ones_like(n)
+        both = np.logaddexp(chance(a, b), chance(b, a))
+        led = np.logaddexp.reduce([chance(a, one, lone), chance(a, zero), chance(one, a, lone), chance(zero, a)])
+        alone = np.logaddexp.reduce([chance(one, one, n * (n - 1.0)), chance(one, zero, n), chance(zero, one, n), chance(zero, zero)])
+        return np.where((b >= 2)[:, None], both, np.where((a >= 2)[:, None], led, alone))
+
+    def posterior(self, log_likelihood: Floats) -> Floats:
+        """Return the weights [S, Z] of the kinds behind observations; the prior's where no kind can have made them."""
+        with np.errstate(divide="ignore"):
+            joint = log_likelihood + np.log(self.weight)
+        top = joint.max(axis=1, keepdims=True)
+        weights = np.exp(joint - np.where(np.isfinite(top), top, 0.0))
+        total = weights.sum(axis=1, keepdims=True)
+        return np.where(total > 0, weights / np.where(total > 0, total, 1.0), self.weight)
+
+    def mean_rate(self, posterior: Floats) -> Floats:
+        """Return the expected success rate, [S]."""
+        return posterior @ self.rate
+
+    # Learning -------------------------------------------------------------------------------------------------------------------
+
+    def fitted(self, log_likelihood: Floats, count: ArrayLike | None = None, *, strength: float = 10.0) -> Population:
+        """Return the population that observations are most likely from, with this one as a prior worth `strength` problems.
+
+        Source: expectation and maximisation for mixing weights, with Dirichlet pseudo-counts of mean `weight` (Dempster, Laird and
+            Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
+
+        Args:
+            log_likelihood: [S, Z], of `checked` or `voted`. count: [S], how many problems show each observation; None: one each.
+        """
+        size = np.ones(len(log_likelihood)) if count is None else np.asarray(count, np.float64)
+        total, weight = float(size.sum()), self.weight
+        if total + strength <= 0:
+            return self
+        top = log_likelihood.max(axis=1, keepdims=True)
+        known = np.isfinite(top[:, 0])
+        chance, size = np.exp(log_likelihood[known] - top[known]), size[known]
+        for _ in range(_ROUNDS):
+            mixed = chance @ weight
+            share = weight * (chance.T @ (size / np.maximum(mixed, 1e-300)))
+            after = (share + strength * self.weight) / (share.sum() + strength)
+            moved, weight = float(np.abs(after - weight).sum()), after
+            if moved < _SETTLED:
+                break
+        return Population(self.rate, self.lure, weight, problems=self.problems + int(total))
+
+
+def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> float:
+    """Return the p-value of a posterior predictive check: whether votes on new problems look like those the population was fitted to.
+
+    Idea: problems are grouped by what share of their first samples agrees; under the population each group has a known expected
+        size, and Pearson's statistic compares. All problems must show equally many samples, at least two.
+
+    Raises:
+        ConfigError: numbers of samples differ, or are below two.
+    """
+    a, _, n = _votes(leader, second, samples)
+    if not len(n) or n.min() != n.max() or n[0] < 2:
+        raise ConfigError("samples differs between problems or is below 2, but a check of votes needs equally many, at least 2, of each")
+    size, expected = int(n[0]), np.zeros(int(n[0]) + 1)
+    for first in range(1, size + 1):
+        for other in range(min(first, size - first) + 1):
+            if other == 1 or (first == 1 and other == 0 and size > 1):
+                continue  # lone answers are counted once, with `second` 0
+            ways = _patterns(first, other, size - first - other)
+            expected[first] += ways * float(np.exp(population.voted([first], [other], [size])[0]) @ population.weight)
+    expected[1] = max(0.0, 1.0 - expected[2:].sum())
+    found = np.bincount(a, minlength=size + 1).astype(np.float64)
+    groups = _merged(expected * len(n), found)
+    if len(groups) < 2:
+        return 1.0
+    statistic = sum((seen - wanted) ** 2 / wanted for wanted, seen in groups)
+    return float(stats.chi2.sf(statistic, len(groups) - 1))
+
+
+def _patterns(first: int, other: int, rest: int) -> float:
+    """Return in how many ways a row of samples shows classes of so many samples, and `rest` that stand alone."""
+    n = first + other + rest
+    ways = math.comb(n, first) * math.comb(n - first, other)
+    return ways / 2 if first == other else ways
+
+
+def _merged(expected: Floats, found: Floats) -> list[tuple[float, float]]:
+    """Return groups (expected, found) of at least five expected, neighbours taken together."""
+    groups: list[tuple[float, float]] = []
+    wanted = seen = 0.0
+    for each, of_it in zip(expected.tolist(), found.tolist(), strict=True):
+        wanted, seen = wanted + each, seen + of_it
+        if wanted >= 5:
+            groups.append((wanted, seen))
+            wanted = seen = 0.0
+    if groups and (wanted or seen):
+        last = groups.pop()
+        groups.append((last[0] + wanted, last[1] + seen))
+    return groups
+
+
+def _votes(leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> tuple[Whole, Whole, Whole]:
+    a, b, n = _counts("leader", leader), _counts("second", second), _counts("samples", samples)
+    if not len(a) == len(b) == len(n) or (b > a).any() or (a + b > n).any():
+        raise ConfigError("votes do not add up: second must be at most leader, and both together at most samples")
+    return np.where(n > 0, np.maximum(a, 1), 0), b, n  # samples that all lack an answer agree with nothing, as lone answers do
+
+
+def _counts(name: str, values: ArrayLike) -> Whole:
+    found = np.atleast_1d(np.asarray(values, np.float64))
+    if found.ndim != 1 or not np.isfinite(found).all() or (found < 0).any() or (found != np.floor(found)).any():
+        raise ConfigError(f"{name} is {shown(values)}, but must be a list of whole numbers of at least 0")
+    return found.astype(np.int64)
+
+
+def _shares(name: str, values: ArrayLike | Sequence[float], length: int) -> Floats:
+    found = np.asarray(values, np.float64)
+    if found.shape != (length,) or not np.isfinite(found).all() or (found < 0).any() or found.sum() <= 0:
+        raise ConfigError(f"{name} is {shown(values)}, but must be {length} numbers of at least 0, not all 0")
+    return found / found.sum()

@@ -1,0 +1,140 @@
+"""Dividing a total by marginal gains: whom the next unit helps most gets it.
+
+Idea: where a problem's gains fall from unit to unit, taking the greatest gain of all, again and again, is optimal. Where they do
+    not (a second vote alone never changes a majority), they are replaced by their isotonic regression, which is the slopes of the
+    least concave curve above what they sum to; then greedy is optimal but for the one block of units that the total may cut.
+Source: algorithm A16, Damani et al., "Learning How Hard to Think" (2410.04707): the greedy rule, its optimality for falling gains
+    and isotonic regression are as there; the table for problems served one at a time ("offline") is unverified (from memory).
+    Differs: no heap, all units of all problems at once, by a threshold.
+
+Shapes: P problems, B units that each may get at most, U bins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tts.allocator.difficulty import RATES, Floats, Whole
+from tts.errors import ConfigError, shown
+
+
+def coverage_gains(rate: ArrayLike = RATES, most: int = 128) -> Floats:
+    """Return the gains [.., B] of sampling problems of known success rates until one sample is right: rate (1 - rate)^b."""
+    known = np.asarray(rate, np.float64)[..., None]
+    return known * (1 - known) ** np.arange(most)
+
+
+def falling(gains: Floats) -> tuple[Floats, Whole]:
+    """Return the isotonic (falling) regression of each row of gains [P, B], and the unit at which each block of equal ones begins.
+
+    Pool adjacent violators, all rows at once. Blocks are made of violators only: gains that are equal as given stay apart.
+    """
+    units = gains.shape[1]
+    concave = (np.diff(gains, axis=1) <= 0).all(axis=1)
+    start = np.broadcast_to(np.arange(units), gains.shape).copy()
+    bent = np.flatnonzero(~concave)
+    if not len(bent):
+        return gains, start
+    total, size = np.zeros((len(bent), units)), np.zeros((len(bent), units), np.int64)  # of the blocks on each row's stack
+    top = np.full(len(bent), -1)
+    for unit in range(units):
+        top += 1
+        total[np.arange(len(bent)), top], size[np.arange(len(bent)), top] = gains[bent, unit], 1
+        rising = np.arange(len(bent))
+        while len(rising):
+            rising = rising[top[rising] > 0]
+            last = top[rising]
+            over = total[rising, last] * size[rising, last - 1] > total[rising, last - 1] * size[rising, last]
+            rising, last = rising[over], last[over]
+            total[rising, last - 1] += total[rising, last]
+            size[rising, last - 1] += size[rising, last]
+            top[rising] -= 1
+    held = np.arange(units) <= top[:, None]
+    size, mean = np.where(held, size, 0), np.where(held, total / np.maximum(size, 1), 0.0)
+    first = np.cumsum(size, axis=1) - size
+    found = gains.copy()
+    found[bent] = np.repeat(mean.ravel(), size.ravel()).reshape(len(bent), units)
+    start[bent] = np.repeat(first.ravel(), size.ravel()).reshape(len(bent), units)
+    return found, start
+
+
+def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least: int = 0, price: float = 0.0) -> Whole:
+    """Return how many units [P] each problem gets.
+
+    Among equal gains per cost, earlier units come first, then earlier problems; a block of pooled units is not left for another.
+
+    Args:
+        gains: [P, B], of each problem's units in order, in right answers. total: units to divide, or what they may cost.
+        cost: [P], of one unit of each problem, above 0; None: 1. least: units that every problem gets first (b_min).
+        price: gain a cost that a unit must exceed.
+
+    Raises:
+        ConfigError: gains are no table of numbers, a cost is not above 0, or the total does not pay `least` for all.
+    """
+    if gains.ndim != 2 or np.isnan(gains).any():
+        raise ConfigError(f"gains is of shape {gains.shape}, but must be a table [problems, units] without NaN")
+    rows, units = gains.shape
+    each = np.ones(rows) if cost is None else np.asarray(cost, np.float64)
+    if each.shape != (rows,) or not ((each > 0) & np.isfinite(each)).all():
+        raise ConfigError(f"cost is {shown(cost)}, but must be a number above 0 for each of {rows} problems")
+    if not 0 <= least <= units or each.sum() * least > total + 1e-9:
+        raise ConfigError(
+            f"the total of {total:g} does not pay {least} units for each of {rows} problems", hint="give more, or fewer at least"
+        )
+    slopes, start = falling(gains[:, least:])
+    value = slopes / each[:, None]
+    left = total - each.sum() * least
+    wanted = value > price
+    found = np.full(rows, least, np.int64)
+    spent = float((wanted.sum(axis=1) * each).sum())
+    if spent <= left:
+        return found + wanted.sum(axis=1)
+    threshold = _threshold(value[wanted], np.broadcast_to(each[:, None], value.shape)[wanted], left)
+    above = value > threshold
+    found += above.sum(axis=1)
+    left -= float((above.sum(axis=1) * each).sum())
+    row, unit = np.nonzero(value == threshold)
+    order = np.lexsort((unit, row, start[row, unit]))
+    pays = np.cumsum(each[row[order]]) <= left + 1e-9
+    np.add.at(found, row[order][pays], 1)
+    left -= float(each[row[order][pays]].sum())
+    return found + _remnant(value, found - least, each, left, price)
+
+
+def _remnant(value: Floats, taken: Whole, cost: Floats, left: float, price: float) -> Whole:
+    """Return what more is paid by a rest that is too small for the next unit in order: the best of those that it pays."""
+    more = np.zeros_like(taken)
+    padded = np.concatenate([value, np.full((len(value), 1), -np.inf)], axis=1)
+    while left >= cost.min(initial=np.inf):
+        upcoming = np.where(cost <= left, padded[np.arange(len(value)), taken + more], -np.inf)
+        chosen = int(upcoming.argmax())
+        if upcoming[chosen] <= price:
+            break
+        more[chosen] += 1
+        left -= float(cost[chosen])
+    return more
+
+
+def _threshold(value: Floats, cost: Floats, left: float) -> float:
+    """Return the greatest value so that all above it can be paid, and all at least as great cannot."""
+    if (cost == 1).all():
+        place = min(len(value) - 1, int(left))  # from 0: the first that does not fit any more
+        return float(-np.partition(-value, place)[place])
+    order = np.argsort(-value, kind="stable")
+    fitting = int(np.searchsorted(np.cumsum(cost[order]), left + 1e-9, side="right"))
+    return float(value[order[min(fitting, len(order) - 1)]])
+
+
+def offline(gains: Floats, share: ArrayLike, mean: float) -> Whole:
+    """Return how many units [U] a problem of each bin gets, for problems that are served one at a time, knowing no others.
+
+    Idea: the table is made beforehand from the bins of problems like those to come: greedy over bins, where a unit for a bin costs
+        as many units as it has problems.
+
+    Args:
+        gains: [U, B], of a problem of each bin. share: [U], how many problems are in each bin, above 0; in any unit.
+        mean: units a problem, on average over problems.
+    """
+    size = np.asarray(share, np.float64)
+    return greedy(gains * size[:, None], mean * float(size.sum()), cost=size)

@@ -1,0 +1,141 @@
+"""What further votes are worth when no verifier is there: exact values and indices of every state that votes can be in.
+
+Idea: without a verifier the answer is that of most votes, and whether it is right is known only through the population: votes that
+    agree are more likely right. All that matters of the votes so far is their state: how many gave the leading answer, how many the
+    second, how many stand alone. The chance of the next state is a ratio of marginal likelihoods, so the best time to stop at a
+    price a sample is found by dynamic programming, backwards from the greatest number of samples. A state's index is the highest
+    price at which one should go on: to serve the highest index first is best for many problems under one total, and it needs no
+    price.
+Source: stopping of votes goes back to ASC and ESC (algorithms B1, B2), whose rules know no prior and no price; the index is that of
+    Whittle, "Restless bandits" (1988). The states and the recursion are derived here, ours to decide.
+
+Shapes: Z kinds, N greatest number of samples, K prices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.allocator.difficulty import Floats, Population, Whole
+from tts.errors import ConfigError
+
+PRICES: Floats = np.concatenate([[0.0], np.geomspace(1e-6, 0.5, 40)])  # gain that one sample must bring
+_LEAST_GAIN = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """The value of every state of votes up to N samples.
+
+    A state is (leading votes, second votes, samples); where at most one class has more than one vote, its second is 0.
+
+    Attributes:
+        chance: [N+1, N+1, N//2+1], that the leading answer is right, by samples, leading and second votes; NaN: no such state.
+        index: of the same shape, gain a sample at which going on is just worth it; 0 at N samples.
+        worth: [K], best expected chance less price times samples, from the first sample on, at each of `PRICES`.
+    """
+
+    most: int
+    chance: Floats
+    index: NDArray[np.float32]
+    worth: Floats
+
+    @classmethod
+    def of(cls, population: Population, most: int, first: int = 1) -> Votes:
+        """Return the values under a population; O(N^3 (Z + K)) operations, a second for N = 128.
+
+        Args:
+            most: N, greatest number of samples of a problem. first: samples that every problem gets, whatever they show.
+
+        Raises:
+            ConfigError: `most` is below 1 or above 256, where tables get large.
+        """
+        if not 1 <= most <= 256:
+            raise ConfigError(f"most is {most}, but must be from 1 to 256 samples of a problem")
+        seen, right = _marginals(population, most)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            chance = np.where(seen > 0, right / seen, np.nan)
+        index = np.zeros(seen.shape, np.float32)
+        after = np.repeat(np.nan_to_num(chance[most])[..., None], len(PRICES), axis=-1)
+        for n in range(most - 1, -1, -1):
+            high, wide = n + 1, n // 2 + 1  # no state of n samples is beyond
+            go_on = _next(seen, after, n) - PRICES
+            stop = np.nan_to_num(chance[n, :high, :wide])[..., None] if n else np.zeros((1, 1, 1))
+            index[n, :high, :wide] = _crossing(go_on - stop)
+            after = go_on if n < first else np.maximum(go_on, stop)
+        return cls(most, chance, index, after[0, 0])
+
+    def bound(self, samples: float) -> float:
+        """Return the best expected share of right answers with so many samples a problem on average: no policy does better.
+
+        Idea: Lagrange's bound. To pay a price and get the total back is a relaxation for any price; the least over prices is
+            reached by a policy, up to the rounding of one problem.
+        """
+        return float((self.worth + PRICES * samples).min())
+
+    def look(self, leader: Whole, second: Whole, samples: Whole) -> tuple[Floats, Floats]:
+        """Return chance and index of problems' states, [P] each; index 0 beyond N, where states are scaled down to N samples."""
+        shrink = np.maximum(1.0, samples / self.most)
+        n = np.minimum(samples, self.most)
+        a = np.where(n > 0, np.clip(np.rint(leader / shrink).astype(np.int64), 1, np.maximum(1, n)), 0)
+        b = np.minimum(np.rint(second / shrink).astype(np.int64), np.minimum(a, n - a))
+        b = np.where(b >= 2, b, 0)
+        chance = np.where(n > 0, np.nan_to_num(self.chance[n, a, b]), 0.0)
+        return chance, np.where(samples < self.most, self.index[n, a, b], 0.0).astype(np.float64)
+
+
+def _marginals(population: Population, most: int) -> tuple[Floats, Floats]:
+    """Return the chance of one row of samples in each state, and of that with the leading answer right; [N+1, N+1, N//2+1]."""
+    power = np.arange(most + 1)
+    right, lure, lone = (np.power(chance[None, :], power[:, None]) for chance in (population.rate, population.lure, population.scattered))
+    pairs = (right * population.weight)[:, None, :] * lure[None, :, :]
+    cube = (pairs.reshape(-1, pairs.shape[-1]) @ lone.T).reshape(most + 1, most + 1, most + 1)  # [right, lure, alone]
+    seen = np.zeros((most + 1, most + 1, most // 2 + 1))
+    good = np.zeros_like(seen)
+    seen[0, 0, 0] = 1.0
+    for n in range(1, most + 1):
+        good[n, 1, 0] = cube[1, 0, n - 1] + ((n - 1) * cube[1, 1, n - 2] if n > 1 else 0.0)
+        both = n * (n - 1) * cube[1, 1, n - 2] if n > 1 else 0.0
+        seen[n, 1, 0] = both + n * (cube[1, 0, n - 1] + cube[0, 1, n - 1]) + cube[0, 0, n]
+        a = np.arange(2, n + 1)
+        m = n - a
+        one = np.maximum(m - 1, 0)  # times m, which is 0 where there is none
+        good[n, a, 0] = m * cube[a, np.minimum(1, m), one] + cube[a, 0, m]
+        seen[n, a, 0] = good[n, a, 0] + m * cube[np.minimum(1, m), a, one] + cube[0, a, m]
+        a, b = (axis.ravel() for axis in np.meshgrid(np.arange(2, n - 1), np.arange(2, n // 2 + 1), indexing="ij"))
+        a, b = (axis[(b <= a) & (a + b <= n)] for axis in (a, b))
+        good[n, a, b] = cube[a, b, n - a - b]
+        seen[n, a, b] = cube[a, b, n - a - b] + cube[b, a, n - a - b]
+    return seen, good
+
+
+def _next(seen: Floats, value: Floats, n: int) -> Floats:
+    """Return the expected value [n+1, n//2+1, K] of the state after one more sample, from each state of n samples."""
+    high, wide = n + 1, n // 2 + 1
+    now, then = seen[n, :high, :wide], seen[n + 1, : high + 1, : (n + 1) // 2 + 1]
+    mass = then[..., None] * value[: high + 1, : then.shape[1]]  # [a, b, K]
+    if n == 0:
+        return mass[1:, :]
+    found = mass[:high, :wide] + mass[1:, :wide]  # another that stands alone, or one for the leader
+    some = mass.shape[1] - 1
+    found[:, 2:some] += mass[:high, 3:]  # one for the second answer; `seen` is 0 where that would be ahead
+    even = np.arange(2, wide)
+    found[even, even] += mass[even + 1, even]  # where they are even, it leads then
+    if mass.shape[1] > 2:
+        found[2:, 0] += (n - np.arange(2, high))[:, None] * mass[2:high, 2]  # one that meets any of the lone ones
+    found[1, 0] = mass[1, 0] + n * mass[2, 0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(now[..., None] > 0, found / now[..., None], 0.0)
+
+
+def _crossing(gain: Floats) -> Floats:
+    """Return the price at which the gain of going on, which falls with the price, reaches 0; [..., K] to [...]."""
+    positive = gain > _LEAST_GAIN
+    last = positive.sum(axis=-1) - 1
+    at = np.clip(last, 0, len(PRICES) - 2)
+    above, below = (np.take_along_axis(gain, (at + i)[..., None], axis=-1)[..., 0] for i in (0, 1))
+    share = np.clip(above / np.where(above > below, above - below, 1.0), 0.0, 1.0)
+    return np.where(last < 0, 0.0, PRICES[at] + share * (PRICES[at + 1] - PRICES[at]))
