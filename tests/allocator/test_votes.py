@@ -79,14 +79,12 @@ def test_the_chance_of_each_state_is_what_is_found_among_such_problems():
         assert votes.look(np.array([a]), np.array([b]), np.array([n]))[0][0] == pytest.approx(np.mean(rights), abs=4 * error)
 
 
-def test_settled_and_hopeless_votes_are_worth_less_than_open_ones():
+def test_settled_votes_are_worth_less_than_open_ones():
     votes = Votes.of(Population.beta(), 32)
     chance, index = votes.look(np.array([8, 4, 1, 8]), np.array([0, 4, 0, 7]), np.array([8, 8, 12, 16]))
     assert chance[0] > 0.8
-    assert chance[2] < 0.5
-    assert index[1] > 5 * index[0]
-    assert index[3] > index[0]
-    assert index[1] > 5 * index[2]
+    assert chance[2] < 0.1
+    assert index[0] < index[3] / 100 < index[1] / 200
 
 
 def test_a_bound_grows_with_the_budget_up_to_what_all_samples_give():
