@@ -12,8 +12,12 @@ export TOKENIZERS_PARALLELISM = false
 
 .PHONY: demo demo-smollm2 curve test test-slow check fix bench bench-engine wheel clean
 
+# one problem, then what more samples buy on forty harder ones: a table, and a figure of accuracy against tokens
 demo: $(VENV)/.demo
-	$(BIN)/tts solve "What is 12 + 7 * 3?" --budget 2000 --strategy "best_of_n(n=8) | weighted" --seed 0
+	$(BIN)/tts solve "What is 12 + 7 * 3?" --budget 2000 --strategy "best_of_n(n=8) | weighted" --seed 0 --trace demo.html
+	$(BIN)/tts sample --dataset arithmetic --set "problems.operations=[3,4,5]" --limit 40 --n 16 --store demo.sqlite > /dev/null
+	$(BIN)/tts replay --strategy "pass@k" --strategy "best_of_n | majority" --strategy "best_of_n | weighted" --x tokens --store demo.sqlite --out demo.png
+	@echo "the search: demo.html; the figure: demo.png"
 
 # the same with a real pretrained model of 135 M parameters, which is fluent, and weak at sums
 demo-smollm2: $(VENV)/.smollm2
@@ -54,13 +58,13 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist > /dev/null
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama dist build
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-vllm $(VENV)-llama dist build demo.html demo.png demo.sqlite*
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -c constraints.txt -e ".[engine,math]"
+	$(PIP) -c constraints.txt -e ".[engine,math]" matplotlib
 	touch $@
 
 $(VENV)/.curve: $(VENV)/.demo
