@@ -11,7 +11,7 @@ from tests.experiments.pools import SEEDS, live, sums, written
 from tts.errors import ConfigError
 from tts.experiments.pool import Pool, pools_of
 from tts.experiments.recorded import Recorded, covered
-from tts.experiments.replay import COVERAGE, Replayed, replay
+from tts.experiments.replay import COVERAGE, Replayed, replay, unanswered
 from tts.search.base import Selected
 from tts.search.registry import SELECTIONS, STOP_RULES, parse
 from tts.search.selection import Majority
@@ -206,12 +206,20 @@ def test_a_pool_that_is_too_small_for_a_size_is_left_out_there_and_counted():
     assert replayed.curve.seeds == [0, 1]
 
 
-def test_problems_without_a_reference_answer_are_refused():
-    (pool,) = pools_of(live("best_of_n | majority", 2, [sums(1)[0]])[:1]).pools
-    unknown = dataclasses.replace(pool, drawn=tuple(dataclasses.replace(one, right=None) for one in pool.drawn))
+def test_coverage_is_read_from_problems_with_an_answer_and_accuracy_is_refused():
+    known = written((0, 0.5), (1, 0.5), problem="known")
+    unknown = written((0, 0.5), (1, 0.5), problem="unknown")
+    unknown = dataclasses.replace(unknown, drawn=tuple(dataclasses.replace(one, right=None) for one in unknown.drawn))
+    assert unanswered([known, unknown, unknown]) == ["unknown"]
+    (coverage,) = replay([known, unknown], [COVERAGE], [1, 2])
+    assert coverage.curve.problems == ["known"]
+    assert coverage.curve.shares[0].tolist() == replay([known], [COVERAGE], [1, 2])[0].curve.shares[0].tolist()
     with pytest.raises(ConfigError) as refused:
-        replay([pool, unknown], [COVERAGE], [1])
-    assert refused.value.cause.startswith("1 of 2 pools are of problems without a reference answer, such as 'sum/0', but accuracy")
+        replay([known, unknown], [COVERAGE, "best_of_n | majority"], [1])
+    assert refused.value.cause.startswith("1 of 2 pools are of problems without a reference answer, such as 'unknown', but accuracy")
+    assert refused.value.hint == "give the problems answers, or leave them out; or ask for pass@k alone, which is read from the others"
+    with pytest.raises(ConfigError, match="1 of 1 pools are of problems without a reference answer"):
+        replay([unknown], [COVERAGE], [1])
 
 
 @pytest.mark.parametrize(

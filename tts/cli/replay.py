@@ -44,6 +44,7 @@ def replay(  # noqa: PLR0913 - the options of the command
         from tts.experiments import plots, points
         from tts.experiments.pool import pools_of
         from tts.experiments.replay import replay as replayed
+        from tts.experiments.replay import unanswered
         from tts.experiments.store import Store, default_store
 
         if as_csv and as_json:
@@ -62,6 +63,8 @@ def replay(  # noqa: PLR0913 - the options of the command
             found.pools, strategy or _fitting(found.pools), sizes or _powers(found.pools), unit="tokens" if tokens else "samples",
             first=first, draws=draws, by_group=by_group, seed=SEED,
         )  # fmt: skip
+        if problems := unanswered(found.pools):
+            warn(f"{len(problems):,} of the problems have no reference answer and are left out, such as {problems[0]!r}")
         table = points.points_of(curves)
         text = (points.as_csv if as_csv else points.as_json if as_json else points.as_text)(table).rstrip("\n")
         typer.echo(text if as_csv or as_json else visible(text))

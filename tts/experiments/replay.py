@@ -73,32 +73,51 @@ def replay(
 
     Raises:
         ConfigError: there is nothing to replay; a strategy is not of best_of_n, names its n, or is of another law than all pools; a
-            score was not recorded; a problem has no reference answer; or no pool is large enough for a size.
+            score was not recorded; a problem has no reference answer, and more than pass@k is asked for, which leaves such problems out;
+            or no pool is large enough for a size.
     """
     for size in sizes:
         whole("a size", size, 1, optional=False)
     whole("draws", draws, 2, optional=False)
     if not (pools and strategies and sizes):
         raise ConfigError(f"there are {len(pools)} pools, {len(strategies)} strategies and {len(sizes)} sizes, but must be some of each")
-    _check_answers(pools)
+    plans = [_plan(strategy) for strategy in strategies]
+    pools = _answered(pools, coverage_alone=not any(plans))
     reading = Reading(sizes=tuple(sorted(set(sizes))), unit=unit, first=first, draws=draws, seed=seed)
     lines: dict[tuple[object, ...], list[Pool]] = {}
     for pool in pools:
         cell, group = pool.cell, pool.cell.group if by_group else None
         lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
-    asked = [(plan, line) for plan in map(_plan, strategies) for line in _of_law(list(lines.values()), plan)]
+    asked = [(plan, line) for plan in plans for line in _of_law(list(lines.values()), plan)]
     curves = [_replayed(line, plan, reading, group=line[0].cell.group if by_group else None) for plan, line in asked]
     return _told_apart(curves, [line[0].cell.setting for _, line in asked])
 
 
-def _check_answers(pools: Sequence[Pool]) -> None:
-    unknown = [pool.cell.problem for pool in pools if any(drawn.right is None for drawn in pool.drawn)]
-    if unknown:
+def unanswered(pools: Sequence[Pool]) -> list[str]:
+    """Return the problems of pools that have no reference answer, each once."""
+    return list(dict.fromkeys(pool.cell.problem for pool in pools if _is_unanswered(pool)))
+
+
+def _is_unanswered(pool: Pool) -> bool:
+    return any(drawn.right is None for drawn in pool.drawn)
+
+
+def _answered(pools: Sequence[Pool], *, coverage_alone: bool) -> Sequence[Pool]:
+    """Return the pools that are read: all; for coverage alone, those of problems with a reference answer.
+
+    Raises:
+        ConfigError: a problem has none, and accuracy is asked for too; or none has one.
+    """
+    problems = unanswered(pools)
+    answered = [pool for pool in pools if not _is_unanswered(pool)]
+    if problems and not (coverage_alone and answered):
+        cure = f"; or ask for {COVERAGE} alone, which is read from the others" if answered else ""
         raise ConfigError(
-            f"{len(unknown):,} of {len(pools):,} pools are of problems without a reference answer, such as {unknown[0]!r}, but accuracy "
-            "needs one",
-            hint="give the problems answers, or leave them out",
+            f"{len(pools) - len(answered):,} of {len(pools):,} pools are of problems without a reference answer, such as {problems[0]!r}, "
+            "but accuracy needs one",
+            hint=f"give the problems answers, or leave them out{cure}",
         )
+    return answered
 
 
 def _plan(strategy: str) -> Plan | None:
