@@ -48,8 +48,9 @@ def test_what_a_model_is():
     assert resolve("toy", None, None) is resolve(TOY, None, None) is TOY
     assert resolve("toy", "transformers", None) == dataclasses.replace(TOY, backend="transformers")
     assert resolve("toy", "served", "http://localhost") == dataclasses.replace(TOY, backend="served", url="http://localhost")
-    with pytest.raises(ConfigError, match="no backend that is installed calls a server"):
-        resolve("toy", None, "http://localhost")
+    assert resolve("toy", None, "http://localhost") == dataclasses.replace(TOY, backend="openai", url="http://localhost")
+    served = resolve("known-to-the-server-alone", None, "http://localhost")
+    assert (served.name, served.backend, served.url) == ("known-to-the-server-alone", "openai", "http://localhost")
     assert isinstance(resolve(write, None, None), CallableBackend)
 
 

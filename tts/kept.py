@@ -38,14 +38,12 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
         ConfigError: the model is unknown, writes nothing, or is no model at all.
     """
     if isinstance(model, str | ModelRecord):
-        record = registry.get(model) if isinstance(model, str) else model
+        record = _named(model, url) if isinstance(model, str) else model
         if record.readout:
             raise ConfigError(
                 f"the model is {record.name!r}, a process model, but it scores steps and writes nothing",
                 hint="name the policy whose record serves it, such as 'pocket'",
             )
-        if url is not None and name is None and _SERVER not in BACKENDS.names():
-            raise ConfigError(f"url is {url!r}, but no backend that is installed calls a server", hint="leave the url out")
         if url is not None:
             return dataclasses.replace(record, url=url, backend=name or _SERVER)
         return record if name is None else dataclasses.replace(record, backend=name)
@@ -59,6 +57,13 @@ def resolve(model: Model, name: str | None, url: str | None) -> Backend | ModelR
         f"the model is {given!r}, but must be a name, a record, a backend or a function",
         hint="make an object of the class" if isinstance(given, type) else f"for example {registry.names()[0]!r}",
     )
+
+
+def _named(model: str, url: str | None) -> ModelRecord:
+    """Return the record of a name; behind a url one that is not known here is known to the server, under that name."""
+    if url is not None and model not in registry.RECORDS:
+        return ModelRecord(name=model, backend=_SERVER)
+    return registry.get(model)
 
 
 class Kept:

@@ -146,8 +146,8 @@ def test_a_refused_run_leaves_an_old_trace_as_it_was(solve, tmp_path):
     assert path.read_text() == "old"
 
 
-def test_a_url_without_a_backend_that_takes_one(solve):
-    result = solve("3 + 4", "--url", "http://localhost:8000")
+def test_a_url_where_nobody_listens(solve):
+    result = solve("3 + 4", "--url", "http://127.0.0.1:9")
     assert result.exit_code == 2
     assert re.fullmatch(r"error: .*\nhint: .*\n", result.stderr)
 
@@ -190,7 +190,7 @@ def test_an_unexpected_error_in_the_backend_is_one_line(solve, monkeypatch, asse
     [
         (["nosuch.txt", "--model", "toy"], "looks like a file's name, but there is no such file"),
         (["3 + 4", "--model", "toy", "--budget", "2,000"], "a comma separates units"),
-        (["3 + 4", "--model", "toy", "--url", "http://x"], "no backend that is installed calls a server"),
+        (["3 + 4", "--model", "toy", "--url", "x:8000"], "must be http:// or https:// with a host"),
         (["3 + 4", "--model", "smollm2", "--backend", "toy"], "runs its own language only"),
     ],
 )

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import runpy
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.backends.openai_server import ToyServer, serving
 from tests.chaos import ChaosBackend
 from tests.contracts.backend_contract import BackendContract
 from tests.contracts.walk import classes_with, missing
 from tts.backends import BACKENDS
 from tts.backends.base import Backend
 from tts.backends.callable import Answer, Ask, CallableBackend
+from tts.backends.openai import OpenAIBackend
+from tts.backends.openai_findings import Findings
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.randomness import hash64
 
@@ -118,8 +123,66 @@ class TestEngineThatIsShortOfMemory(TestEngine):
         return made["tiny_engine"](context=256, threads=1, kv_budget=28 * 16 * 512, heads={self.head: self.value_head()})
 
 
-CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine)}
-CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend", "EngineBackend"}
+class TestOpenAI(TestToy):
+    """The toy model behind HTTP, which takes and gives token ids."""
+
+    name = "openai"
+    findings = Findings(
+        root="", model="toy", mode="tokens", streams=True, usage=True, cached=True, logprobs=True, seeds=True, stops=True, filters=True
+    )
+
+    @pytest.fixture(autouse=True)
+    def _served(self) -> Any:
+        with ExitStack() as self.servers:
+            yield
+
+    def make(self) -> Backend:
+        url = self.servers.enter_context(serving(ToyServer(prompts=self.prompts)))
+        return OpenAIBackend(dataclasses.replace(self.findings, root=f"{url}/v1"))
+
+    def test_opening_counts_the_prompt(self) -> None:
+        """Every row reads its prompt, for opening computes nothing; it is never more than what was counted."""
+
+        async def check(backend: Any) -> None:
+            handles = [reply.value for reply in await backend.open(list(self.prompts))]
+            assert backend.counters.prompt_tokens == 0
+            for handle, prompt in zip(handles, self.prompts, strict=True):
+                rows = self.ask(backend, handle, self.rows(1))
+                await rows.drain()
+                assert 0 < rows.prompt_tokens + (rows.reused_tokens or 0) <= backend.count(prompt)
+
+        self.run(check, "usage")
+
+
+@pytest.mark.slow
+class TestOpenAIInsideALine(TestOpenAI):
+    """The same, with steps that end inside of what the server writes at once."""
+
+    step = (" = ", " - ")
+
+
+@pytest.mark.slow
+class TestOpenAIByText(TestOpenAI):
+    """A server that takes text, shows no tokens, reports no reuse, and leaves it to us to end a step."""
+
+    findings = dataclasses.replace(TestOpenAI.findings, mode="text", logprobs=False, cached=False, stops=False, template=False)
+
+
+@pytest.mark.slow
+class TestOpenAIContinuedChat(TestOpenAI):
+    """A chat whose last message is continued."""
+
+    findings = dataclasses.replace(TestOpenAI.findings, mode="continued chat")
+
+
+class TestOpenAIChat(TestOpenAI):
+    """Plain chat: no steps, no texts behind a path."""
+
+    findings = dataclasses.replace(TestOpenAI.findings, mode="chat", streams=False)
+
+
+CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI)}
+CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend"}
 
 
 def test_every_backend_has_a_contract_class() -> None:

@@ -10,6 +10,7 @@ BACKENDS = Table(
     "tts.backends",
     {
         "engine": "tts.backends.engine:EngineBackend",
+        "openai": "tts.backends.openai:OpenAIBackend",
         "toy": "tts.backends.toy:ToyBackend",
         "transformers": "tts.backends.transformers:TransformersBackend",
     },

@@ -368,6 +368,8 @@ def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> No
             hint = f"backends that have it: {', '.join(have) or 'none that is installed'}"
             if backend.name in have:  # but not with this model
                 hint = "it has it for models whose record names a process model or value heads"
+            told: Callable[[str], str] | None = getattr(backend, "lacking", None)
+            hint = hint if told is None else told(name)
             raise CapabilityError(f"{needed_by} needs the capability {name!r}, which the backend {backend.name!r} lacks", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""`tts doctor`: what is installed, what it would run on, and the command for what is missing."""
+"""`tts doctor`: what is installed, what it would run on, and the command for what is missing; or what a server can do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import importlib.util
 import os
 import platform
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tts.cli.boundary import Debug, boundary
 
@@ -31,9 +33,23 @@ EXTRAS = {
 }
 
 
-def doctor(*, debug: Debug = False) -> None:
-    """Show what is installed, which device is there, and which models are present."""
+def doctor(
+    *,
+    url: Annotated[str | None, typer.Option(help="Look at the server there instead: what it serves, and what works on it.")] = None,
+    model: Annotated[str, typer.Option(help="Of the server; needed where it serves several.")] = "",
+    debug: Debug = False,
+) -> None:
+    """Show what is installed, which device is there, and which models are present; with --url what a server can do."""
     with boundary(debug=debug):
+        if url is not None:
+            from tts.cli.server import look_at
+
+            look_at(url, model)
+            return
+        if model:
+            from tts.errors import ConfigError
+
+            raise ConfigError(f"model is {model!r}, but it is looked at on a server only", hint="give --url, or see `tts models`")
         from rich import box
         from rich.table import Table
 

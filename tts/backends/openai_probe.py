@@ -1,0 +1,342 @@
+"""One look at a server before it is used: what it serves, how it may be asked, and what it does with each parameter.
+
+Every capability is tried, with a few tokens each (about a hundred in all, which no problem is charged). Nothing is concluded from the
+address or the name of a server, but for one thing: vLLM on CPUs before 0.33 ends when a request has a seed, which cannot be tried.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+import httpx
+
+from tts.backends.base import TEMPLATE_TOKENS
+from tts.backends.openai_call import CONTINUE, HOW_CERTIFICATE
+from tts.backends.openai_findings import MODES, Findings, Mode
+from tts.backends.openai_http import HOW_KEY, Fault, Key, broken, fault_of, roots
+from tts.backends.openai_reply import Reply
+from tts.errors import CapabilityError, ConfigError, EngineError, TTSError, shown
+
+T = TypeVar("T")
+_TEXT = "One, two, three, four, five,"
+_TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
+_BEGUN = "One, two, three,"
+_TOKENS = 8
+_NEUTRAL = ({"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}, {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
+_SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
+
+
+class Asker:
+    """Asks a server one thing after another, in the thread of the caller.
+
+    Args:
+        root: where the API begins. patience_s: for a reply that is not written by a model; others have ten times as long.
+    """
+
+    def __init__(self, root: str, key: Key, patience_s: float) -> None:
+        self.root = root
+        self.key = key
+        self._client = httpx.Client(headers=key.headers, timeout=patience_s)
+        self._slow = patience_s * 10
+
+    def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON of a reply.
+
+        Raises:
+            Fault: there is none.
+        """
+        try:
+            url = path if path.startswith("http") else self.root + path
+            reply = self._client.get(url) if body is None else self._client.post(url, json=dict(body), timeout=self._slow)
+        except httpx.TimeoutException as failure:
+            if isinstance(failure, httpx.ConnectTimeout):
+                raise broken(failure, self.key, began=False) from None
+            raise Fault("TimedOut", "it does not answer") from None
+        except httpx.TransportError as failure:
+            raise broken(failure, self.key, began=False) from None
+        if reply.status_code != 200:
+            raise fault_of(reply, self.key)
+        try:
+            return reply.json()
+        except ValueError:
+            raise Fault("BadReply", f"what is no JSON: {self.key.hidden(shown(reply.text[:60]))}") from None
+
+    def found(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON of a reply, or None where there is none."""
+        try:
+            return self.call(path, body)
+        except Fault:
+            return None
+
+    def written(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
+        """Return a whole reply of a model; None where it is none."""
+        told = self.found(path, body)
+        reply = Reply(count)
+        try:
+            reply.take(told if isinstance(told, dict) else {})
+        except Fault:
+            return None
+        return reply if all(reply.fault(i) is None for i in range(count)) else None
+
+    def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Return whether a reply arrives in more than one piece, and whether it ends with a report of its tokens."""
+        reply, times = Reply(1), set[int]()
+        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        try:
+            with self._client.stream("POST", self.root + path, json=body, timeout=self._slow) as answer:
+                if answer.status_code != 200 or "text/event-stream" not in answer.headers.get("content-type", ""):
+                    return False, False
+                for line in answer.iter_lines():
+                    data = line.removeprefix("data:").strip()
+                    if line.startswith("data:") and data != "[DONE]":
+                        reply.take(httpx.Response(200, text=data).json())
+                        times.add(reply.events)
+        except (httpx.TransportError, ValueError, Fault):
+            return False, False
+        return len(times) > 2 and reply.ended, reply.usage is not None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def look(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = "auto", patience_s: float = 4.0) -> Findings:
+    """Return what a server can do for a model.
+
+    Args:
+        model: its name there; "": the only one that is served. mode: how it is to be asked; "auto": the best that works.
+        patience_s: for its first reply.
+
+    Raises:
+        ConfigError: the url, the key, the model or the mode is wrong, or no such server answers there. CapabilityError: the mode
+            does not work there.
+    """
+    if mode != "auto" and mode not in MODES:
+        raise ConfigError(f"mode is {mode!r}, but must be auto, {', '.join(MODES)}")
+    asker, entry, served = _reached(url, model, key, patience_s)
+    try:
+        return _Look(asker, entry, served).findings(mode)
+    finally:
+        asker.close()
+
+
+def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, Mapping[str, Any], tuple[str, ...]]:
+    """Return the server, what it says of the model, and the names of all models."""
+    fault: Fault | None = None
+    end = time.monotonic() + patience_s
+    told: Any = None
+    for root in roots(url):
+        asker = Asker(root, key, max(0.5, min(patience_s, end - time.monotonic())))
+        try:
+            told = asker.call("/models")
+            listed = [one for one in told["data"] if isinstance(one["id"], str)]
+        except Fault as found:
+            fault = fault or found
+            if found.status != 404 and found.kind != "BadReply":
+                break
+        except (TypeError, KeyError, LookupError):
+            fault = fault or Fault("BadReply", f"{shown(told)} where a list of models must be")
+        else:
+            served = tuple(one["id"] for one in listed)
+            name = model or (served[0] if len(served) == 1 else "")
+            entry = next((one for one in listed if one["id"] == name), None)
+            if entry is not None:
+                return asker, entry, served
+            asker.close()
+            raise ConfigError(
+                f"the model is {name or 'not named'}, but {url} serves {', '.join(served) or 'none'}",
+                hint=f"for example --model {served[0]}" if served else "start the server with a model",
+            )
+        asker.close()
+    raise _unreached(url, fault or Fault("BadReply", "nothing"), key)
+
+
+def _unreached(url: str, fault: Fault, key: Key) -> TTSError:
+    if fault.status in (401, 403):
+        sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
+        return ConfigError(f"{url} does not let us in: {sent} ({fault.cause})", hint=HOW_KEY)
+    if fault.kind == "CertificateError":
+        return ConfigError(f"{url} has a certificate that cannot be trusted: {fault.cause}", hint=HOW_CERTIFICATE)
+    if fault.kind in ("ConnectionFailed", "ConnectionLost"):
+        return ConfigError(
+            f"{url} cannot be reached: {fault.cause}", hint="start the server, or correct the url (host, port, http or https)"
+        )
+    if fault.kind in ("ServerError", "Unavailable", "RateLimited"):
+        return EngineError(f"{url} cannot serve now: {fault.cause}", hint="try again later")
+    if fault.kind == "TimedOut":
+        return ConfigError(f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?")
+    return ConfigError(
+        f"{url} does not answer as an OpenAI-compatible server does ({fault.cause})",
+        hint="give the url of its API, for example http://host:8000",
+    )
+
+
+class _Look:
+    """The tries, on one server that serves the model."""
+
+    def __init__(self, asker: Asker, entry: Mapping[str, Any], served: tuple[str, ...]) -> None:
+        self._ask = asker
+        self._model: str = entry["id"]
+        self._served = served
+        self._entry = entry
+        self._site = asker.root.removesuffix("/v1")  # what is no part of the API stands there
+        self._cap_name = "max_tokens"
+        version = asker.found(f"{self._site}/version")
+        self._version = str(version["version"]) if isinstance(version, dict) and "version" in version else ""
+
+    def findings(self, asked: Mode | Literal["auto"]) -> Findings:
+        cap_name, chat, completions = self._endpoints()
+        self._cap_name = cap_name
+        if chat is None and completions is None:
+            raise ConfigError(
+                f"{self._ask.root} lists {self._model!r}, but writes neither by completions nor by chat",
+                hint="is it a model that writes text?",
+            )
+        template = chat is not None
+        ids = self._tokenized({"prompt": _TEXT}) if completions is not None else None
+        begin = {"prompt": ids, "max_tokens": _TOKENS, "temperature": 0.0, "return_token_ids": True}
+        by_ids = self._write("/completions", begin) if ids else None
+        works: dict[Mode, bool] = {
+            "tokens": by_ids is not None and bool(by_ids.choices[0].ids),
+            "text": completions is not None,
+            "continued chat": template and self._continues(cap_name),
+            "chat": template,
+        }
+        reasoning = chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
+        mode = self._mode(asked, works, reasoning=reasoning)
+        path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
+        start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(_TURNS)}
+        start |= {cap_name: _TOKENS}
+        context = self._entry.get("max_model_len")
+        common = chat if path != "/completions" else completions
+        base = Findings(
+            root=self._ask.root, model=self._model, mode=mode, served=self._served, version=self._version,
+            context=context if type(context) is int and context > 0 else None,
+            template=template if mode != "text" else False, cap_name=cap_name, reasoning=reasoning,
+            template_tokens=self._template_tokens(chat), usage=bool(common and common.usage),
+        )  # fmt: skip
+        return self._tried(base, path, start)
+
+    def _tried(self, base: Findings, path: str, start: Mapping[str, Any]) -> Findings:
+        """Return the findings with everything that is tried beside other tries."""
+        neutral = next((tuple(one.items()) for one in _NEUTRAL if self._write(path, {**start, "temperature": 1.0, **one})), ())
+        seeds_crash = _seeds_crash(self._version)
+        with ThreadPoolExecutor(8) as pool:
+
+            def later(fn: Callable[..., T], *args: Any) -> Callable[[], T]:
+                return pool.submit(fn, *args).result
+
+            logprobs = later(self._logprobs, path, start)
+            seeds = later(lambda: not seeds_crash and self._seeds(path, start))
+            filters = later(self._filters, path, start)
+            several = later(lambda: self._write(path, {**start, "temperature": 1.0, "n": 2}, 2) is not None)
+            stops = later(self._stops, path, start)
+            streams = later(self._ask.grows, path, {"model": self._model, "temperature": 0.0, **start})
+            cached = later(self._cached, path, start)
+            grows, reports = streams()
+            return dataclasses.replace(
+                base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=filters(),
+                n=several(), stops=stops(), streams=grows, usage=base.usage and (reports or not grows), cached=cached(),
+            )  # fmt: skip
+
+    def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
+        return self._ask.written(path, {"model": self._model, **body}, count)
+
+    def _endpoints(self) -> tuple[str, Reply | None, Reply | None]:
+        """Return the name of the parameter that limits a row, and what chat and completions wrote."""
+        for name in ("max_tokens", "max_completion_tokens"):
+            chat = self._write("/chat/completions", {"messages": list(_TURNS), name: _TOKENS})
+            if chat is not None:
+                break
+        else:
+            name = "max_tokens"
+        return name, chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS, "temperature": 0.0})
+
+    def _tokenized(self, body: Mapping[str, Any]) -> list[int] | None:
+        told = self._ask.found(f"{self._site}/tokenize", {"model": self._model, **body})
+        ids = told.get("tokens") if isinstance(told, dict) else None
+        return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
+
+    def _continues(self, cap_name: str) -> bool:
+        """Whether chat goes on where the assistant's message ends: then its prompt is shorter than one with a new turn behind."""
+        turns = [*_TURNS, {"role": "assistant", "content": _BEGUN}]
+        lengths: list[int | None] = []
+        for more in ({}, CONTINUE):
+            reply = self._write("/chat/completions", {"messages": turns, cap_name: 1, "temperature": 0.0, **more})
+            lengths.append(reply.usage.prompt if reply is not None and reply.usage is not None else None)
+        plain, continued = lengths
+        return plain is not None and continued is not None and continued < plain
+
+    def _mode(self, asked: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
+        if reasoning and asked == "auto":
+            return "chat"  # what it thinks apart cannot be continued
+        order: tuple[Mode, ...] = ("tokens", "continued chat", "chat", "text")
+        for mode in order if asked == "auto" else (asked,):
+            if works[mode]:
+                return mode
+        known = ", ".join(mode for mode, found in works.items() if found)
+        raise CapabilityError(
+            f"mode is {asked!r}, but {self._ask.root} does not offer that for {self._model!r}", hint=f"it offers: {known}"
+        )
+
+    def _template_tokens(self, chat: Reply | None) -> int:
+        said = sum(len(turn["content"].encode()) for turn in _TURNS)
+        return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None and said else TEMPLATE_TOKENS
+
+    def _logprobs(self, path: str, start: Mapping[str, Any]) -> bool:
+        """Whether tokens have log-probabilities, and one token has the same at two temperatures at which it is the only one."""
+        more = {"logprobs": 0} if path == "/completions" else {"logprobs": True}
+        found: list[list[float]] = []
+        for law in ({"temperature": 0.0}, {"temperature": 0.3, "top_p": 0.001}):
+            reply = self._write(path, {**start, **law, **more})
+            if reply is None or not reply.choices[0].logprobs:
+                return False
+            found.append(reply.choices[0].logprobs)
+        cold, warm = found
+        same = len(cold) == len(warm) and all(abs(a - b) < 0.05 for a, b in zip(cold, warm, strict=True))
+        return same and min(cold) < -1e-6  # a law at temperature 0, or cut to one token, is sure of everything
+
+    def _seeds(self, path: str, start: Mapping[str, Any]) -> bool:
+        """Whether one seed gives one text twice, for two seeds, and not the same for both or for a third."""
+        texts: list[str] = []
+        for seed in (7, 7, 8, 8, 9):
+            reply = self._write(path, {**start, self._cap_name: 4 * _TOKENS, "temperature": 1.5, "seed": seed})
+            if reply is None:
+                return False
+            texts.append("".join(reply.choices[0].pieces))
+        return texts[0] == texts[1] and texts[2] == texts[3] and len(set(texts)) > 1
+
+    def _filters(self, path: str, start: Mapping[str, Any]) -> bool:
+        """Whether top_k=1, and a min_p just below 1, are greedy at a temperature where nothing else is."""
+        greedy, *others = (
+            self._write(path, {**start, **more})
+            for more in ({"temperature": 0.0}, {"temperature": 2.0, "top_k": 1}, {"temperature": 2.0, "min_p": 0.999})
+        )
+        texts = {"" if one is None else "".join(one.choices[0].pieces) for one in (greedy, *others)}
+        return greedy is not None and len(texts) == 1
+
+    def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
+        """Whether a row ends right behind a stop text when that is to be included."""
+        whole = self._write(path, {**start, "temperature": 0.0})
+        text = "" if whole is None else "".join(whole.choices[0].pieces)
+        if len(text) < 4:
+            return False
+        stop = text[len(text) // 2 :][:2]
+        cut = self._write(path, {**start, "temperature": 0.0, "stop": [stop], "include_stop_str_in_output": True})
+        found = "" if cut is None else "".join(cut.choices[0].pieces)
+        return found == text[: text.index(stop) + len(stop)]
+
+    def _cached(self, path: str, start: Mapping[str, Any]) -> bool:
+        reply = self._write(path, {**start, "temperature": 0.0})
+        return reply is not None and reply.usage is not None and reply.usage.cached is not None
+
+
+def _seeds_crash(version: str) -> bool:
+    """Whether a server is a vLLM whose CPU build may end on a seed: 0.32 and before, or one that cannot be told from such."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) <= (0, 32) and (int(found[1]), int(found[2])) >= (0, 6)

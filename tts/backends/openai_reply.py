@@ -1,0 +1,198 @@
+"""What a server's reply says: the text and tokens of each choice, and how many tokens it reports.
+
+One reader for replies of completions and of chat, whole or as a stream of events. It trusts nothing: a choice that is missing,
+doubled or without content, and a report of tokens that cannot be, are told apart from good ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tts.backends.openai_http import Fault
+from tts.errors import shown
+
+_ENDS = ("stop", "length", "eos", "end_turn", "max_tokens")
+
+
+@dataclass(slots=True)
+class Choice:
+    """One continuation, as far as it has been received.
+
+    Attributes:
+        pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
+        finish: the reason it ended, or "". contents: how often there was a text, be it "". reasoned: whether it thought apart.
+        hidden: characters of what it thought apart.
+    """
+
+    pieces: list[str] = field(default_factory=list[str])
+    ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    tokens: list[str] = field(default_factory=list[str])
+    finish: str = ""
+    contents: int = 0
+    reasoned: bool = False
+
+    @property
+    def num_visible(self) -> int:
+        """Tokens that the server showed."""
+        return max(len(self.ids), len(self.logprobs))
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a server reports of a call.
+
+    Args:
+        prompt, generated: tokens; `generated` with those that were thought apart. cached: of `prompt`; None: it does not say.
+        reasoning: of `generated`.
+    """
+
+    prompt: int
+    generated: int
+    cached: int | None
+    reasoning: int
+
+
+class Reply:
+    """Takes the events of one call.
+
+    Args:
+        count: choices that were asked for.
+
+    Attributes:
+        choices: by index. usage: the last report, None without one that can be. doubted: whether there was one that cannot be.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.choices: dict[int, Choice] = {}
+        self.usage: Usage | None = None
+        self.doubted = False
+        self.events = 0
+
+    def take(self, event: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Take an event in; return the new text of each choice that it is about.
+
+        Raises:
+            Fault: it has not the form of a reply.
+        """
+        self.events += 1
+        given = event.get("choices")
+        if event.get("usage") is not None:
+            self.usage = usage_of(event["usage"])
+            self.doubted = self.usage is None
+        if given is None and event.get("usage") is not None:
+            return []
+        if not isinstance(given, list):
+            raise Fault("BadReply", f"{shown(event)} where choices must be")
+        return [self._choice(one) for one in given]
+
+    def _choice(self, given: Any) -> tuple[int, str]:
+        index: Any = given.get("index", 0) if isinstance(given, dict) else None
+        if type(index) is not int:
+            raise Fault("BadReply", f"{shown(given)} where a choice must be")
+        if not 0 <= index < self.count:
+            raise Fault("WrongCount", f"choice {index} where {self.count} were asked for")
+        choice = self.choices.setdefault(index, Choice())
+        told: Any = given.get("delta", given.get("message"))
+        inner: dict[str, Any] = told if isinstance(told, dict) else {"content": given.get("text")}
+        thought = inner.get("reasoning_content") or inner.get("reasoning")
+        choice.reasoned = choice.reasoned or bool(thought)
+        text = inner.get("content")
+        finish = given.get("finish_reason")
+        if choice.finish and (text or finish):
+            raise Fault("DuplicateChoice", f"choice {index} came again after its end")
+        if text is not None and not isinstance(text, str):
+            raise Fault("BadReply", f"{shown(text)} where a text must be")
+        choice.contents += text is not None
+        _take_tokens(choice, given)
+        if finish is not None:
+            choice.finish = str(finish)
+        if text:
+            choice.pieces.append(text)
+        return index, text or ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether every choice has ended."""
+        return len(self.choices) == self.count and all(choice.finish for choice in self.choices.values())
+
+    def fault(self, index: int) -> Fault | None:
+        """Return what is wrong with a choice of a reply that is over; None: nothing."""
+        choice = self.choices.get(index)
+        if choice is None:
+            kind = "NoChoice" if not self.choices else "WrongCount"
+            return Fault(kind, f"{len(self.choices)} of the {self.count} choices that were asked for")
+        if not choice.finish:
+            return Fault("Truncated", "the reply ends before its choice does")
+        if choice.finish == "content_filter":
+            return Fault("ContentFilter", "the server withheld the rest")
+        if choice.finish not in _ENDS:
+            return Fault("OtherEnd", f"it ended by {shown(choice.finish)}")
+        if not choice.contents and not choice.reasoned and not choice.num_visible:
+            return Fault("NoContent", "its content is null")
+        return None
+
+
+def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
+    ids = given.get("token_ids")
+    if isinstance(ids, list) and all(type(one) is int for one in ids):
+        choice.ids += ids
+    told: Any = given.get("logprobs")
+    if not isinstance(told, dict):
+        return
+    content: Any = told.get("content")
+    if isinstance(content, list):  # the form of chat
+        values: Any = [one.get("logprob") for one in content if isinstance(one, dict)]
+        texts: Any = [one.get("token") for one in content if isinstance(one, dict)]
+    else:
+        values, texts = told.get("token_logprobs"), told.get("tokens")
+    if isinstance(values, list) and all(isinstance(one, int | float) and math.isfinite(one) for one in values):
+        choice.logprobs += [min(0.0, float(one)) for one in values]
+        if isinstance(texts, list) and len(texts) == len(values):
+            choice.tokens += [str(one) for one in texts]
+
+
+def usage_of(told: Any) -> Usage | None:
+    """Return a report of tokens; None where it cannot be one."""
+    if not isinstance(told, dict):
+        return None
+    prompt, generated = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens", 0))
+    if prompt is None or generated is None:
+        return None
+    inner, outer = told.get("prompt_tokens_details"), told.get("completion_tokens_details")
+    cached = _count(inner.get("cached_tokens")) if isinstance(inner, dict) else None
+    reasoning = _count(outer.get("reasoning_tokens")) if isinstance(outer, dict) else None
+    if reasoning and told.get("total_tokens") == prompt + generated + reasoning:
+        generated += reasoning  # a server that reports what was thought beside what was said
+    if (cached or 0) > prompt or (reasoning or 0) > generated:
+        return None
+    return Usage(prompt, generated, cached, reasoning or 0)
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def shares(total: int, weights: Sequence[int], caps: Sequence[int]) -> list[int] | None:
+    """Divide a total in proportion to weights, by largest remainders, no part above its cap; None where the caps hold less.
+
+    Idea: a call of several choices reports their tokens in one sum. The parts sum to it; each is an estimate.
+    """
+    if total > sum(caps):
+        return None
+    parts = [0] * len(caps)
+    while (left := total - sum(parts)) > 0:
+        open_ = [i for i, cap in enumerate(caps) if parts[i] < cap]
+        scale = sum(max(1, weights[i]) for i in open_)
+        ideal = {i: left * max(1, weights[i]) / scale for i in open_}
+        for i in open_:
+            parts[i] += min(caps[i] - parts[i], int(ideal[i]))
+        left = total - sum(parts)
+        for i in sorted(open_, key=lambda i: (int(ideal[i]) - ideal[i], i)):
+            if left and parts[i] < caps[i]:
+                parts[i], left = parts[i] + 1, left - 1
+    return parts
