@@ -1,12 +1,15 @@
-"""`tts verifiers`: what a reward model is shown of a solution, and where it is read."""
+"""`tts verifiers`: what a reward model is shown of a solution and where it is read, and how far recorded scores can be trusted."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
+from tts.cli.boundary import Debug, boundary, warn
+from tts.cli.runs import StoreFile
+from tts.cli.show import SEED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,6 +63,50 @@ def check(
         _show_record(console, record, reader.limit)
         _show_tokens(console, reading, tokenizer)
         _show_steps(console, reading, steps, tokenizer)
+
+
+@verifiers.command()
+def report(
+    run: Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")] = None,
+    *,
+    role: Annotated[str | None, typer.Option(help="Only the verifier of this role, such as main; else all.")] = None,
+    aggregate: Annotated[str, typer.Option(help="How scores of steps are made one: last, min, prod, mean or model.")] = "last",
+    threshold: Annotated[
+        list[float] | None, typer.Option(help="A score from which a sample is accepted; may be repeated. Else some that fit.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: FILE.png, FILE.svg or FILE.pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    store: StoreFile = None,
+    debug: Debug = False,
+) -> None:
+    """Say how far the verifiers of a study can be trusted, by the candidates that it recorded and their reference answers.
+
+    Of each: how well its scores tell right from wrong, step by step and within problems, whether they are frequencies or go with
+    length, what choosing by them gains and when it misleads, what no number of tries passes, and in one sentence what to do.
+    Samples that were drawn for it say most: tts sample.
+    """
+    with boundary(debug=debug):
+        from tts.cli.terminal import visible
+        from tts.experiments import plots
+        from tts.experiments.store import Store, default_store
+        from tts.experiments.trust import report as reporting
+
+        if out is not None:
+            plots.check_path(out)
+        with Store.existing(store or default_store()) as opened:
+            found = opened.find(run)
+            if (finished := found.done + found.failed) < found.cells:
+                warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so this is not its final report")
+            results = opened.results(found.id)
+            told = reporting.trust(results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or (), seed=SEED)
+        if told.passed_over:
+            reasons = "; ".join(f"{count:,} {reason}" for reason, count in told.passed_over.items())
+            warn(f"{sum(told.passed_over.values()):,} results are not looked at: {reasons}")
+        if out is not None:
+            from tts.experiments.trust import figure
+
+            plots.save(figure.draw(told), out)
+        typer.echo(reporting.as_json(told) if as_json else visible(reporting.as_text(told)))
 
 
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Scale = Literal["auto", "log", "linear"]
 
 # Okabe and Ito, "Color universal design" (2008), in an order in which neighbours differ in grey; black is for reference lines.
-_COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
 _REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
@@ -82,7 +83,7 @@ def draw(
         ConfigError: no curve has that axis, or a logarithm was asked for with costs of 0.
         MissingDependency: matplotlib is not installed.
     """
-    mpl = _matplotlib()
+    style = styled()
     shown, unknown = _with_axis(curves, x)
     logarithmic = _is_log(shown, x, scale)
     datasets = [curve.dataset for curve in shown]
@@ -91,7 +92,7 @@ def draw(
         panels.setdefault((curve.dataset, curve.group), []).append(curve)
     panels = dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
     styles = _styles(shown)
-    with mpl.rc_context(_RC):
+    with style:
         figure, axes = _panels(len(panels))
         for panel, (name, lines) in zip(axes, panels.items(), strict=True):
             if front and len([line for line in lines if line.role != "oracle"]) > 1:
@@ -136,11 +137,20 @@ def check_path(path: str | Path) -> Path:
     return path
 
 
+def styled() -> AbstractContextManager[None]:
+    """Return a context in which figures are drawn in the style of this package.
+
+    Raises:
+        MissingDependency: matplotlib is not installed.
+    """
+    return _matplotlib().rc_context(_RC)
+
+
 def rendered(figure: Figure, form: str) -> bytes:
     """Return a figure as the bytes of a png, svg or pdf file: without a date, so that equal figures are equal files."""
     metadata: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
     out = BytesIO()
-    with _matplotlib().rc_context(_RC):
+    with styled():
         figure.savefig(out, format=form, dpi=200, bbox_inches="tight", pad_inches=0.08, metadata=metadata[form])
     return out.getvalue()
 
@@ -173,7 +183,7 @@ def _styles(curves: Iterable[Curve]) -> dict[str, _Style]:
             continue
         i = sum(other.role == curve.role for other in styles.values())
         dashes = {"linestyle": _DASHES[i % len(_DASHES)]}
-        own: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], **dashes}
+        own: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], **dashes}
         if curve.role in _REFERENCES:
             own = _REFERENCES[curve.role] | (dashes if i else {})
         face = "white" if curve.kind == "replayed" else own["color"]

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tts.cli.app import app
+
+pytest.importorskip("yaml")
+STUDY = """
+name: sums
+models: toy
+verifiers: toy(error=0.2)
+problems: {dataset: arithmetic, limit: 5, operations: [2, 3], operators: +-, parentheses: false}
+strategies: [best_of_n | weighted]
+budgets: {samples: [2]}
+record: {candidates: false, traces: 5}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study, a store with a pool of eight samples of each of its problems, and one with runs that recorded no candidates."""
+    folder = tmp_path_factory.mktemp("drawn")
+    (folder / "sums.yaml").write_text(STUDY)
+    for command in (["sample", "sums.yaml", "--n", "8", "--store", "pools.sqlite"], ["run", "sums.yaml", "--store", "runs.sqlite"]):
+        result = CliRunner().invoke(app, [str(folder / part) if "." in part else part for part in command])
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def report(tts, folder: Path):
+    def run(*arguments: str, store: str = "pools.sqlite") -> Result:
+        return tts("verifiers", "report", *arguments, "--store", str(folder / store))
+
+    return run
+
+
+def test_a_report_names_what_was_measured_and_ends_in_advice(report) -> None:
+    result = report("--run", "sums")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["verifier", "main:", "toy(error=0.2)"]
+    assert lines[2].split(None, 1)[1].startswith("40 of 5 problems")
+    assert any(line.startswith("advice  ") and line.endswith(".") for line in lines)
+    for part in (
+        "step scores against the final answer", "step scores against the steps themselves", "best of N", "no number of tries passes",
+    ):  # fmt: skip
+        assert part in result.stdout
+
+
+def test_json_and_a_figure(report, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = report("--json", "--role", "main", "--aggregate", "min", "--threshold", "0.3", "--out", str(tmp_path / "trust.svg"))
+    assert result.exit_code == 0, result.output
+    (record,) = json.loads(result.stdout)
+    assert (record["role"], record["problems"], record["candidates"]) == ("main", 5, 40)
+    assert record["choosing"]["sizes"] == [1, 2, 4, 8]
+    assert [each["threshold"] for each in record["ceilings"]] == [0.3]
+    assert {each["gold"] for each in record["positions"]} == {"answer", "step"}
+    assert "main: toy(error=0.2)" in (tmp_path / "trust.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "store", "error"),
+    [
+        (["--run", "none"], "pools.sqlite", "study is 'none', but no study has that name"),
+        (["--role", "end"], "pools.sqlite", "no verifier of the role 'end' scored any of the recorded candidates; there are scores by main"),
+        (["--aggregate", "median"], "pools.sqlite", "aggregate is 'median', but no aggregate has that name"),
+        (["--out", "a.gif"], "pools.sqlite", "the figure is 'a.gif', but must end in .png, .svg, .pdf"),
+        ([], "runs.sqlite", "none of the study's 5 results recorded its candidates"),
+        (["--threshold", "nan"], "pools.sqlite", "threshold is nan, but must be a number"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_reported_is_one_line_and_a_hint(report, arguments: list[str], store: str, error: str) -> None:
+    result = report(*arguments, store=store)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0] == f"error: {error}"
+    assert result.stderr.splitlines()[1].startswith("hint: ")
+    assert result.stdout == ""
