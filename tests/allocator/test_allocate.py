@@ -1,0 +1,143 @@
+"""The allocator: exact totals, waves that are functions of the state, and near the best policy with the same information."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tts.allocator.allocate import Allocator
+from tts.allocator.difficulty import Population
+from tts.allocator.values import Checked, State, Voted
+from tts.errors import ConfigError
+
+
+def state(**given):
+    problems = next((len(value) for value in given.values() if isinstance(value, list)), 4)
+    fields = {
+        "samples": [0] * problems, "leader": [0] * problems, "second": [0] * problems,
+        "solved": [False] * problems, "open": [True] * problems, "cost": [1.0] * problems,
+    } | {name: value for name, value in given.items() if isinstance(value, list)}  # fmt: skip
+    arrays = {name: np.array(value) for name, value in fields.items()}
+    return State(**arrays, left=given.get("left", 10.0), evidence=given.get("evidence"))
+
+
+CHECKED = Allocator(values=Checked(Population.beta()))
+VOTED = Allocator(values=Voted(Population.beta(), 16))
+
+
+@pytest.mark.parametrize("allocator", [CHECKED, VOTED])
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_wave_costs_is_never_more_than_what_is_left(allocator, seed):
+    rng = np.random.default_rng(seed)
+    samples = rng.integers(0, 12, 30)
+    leader = np.maximum(np.minimum(samples, 1), samples // 2)
+    at = State(
+        samples=samples, leader=leader, second=np.minimum(leader, samples - leader), solved=rng.random(30) < 0.3,
+        open=rng.random(30) < 0.8, cost=rng.uniform(0.5, 3, 30), left=float(rng.uniform(0, 40)),
+    )  # fmt: skip
+    grant = allocator.next(at)
+    assert (grant.samples * at.cost).sum() <= at.left
+    assert not grant.samples[~at.open].any()
+    assert bool(grant.reason) == (not grant.samples.any())
+    again = allocator.next(at)
+    assert (again.samples == grant.samples).all()
+
+
+@pytest.mark.parametrize("left", [0.5, 1, 2.5, 3, 4, 7, 8])
+def test_pilots_are_as_many_as_the_budget_pays_for_all(left):
+    samples = CHECKED.next(state(left=left)).samples
+    assert (
+        samples.tolist() == [min(2, max(int(left // 4), 0))] * 4
+        if left >= 4
+        else samples.tolist() == [int(left >= i) for i in (1, 2, 3, 4)]
+    )
+
+
+def test_whoever_has_failed_least_is_served_first_and_who_is_solved_never():
+    at = state(samples=[3, 9, 2, 5], solved=[False, False, True, False], left=1.0)
+    assert CHECKED.next(at).samples.tolist() == [1, 0, 0, 0]
+    assert CHECKED.next(dataclasses.replace(at, cost=np.array([9.0, 1, 1, 1]))).samples.tolist() == [0, 0, 0, 1]
+
+
+def test_open_votes_are_served_before_settled_ones():
+    at = state(samples=[6, 6, 6], leader=[6, 3, 4], second=[0, 3, 0], left=1.0)
+    assert VOTED.next(at).samples.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"open": [False, False]}, "every problem has ended"),
+        ({"left": 0.5}, "the budget is used up"),
+        ({"samples": [2, 2], "solved": [True, True]}, "worth less than their price"),
+        ({"samples": [16, 16], "leader": [9, 9]}, "worth less than their price"),
+    ],
+)
+def test_it_says_why_it_stops(given, reason):
+    assert reason in VOTED.next(state(**given)).reason or reason in CHECKED.next(state(**given)).reason
+
+
+def test_hopeless_and_trivial_problems_are_left_alone():
+    hopeless = Allocator(values=Checked(Population(np.array([0.0]), np.array([0.5]), np.array([1.0]))))
+    assert "worth less" in hopeless.next(state(samples=[2, 2])).reason
+    trivial = Allocator(values=Voted(Population(np.array([1.0]), np.array([0.0]), np.array([1.0])), 16))
+    assert "worth less" in trivial.next(state(samples=[2, 2], leader=[2, 2])).reason
+
+
+def test_a_price_leaves_the_rest_unspent():
+    spent = {}
+    for price in (0.0, 0.01, 0.1):
+        allocator, samples = dataclasses.replace(CHECKED, price=price), np.zeros(4, np.int64)
+        while not (grant := allocator.next(state(samples=samples.tolist(), left=400.0 - samples.sum()))).reason:
+            samples = samples + grant.samples
+        spent[price] = samples.sum()
+    assert spent[0.0] == 400 > spent[0.01] > spent[0.1]
+
+
+def test_what_problems_have_in_common_is_learnt_from_all_of_them():
+    rng = np.random.default_rng(0)
+    solved = rng.random(400) < 0.02
+    at = state(samples=[2] * 400, solved=solved.tolist(), left=100.0)
+    before, after = CHECKED.values.worth(at).rate, CHECKED.adapted(at).values.worth(at).rate
+    assert after[~solved].max() < 0.05 < before[~solved].min()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cost": [1.0, 0.0]}, "not above 0"),
+        ({"cost": [1.0, float("nan")]}, "not above 0"),
+        ({"left": float("nan")}, "left is nan"),
+        ({"left": float("inf")}, "left is inf"),
+        ({"evidence": np.full((4, len(Population.beta().weight)), np.nan)}, "evidence has a NaN"),
+    ],
+)
+def test_a_state_that_makes_no_sense_is_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        CHECKED.next(state(**given))
+
+
+@pytest.mark.parametrize("parameters", [{"pilots": 0}, {"growth": -1}, {"share": 0}, {"share": 2}, {"price": float("nan")}])
+def test_parameters_are_checked(parameters):
+    with pytest.raises(ConfigError, match=next(iter(parameters))):
+        dataclasses.replace(CHECKED, **parameters)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("budget", [2, 8])
+def test_waves_lose_little_against_one_sample_at_a_time(checked, budget):
+    policies = pytest.importorskip("benchmarks.allocation.policies")
+    from benchmarks.allocation.world import World, population
+
+    world = World.drawn(population(), 1500, np.random.default_rng(1))
+    values = policies.values_of(world.population, 32, checked=checked)
+    total = budget * world.problems
+    counts = policies.allocated(world, Allocator(values=values, pilots=1), total, checked=checked)
+    assert counts.sum() <= total
+    best = policies.sequential(world, values, total, checked=checked, pilots=1)
+    uniform = world.score(np.full(world.problems, budget), checked=checked).mean()
+    gain = world.score(best, checked=checked).mean() - uniform
+    assert gain > 0.02
+    assert world.score(counts, checked=checked).mean() - uniform > 0.9 * gain  # the standard error of the difference is a tenth of the gain

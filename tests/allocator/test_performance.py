@@ -1,0 +1,157 @@
+"""Performance models: what they learn from problems of known difficulty, monotone, saved and read back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.allocator.test_allocate import state
+from tts.allocator.allocate import Allocator
+from tts.allocator.baselines import at_random, best_in_hindsight, by_bins, knowing, uniform
+from tts.allocator.difficulty import RATES, Population
+from tts.allocator.greedy import coverage_gains
+from tts.allocator.performance import Curve, PerformanceModel, bins, monotone, smooth
+from tts.allocator.values import Curved
+from tts.errors import ConfigError
+
+SIZES = np.array([1.0, 2, 4, 8, 16, 32])
+
+
+def model(**curves):
+    made = {text: Curve(SIZES, np.clip(table, 0, 1), np.zeros_like(table)) for text, table in curves.items()}
+    return PerformanceModel(
+        model="m", task="t", verifiers={}, source="s", problems=100, tokens=20.0, population=Population.beta(), curves=made
+    )
+
+
+COVERAGE = 1 - (1 - RATES[:, None]) ** SIZES
+
+
+def test_a_curve_is_learnt_from_problems_whose_difficulty_is_only_estimated():
+    rng = np.random.default_rng(0)
+    prior = Population.beta(0.4, 1.0)
+    rates = prior.rate[rng.choice(len(prior.weight), 600, p=prior.weight)]
+    right = rng.binomial(32, rates)
+    posterior = prior.posterior(prior.checked(right, 32 - right)).reshape(600, len(RATES), -1).sum(axis=2)
+    solved = (rng.random((600, len(SIZES))) < 1 - (1 - rates[:, None]) ** SIZES).astype(float)
+    solved[rng.random(solved.shape) < 0.1] = np.nan
+    accuracy, error = smooth(posterior, solved, rng)
+    assert np.abs(accuracy - COVERAGE)[3:-3].mean() < 0.06
+    assert (np.diff(accuracy, axis=0) >= -1e-5).all()
+    assert (np.diff(accuracy, axis=1) >= -1e-5).all()
+    middle = slice(8, 16)
+    assert 0.005 < error[middle].mean() < 0.15
+
+
+def test_monotone_is_the_nearest_and_leaves_what_is_monotone():
+    assert monotone(COVERAGE, np.ones(len(RATES))) == pytest.approx(COVERAGE, abs=1e-6)
+    bent = np.array([[0.1, 0.4], [0.3, 0.2]])
+    found = monotone(bent, np.ones(2))
+    assert (np.diff(found, axis=0) >= -1e-6).all()
+    assert (np.diff(found, axis=1) >= -1e-6).all()
+    assert found == pytest.approx(np.array([[0.1, 0.3], [0.25, 0.3]]), abs=0.06)
+
+
+def test_a_file_says_all_that_the_model_knows(tmp_path):
+    made = model(**{"best_of_n | majority": COVERAGE})
+    made.save(tmp_path / "model.json")
+    read = PerformanceModel.load(tmp_path / "model.json")
+    assert read.to_json() == made.to_json()
+    assert read.table("best_of_n | majority") == pytest.approx(made.table("best_of_n | majority"), abs=1e-5)
+    assert read.population.weight == pytest.approx(made.population.weight, abs=1e-4)
+
+
+def test_a_table_goes_through_the_curve_and_stays_beyond_it():
+    table = model(a=COVERAGE).table("a")
+    assert table[:, [1, 2, 4, 8, 16, 32]] == pytest.approx(COVERAGE)
+    assert table[:, 0].max() == 0
+    assert table[:, 100] == pytest.approx(COVERAGE[:, -1])
+
+
+def test_the_choice_changes_with_difficulty_as_the_curves_do():
+    easy_first = model(
+        **{"best_of_n | majority": RATES[:, None] * np.ones(len(SIZES)), "beam | majority": np.sqrt(RATES)[:, None] * (SIZES >= 8)}
+    )
+    curved = Curved(easy_first, ("best_of_n | majority", "beam | majority"), easy_first.population)
+    at = state(samples=[4, 4], leader=[4, 1], second=[0, 0], left=100.0)
+    worth = curved.worth(at)
+    assert worth.plan[1] == 1  # four answers that all differ: begin anew with what is better on hard ones
+    assert worth.block[1] >= 7
+    assert worth.rate[0] < worth.rate[1]
+    grant = Allocator(values=curved, pilots=2).next(at)
+    assert grant.plan[1] == 1
+    assert grant.samples[1] == worth.block[1]
+    small = Allocator(values=curved, pilots=2).next(state(samples=[4, 4], leader=[4, 1], second=[0, 0], left=3.0))
+    assert small.samples.sum() == 1  # the block cannot be paid: a plain sample
+    assert small.plan.tolist() == [0, 0]
+
+
+def test_one_strategy_leaves_nothing_to_choose():
+    curved = Curved(model(**{"best_of_n | majority": COVERAGE}), ("best_of_n | majority",), Population.beta())
+    worth = curved.worth(state(samples=[2, 4, 8], leader=[1, 2, 8], left=100.0))
+    assert worth.plan.tolist() == [0, 0, 0]
+    assert worth.rate[2] < worth.rate[0]
+
+
+def test_a_model_says_what_it_does_not_fit():
+    made = model(a=COVERAGE)
+    assert made.fits("m", "t", {}) == ""
+    assert "model 'm'" in made.fits("other", "t", {})
+    assert "task" in made.fits("m", "math", {})
+    assert "main=process" in made.fits("m", "t", {"main": "process"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("curves"), "no performance model"),
+        (lambda d: d.update(format=99), "another format"),
+        (lambda d: d.update(curves={}), "no curve"),
+        (lambda d: d["curves"]["a"].update(sizes=[4, 2, 1, 8, 16, 32]), "rising sizes"),
+        (lambda d: d["curves"]["a"]["accuracy"][0].__setitem__(0, 7), "rows of shares"),
+        (lambda d: d["population"].update(share=[[-1.0]]), "population|shape"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(change, message):
+    data = json.loads(model(a=COVERAGE).to_json())
+    change(data)
+    with pytest.raises(ConfigError, match=message):
+        PerformanceModel.from_json(json.dumps(data))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        PerformanceModel.load(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="no performance model"):
+        PerformanceModel.from_json("[]")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        model(a=COVERAGE).save(tmp_path / "no" / "model.json")
+
+
+def test_bins_are_equal_and_do_not_depend_on_the_order():
+    difficulty = np.random.default_rng(0).random(53)
+    found = bins(difficulty)
+    sizes = np.bincount(found)
+    assert sizes.max() - sizes.min() <= 1
+    assert difficulty[found == 0].min() > difficulty[found == 4].max()
+    order = np.random.default_rng(1).permutation(53)
+    assert (bins(difficulty[order]) == found[order]).all()
+
+
+def test_more_knowledge_is_never_worse_on_the_problems_it_is_about():
+    rng = np.random.default_rng(0)
+    rates = rng.beta(0.5, 0.8, 500)
+    gains = coverage_gains(rates, 32)
+
+    def value(counts):
+        assert counts.sum() <= 2000
+        return sum(gains[i, :n].sum() for i, n in enumerate(counts.tolist()))
+
+    ways = [at_random(500, 2000, rng), uniform(500, 2000), by_bins(rates, gains, 2000), knowing(gains, 2000)]
+    values = [value(counts) for counts in ways]
+    assert values == sorted(values)
+    assert by_bins(rates, gains, 2000, num=1).tolist() == uniform(500, 2000).tolist()
+    assert best_in_hindsight(np.array([0.1, 0.4, 0.3])) == 1
+    assert best_in_hindsight(np.array([[0, 1, 1], [1, 1, 1.0]])) == 1

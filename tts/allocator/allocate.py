@@ -1,0 +1,123 @@
+"""Who gets the next samples: the pure allocator, from the state of all problems to the grants of one wave.
+
+Idea: problems are served in waves, so that many run at once and nothing depends on timing. In each wave the problems whose next
+    samples are worth most for what they cost are served first, each with a part of what it already has, and the wave with a part
+    of what is left: the values are seen again before the rest is given.
+Source: algorithm A16 (Damani et al. 2410.04707) for the greedy rule over problems; serving again after each observation is the
+    index rule of `tts.allocator.votes`. Waves are ours to decide: what they lose is measured by benchmarks/allocator.py.
+
+Shapes: P problems.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from tts.allocator.difficulty import Floats, Whole
+from tts.allocator.values import State, Values
+from tts.errors import ConfigError
+from tts.search.base import number, whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grant:
+    """What one wave gives.
+
+    Args:
+        samples: [P], how many more each problem may draw. plan: [P], what to do with them; see `Worth`.
+        rate: [P], what each further sample was worth. price: the least rate for a cost of 1 that was served.
+        reason: why the division is over; "" while it goes on.
+    """
+
+    samples: Whole
+    plan: Whole
+    rate: Floats
+    price: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """Divides what is left over problems, wave by wave; `next` is a function of its argument alone.
+
+    Args:
+        values: what samples are worth. pilots: samples that each problem gets before it is compared, at least 1; fewer where the
+            budget does not pay so many for all.
+        growth: of a problem's samples in one wave, as a share of those it has; at least one sample. share: of what is left that
+            one wave may spend, in (0, 1].
+        price: right answers that a cost of 1 must bring; below it, what is left is not spent.
+    """
+
+    values: Values
+    pilots: int = 2
+    growth: float = 0.1
+    share: float = 0.1
+    price: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole("pilots", self.pilots, 1, optional=False)
+        number("growth", self.growth, 0, optional=False)
+        number("share", self.share, 0, 1, optional=False)
+        number("price", self.price, 0, optional=False)
+        if self.share == 0:
+            raise ConfigError("share is 0, but must be above 0", hint="1 spends what is left in one wave")
+
+    def next(self, state: State) -> Grant:
+        """Return the grants of the next wave; their cost is at most `state.left`.
+
+        Raises:
+            ConfigError: a cost is not above 0, or something is not finite.
+        """
+        _check(state)
+        zero = np.zeros_like(state.samples)
+        nothing = Grant(zero, zero, np.zeros(len(zero)), 0.0)
+        if not state.open.any():
+            return dataclasses.replace(nothing, reason="every problem has ended")
+        if state.left < state.cost[state.open].min():
+            return dataclasses.replace(nothing, reason="the budget is used up")
+        if (pilots := self._pilots(state)).any():
+            return dataclasses.replace(nothing, samples=pilots, price=self.price)
+        worth = self.values.worth(state)
+        value = np.where(state.open, worth.rate / state.cost, 0.0)
+        served = np.flatnonzero(value > self.price)
+        if not len(served):
+            return dataclasses.replace(nothing, rate=worth.rate, reason="more samples are worth less than their price")
+        served = served[np.argsort(-value[served], kind="stable")]
+        wanted = np.where(worth.plan > 0, worth.block, np.maximum(1, (state.samples * self.growth).astype(np.int64)))
+        cost = wanted[served] * state.cost[served]
+        wave = max(self.share * state.left, float(state.cost[state.open].sum()) / 64)
+        before = np.cumsum(cost) - cost
+        fits = (before < wave) & (before + cost <= state.left)
+        samples, plan = zero.copy(), worth.plan
+        samples[served[fits]] = wanted[served[fits]]
+        if not fits.any():  # the first would get more at once than there is: a plain sample of whoever it pays for
+            plan = zero
+            samples[served[state.cost[served] <= state.left][:1]] = 1
+        if not samples.any():
+            return dataclasses.replace(nothing, rate=worth.rate, reason="what is left pays for no sample where one would help")
+        return Grant(samples, plan, worth.rate, float(value[samples > 0].min()))
+
+    def _pilots(self, state: State) -> Whole:
+        """Return first samples for the problems that have fewer than all should; as many of them as the budget pays for all."""
+        lacking = np.zeros_like(state.samples)
+        for wanted in range(self.pilots, 0, -1):
+            lacking = np.where(state.open, np.maximum(0, wanted - state.samples), 0)
+            if (lacking * state.cost).sum() <= state.left:
+                return lacking
+        return np.where(np.cumsum(lacking * state.cost) <= state.left, lacking, 0)
+
+    def adapted(self, state: State) -> Allocator:
+        """Return the allocator with what the problems' first samples say of all of them."""
+        return dataclasses.replace(self, values=self.values.adapted(state))
+
+
+def _check(state: State) -> None:
+    if not (np.isfinite(state.cost).all() and (state.cost > 0).all()):
+        raise ConfigError("cost has a value that is not above 0, but every sample of a problem costs something")
+    if not np.isfinite(state.left):
+        raise ConfigError(f"left is {state.left}, but must be a number", hint="the allocator divides what is limited")
+    if state.evidence is not None and np.isnan(state.evidence).any():
+        raise ConfigError("evidence has a NaN, but what is not known must be left out of it", hint="its log-likelihood is 0")

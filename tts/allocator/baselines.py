@@ -1,0 +1,52 @@
+"""What an allocation is measured against: divisions of one total that know less, or more, than it does.
+
+Shapes: P problems, B units that each may get at most.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tts.allocator.difficulty import Floats, Whole
+from tts.allocator.greedy import greedy, offline
+from tts.allocator.performance import bins
+
+
+def uniform(problems: int, total: int) -> Whole:
+    """Return equal counts [P]; what does not divide goes to the first."""
+    return total // problems + (np.arange(problems) < total % problems).astype(np.int64)
+
+
+def at_random(problems: int, total: int, rng: np.random.Generator, *, least: int = 1) -> Whole:
+    """Return counts [P] by throwing each unit at a problem drawn at random, after `least` for each."""
+    return least + rng.multinomial(total - least * problems, np.full(problems, 1 / problems)).astype(np.int64)
+
+
+def by_bins(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> Whole:
+    """Return counts [P] that are equal within bins of difficulty, best for the bins' mean gains.
+
+    Source: algorithm A14 (Snell et al. 2408.03314): quantile bins by difficulty; with true success rates they are oracle bins, with
+        estimates predicted ones. Differs: what is chosen for a bin is its number of samples, among strategies of one kind.
+
+    Args:
+        difficulty: [P], higher is easier. gains: [P, B], of problems that the choice is fitted to; total: over all.
+    """
+    of = bins(np.asarray(difficulty, np.float64), num)
+    share = np.bincount(of, minlength=num)
+    held = np.flatnonzero(share)
+    means = np.stack([gains[of == each].mean(axis=0) for each in held])
+    table = np.zeros(num, np.int64)
+    table[held] = offline(means, share[held], total / len(of))
+    return table[of]
+
+
+def knowing(gains: Floats, total: int, *, least: int = 0) -> Whole:
+    """Return the best counts [P] for true expected gains [P, B], known before anything is drawn: the static oracle."""
+    return greedy(gains, total, least=least)
+
+
+def best_in_hindsight(accuracy: Floats) -> int:
+    """Return the number of the strategy that turned out best; accuracies [S] on the very problems, or [S, P] problem by problem."""
+    means = np.asarray(accuracy, np.float64)
+    return int((means if means.ndim == 1 else means.mean(axis=1)).argmax())

@@ -1,0 +1,251 @@
+"""What strategies achieve at each difficulty and size: measured once, kept as a small file, read by the allocator.
+
+Idea: a problem's difficulty is the policy's own success rate. For every strategy the model holds the share of right answers as a
+    table over success rates and sizes, with its standard error. Sizes are counted in plain samples: what the strategy costs,
+    divided by what one plain sample of the same problems costs; so models, and units of cost, can be compared.
+Source: algorithm A14 (Snell et al. 2408.03314) has five quantile bins, which `bins` keeps as the simplest form; A15 (Liu et al.
+    2502.06703) has it that the best strategy depends on the verifier too, which is why a model names its verifiers. The smooth form,
+    each problem counted at every success rate by its posterior, then made monotone, is ours to decide.
+
+Shapes: G success rates, B sizes, P problems.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tts.allocator.difficulty import RATES, Floats, Population
+from tts.allocator.greedy import falling
+from tts.errors import ConfigError, unknown_name
+
+FORMAT: Final = 1
+MOST = 128  # size of the greatest table, in samples
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """The accuracy of one strategy.
+
+    Args:
+        sizes: [B], rising, above 0, in plain samples. accuracy: [G, B], share of right answers at each of `RATES`. error: [G, B], its
+            standard error.
+    """
+
+    sizes: Floats
+    accuracy: Floats
+    error: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PerformanceModel:
+    """What was measured of one policy with its verifiers on one task.
+
+    Args:
+        model: the policy's name. task: the task's. verifiers: by role, as text. source: the study it was fitted to.
+        problems: how many. tokens: that one plain sample costs, on average.
+        population: of the problems. curves: by the strategy's text, with its selection and without its size.
+    """
+
+    model: str
+    task: str
+    verifiers: Mapping[str, str]
+    source: str
+    problems: int
+    tokens: float
+    population: Population
+    curves: Mapping[str, Curve]
+    _tables: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
+
+    def table(self, strategy: str) -> Floats:
+        """Return the accuracy [G, MOST + 1] of a strategy at 0 to `MOST` samples, made from its curve by interpolation in ln(size).
+
+        Beyond the greatest size that was measured it stays what it is there; below the least it rises from 0 in proportion.
+
+        Raises:
+            ConfigError: it has no curve of that strategy.
+        """
+        if strategy not in self._tables:
+            if strategy not in self.curves:
+                raise unknown_name("strategy of the performance model", strategy, list(self.curves))
+            curve, sizes = self.curves[strategy], np.arange(1, MOST + 1)
+            found = np.stack([np.interp(np.log(sizes), np.log(curve.sizes), row) for row in curve.accuracy])
+            found *= np.minimum(1.0, sizes / curve.sizes[0])
+            self._tables[strategy] = np.concatenate([np.zeros((len(found), 1)), found], axis=1)
+        return self._tables[strategy]
+
+    def fits(self, model: str, task: str, verifiers: Mapping[str, str]) -> str:
+        """Return why it is not a model of this policy, task and verifiers; "" where it is."""
+        for what, own, wanted in (("model", self.model, model), ("task", self.task, task)):
+            if own != wanted:
+                return f"it was fitted to the {what} {own!r}, and this is {wanted!r}"
+        if dict(self.verifiers) != dict(verifiers):
+            return f"it was fitted with the verifiers {_named(self.verifiers)}, and these are {_named(verifiers)}"
+        return ""
+
+    def to_json(self) -> str:
+        """Return it as JSON, a few kilobytes a strategy."""
+        lures = self.population.weight.reshape(len(RATES), -1)
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "model": self.model,
+                "task": self.task,
+                "verifiers": dict(self.verifiers),
+                "source": self.source,
+                "problems": self.problems,
+                "tokens": self.tokens,
+                "population": {"rates": _short(RATES), "share": [_short(row) for row in lures], "problems": self.population.problems},
+                "curves": {
+                    text: {
+                        "sizes": _short(curve.sizes),
+                        "accuracy": [_short(row) for row in curve.accuracy],
+                        "error": [_short(row) for row in curve.error],
+                    }
+                    for text, curve in self.curves.items()
+                },
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> PerformanceModel:
+        """Return the model that `to_json` wrote.
+
+        Raises:
+            ConfigError: it is none, or one of another format, or its numbers are out of range.
+        """
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data["format"] != FORMAT or not np.allclose(data["population"]["rates"], RATES, atol=1e-5):
+                raise ConfigError("the performance model is of another format than this version reads", hint="make it again with tts fit")
+            share = np.asarray(data["population"]["share"], np.float64)
+            grid = Population.of_rates(np.ones(len(RATES)))
+            population = Population(grid.rate, grid.lure, share.ravel() / share.sum(), int(data["population"]["problems"]))
+            curves = {name: _curve(name, each) for name, each in data["curves"].items()}
+            head = {name: data[name] for name in ("model", "task", "verifiers", "source", "problems", "tokens")}
+        except ConfigError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as failure:
+            raise ConfigError(f"the text is no performance model: {failure}", hint="make one with tts fit") from None
+        if not curves:
+            raise ConfigError("the performance model has no curve, but needs one of each strategy", hint="make it again with tts fit")
+        return cls(**head, population=population, curves=curves)
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file.
+
+        Raises:
+            ConfigError: the place cannot be written.
+        """
+        try:
+            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        except OSError as failure:
+            raise ConfigError(f"the performance model cannot be written to {str(path)!r}: {failure.strerror}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> PerformanceModel:
+        """Return the model in a file.
+
+        Raises:
+            ConfigError: the file cannot be read, or `from_json`.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as failure:
+            why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
+            raise ConfigError(f"the performance model {str(path)!r} cannot be read: {why}", hint="make one with tts fit") from None
+        return cls.from_json(text)
+
+
+def monotone(accuracy: Floats, weight: Floats) -> Floats:
+    """Return the table nearest to one that rises with success rate (rows) and with size (columns), rows weighted.
+
+    Isotonic regression along either axis in turn, with Dykstra's corrections (Dykstra and Robertson 1982), which converges to it.
+    """
+    found = accuracy
+    by_rate, by_size = np.zeros_like(found), np.zeros_like(found)
+    for _ in range(50):
+        before = found
+        rising = _rising_rows(found + by_rate, weight)
+        by_rate, found = found + by_rate - rising, rising
+        rising = -falling(-(found + by_size))[0]
+        by_size, found = found + by_size - rising, rising
+        if np.abs(found - before).max() < 1e-6:
+            break
+    return np.clip(found, 0.0, 1.0)
+
+
+def _rising_rows(table: Floats, weight: Floats) -> Floats:
+    """Return the isotonic regression of each column, rows weighted."""
+    means: list[Floats] = []
+    out = np.empty_like(table)
+    for column in range(table.shape[1]):
+        stack: list[list[float]] = []  # value, weight, rows
+        for value, mass in zip(table[:, column].tolist(), weight.tolist(), strict=True):
+            stack.append([value, max(mass, 1e-9), 1])
+            while len(stack) > 1 and stack[-2][0] > stack[-1][0]:
+                last, other = stack.pop(), stack[-1]
+                other[0] = (other[0] * other[1] + last[0] * last[1]) / (other[1] + last[1])
+                other[1], other[2] = other[1] + last[1], other[2] + last[2]
+        means = [np.full(int(rows), value) for value, _, rows in stack]
+        out[:, column] = np.concatenate(means)
+    return out
+
+
+def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamples: int = 200) -> tuple[Floats, Floats]:
+    """Return accuracy and standard error [G, B] of a strategy, each problem counted at each success rate by its posterior.
+
+    Args:
+        posterior: [P, G], over `RATES`, of each problem. right: [P, B], share of right answers at each size; NaN: not measured.
+        rng: draws the problems again for the error. resamples: how often.
+    """
+    known, value = ~np.isnan(right), np.nan_to_num(right)
+
+    def table(count: Floats) -> tuple[Floats, Floats]:
+        weighted = posterior * count[:, None]
+        mass = weighted.T @ known
+        nearest = 1.0 / (1.0 + np.abs(np.subtract.outer(np.arcsin(np.sqrt(RATES)), np.arcsin(np.sqrt(RATES)))) / 0.07) ** 4
+        borrowed, of_right = nearest @ mass, nearest @ (weighted.T @ value)  # where few problems are, neighbours speak
+        return of_right / np.maximum(borrowed, 1e-12), mass.sum(axis=1)
+
+    found, mass = table(np.ones(len(right)))
+    draws = rng.multinomial(len(right), np.full(len(right), 1 / len(right)), resamples).astype(np.float64)
+    error = np.stack([table(count)[0] for count in draws]).std(axis=0, ddof=1)
+    return monotone(found, mass), error
+
+
+def bins(difficulty: Floats, num: int = 5) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Return the quantile bin [P] of each problem, 0 the easiest; sizes differ by at most one (algorithm A14, line 2).
+
+    Args:
+        difficulty: [P], success rates or scores, higher is easier. Equal ones are told apart by their order.
+    """
+    if num < 1:
+        raise ConfigError(f"num is {num}, but must be at least 1 bin")
+    order = np.argsort(-np.asarray(difficulty, np.float64), kind="stable")
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order)) * num // max(1, len(order))
+    return found
+
+
+def _curve(name: str, data: Mapping[str, Any]) -> Curve:
+    sizes, accuracy, error = (np.asarray(data[field], np.float64) for field in ("sizes", "accuracy", "error"))
+    rising = sizes.ndim == 1 and len(sizes) and sizes[0] > 0 and (np.diff(sizes) > 0).all()
+    inside = np.isfinite(accuracy).all() and ((accuracy >= 0) & (accuracy <= 1)).all() and np.isfinite(error).all()
+    if not (rising and accuracy.shape == error.shape == (len(RATES), len(sizes)) and inside):
+        raise ConfigError(f"the curve of {name!r} is not {len(RATES)} rows of shares at rising sizes", hint="make it again with tts fit")
+    return Curve(sizes, accuracy, error)
+
+
+def _short(values: Floats | Sequence[float]) -> list[float]:
+    return [round(float(value), 6) for value in values]
+
+
+def _named(verifiers: Mapping[str, str]) -> str:
+    return ", ".join(f"{role}={text}" for role, text in verifiers.items()) or "none"

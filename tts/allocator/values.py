@@ -1,0 +1,222 @@
+"""What the next samples of each problem are worth: three ways to know it, behind one protocol.
+
+    Checked   a perfect checker ends a problem at its first right sample: the expected success rate behind the failures so far
+    Voted     no verifier: the exact index of the votes so far (`tts.allocator.votes`)
+    Curved    any strategies, by their measured accuracy at each difficulty and size (`tts.allocator.performance`)
+
+Shapes: P problems, Z kinds, G success rates, B sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from tts.allocator.difficulty import RATES, Floats, Population, Whole
+from tts.allocator.performance import PerformanceModel
+from tts.allocator.votes import Votes
+
+_ROWS = 4096  # problems whose tables are made at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class State:
+    """What is known of P problems between two waves.
+
+    Args:
+        samples: [P], drawn so far. leader, second: [P], of them those that gave the most and the second most frequent answer.
+        solved: [P], whether a checker has accepted one. open: [P], whether it may still be served (not ended, not failed).
+        cost: [P], what one more sample of it costs, in the unit of `left`; above 0.
+        left: what there is to divide.
+        evidence: [P, Z], log-likelihood of what else is known (scores, a probe), beside votes and checks; None: nothing.
+    """
+
+    samples: Whole
+    leader: Whole
+    second: Whole
+    solved: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    open: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    cost: Floats
+    left: float
+    evidence: Floats | None = None
+
+    def votes(self) -> tuple[Whole, Whole, Whole]:
+        """Return leading votes, second votes and samples."""
+        return self.leader, self.second, self.samples
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What going on is worth.
+
+    Args:
+        rate: [P], right answers by each further sample, at best. block: [P], samples that must be granted together to get it; 1: any
+            number. plan: [P], what to do with them: 0 plain samples, else the number of another strategy.
+    """
+
+    rate: Floats
+    block: Whole
+    plan: Whole
+
+
+class Values(Protocol):
+    """What an allocator goes by."""
+
+    def worth(self, state: State) -> Worth:
+        """Return what the next samples of each problem are worth."""
+        ...
+
+    def chance(self, state: State) -> Floats:
+        """Return the chance [P] that each problem's answer is right as it stands."""
+        ...
+
+    def adapted(self, state: State) -> Values:
+        """Return values whose population has learnt from these problems' first samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checked:
+    """With a perfect checker: a sample is worth the chance that it is right, and nothing after the first that was.
+
+    Idea: the chance only falls with each failure, so whoever is the most promising now was so in any order: to serve the highest
+        first is best for any total (a bandit whose arms only get worse).
+
+    Args:
+        population: of the problems.
+    """
+
+    population: Population
+
+    def worth(self, state: State) -> Worth:
+        """Return the expected success rate of those that are not solved."""
+        if state.evidence is None:
+            failures = np.arange(int(state.samples.max(initial=0)) + 1)
+            rate = self._rates(failures, None)[state.samples]
+        else:
+            rate = self._rates(state.samples, state.evidence)
+        one = np.ones_like(state.samples)
+        return Worth(np.where(state.solved, 0.0, rate), one, one * 0)
+
+    def _rates(self, failures: Whole, evidence: Floats | None) -> Floats:
+        known = self.population.checked(np.zeros_like(failures), failures)
+        return self.population.mean_rate(self.population.posterior(known if evidence is None else known + evidence))
+
+    def chance(self, state: State) -> Floats:
+        """Return 1 for what is solved."""
+        return state.solved.astype(np.float64)
+
+    def adapted(self, state: State) -> Checked:
+        """Learn from which problems were solved, at their last sample, and which not at all."""
+        tried = state.samples > 0
+        right = state.solved[tried].astype(np.int64)
+        pairs, count = np.unique(np.stack([right, state.samples[tried] - right]), axis=1, return_counts=True)
+        return Checked(self.population.fitted(self.population.checked(*pairs), count)) if tried.any() else self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Voted:
+    """By votes alone.
+
+    Args:
+        population: of the problems. most: samples that a problem gets at most, 1 to 256.
+    """
+
+    population: Population
+    most: int = 64
+    table: Votes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", Votes.of(self.population, self.most))
+
+    def worth(self, state: State) -> Worth:
+        """Return the index of each problem's votes."""
+        one = np.ones_like(state.samples)
+        return Worth(self.table.look(*state.votes())[1], one, one * 0)
+
+    def chance(self, state: State) -> Floats:
+        """Return the chance that the leading answer is right."""
+        return self.table.look(*state.votes())[0]
+
+    def adapted(self, state: State) -> Voted:
+        """Learn from the votes of all problems together."""
+        population = learnt(self.population, state)
+        return self if population is self.population else Voted(population, self.most)
+
+
+def learnt(population: Population, state: State) -> Population:
+    """Return the population that the votes of problems are most likely from."""
+    tried = state.samples > 0
+    if not tried.any():
+        return population
+    votes, count = np.unique(np.stack(state.votes())[:, tried], axis=1, return_counts=True)
+    return population.fitted(population.voted(*votes), count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curved:
+    """By the measured accuracy of strategies, under the posterior over success rates.
+
+    Idea: the expected accuracy of a strategy at a size is its curve's mean over the posterior. Further samples are worth the
+        steepest line from where a problem stands to any point ahead, of the strategy itself (samples so far count) or of another
+        one (which starts anew, beside them). That is A14's choice with a posterior for the bin, at a price.
+
+    Args:
+        model: fitted. plans: the strategies that may be chosen, the first of which draws plain samples.
+        population: of the problems; by default the model's.
+    """
+
+    model: PerformanceModel
+    plans: tuple[str, ...]
+    population: Population
+
+    def worth(self, state: State) -> Worth:
+        """Return the steepest rise ahead of each problem."""
+        rate, block, plan = np.zeros(len(state.samples)), np.ones_like(state.samples), np.zeros_like(state.samples)
+        tables = [self.model.table(text) for text in self.plans]
+        for first in range(0, len(rate), _ROWS):
+            rows = slice(first, first + _ROWS)
+            known = self._over_rates(state, rows)
+            rate[rows], block[rows], plan[rows] = _steepest([known @ table for table in tables], state.samples[rows])
+        return Worth(rate, block, plan)
+
+    def chance(self, state: State) -> Floats:
+        """Return the expected accuracy of plain sampling at the samples so far."""
+        table = self.model.table(self.plans[0])
+        found = np.zeros(len(state.samples))
+        for first in range(0, len(found), _ROWS):
+            rows = slice(first, first + _ROWS)
+            size = np.minimum(state.samples[rows], table.shape[1] - 1)
+            found[rows] = (self._over_rates(state, rows) * table.T[size]).sum(axis=1)
+        return found
+
+    def adapted(self, state: State) -> Curved:
+        """Learn from the votes of all problems together."""
+        return dataclasses.replace(self, population=learnt(self.population, state))
+
+    def _over_rates(self, state: State, rows: slice) -> Floats:
+        """Return the posterior over the grid of success rates, [rows, G]."""
+        votes = np.stack(state.votes())[:, rows]
+        if state.evidence is None:
+            kinds, place = np.unique(votes, axis=1, return_inverse=True)
+            posterior = self.population.posterior(self.population.voted(*kinds))[place.ravel()]
+        else:
+            posterior = self.population.posterior(self.population.voted(*votes) + state.evidence[rows])
+        return posterior.reshape(len(posterior), len(RATES), -1).sum(axis=2)
+
+
+def _steepest(expected: list[Floats], samples: Whole) -> tuple[Floats, Whole, Whole]:
+    """Return rate, block and plan of the steepest rise from each problem's samples; expected accuracies [plan][rows, B+1]."""
+    rows, sizes = expected[0].shape
+    at = np.arange(rows)
+    ahead = np.arange(1, sizes)
+    now = expected[0][at, np.minimum(samples, sizes - 1)][:, None]
+    own = expected[0][at[:, None], np.minimum(samples[:, None] + ahead, sizes - 1)]
+    rises = [(own - now) / ahead, *((other[:, 1:] - now) / ahead for other in expected[1:])]
+    best = np.stack([rise.max(axis=1) for rise in rises])
+    where = np.stack([rise.argmax(axis=1) + 1 for rise in rises])
+    plan = best.argmax(axis=0)
+    return np.maximum(best[plan, at], 0.0), where[plan, at], plan
