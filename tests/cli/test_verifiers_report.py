@@ -68,7 +68,7 @@ def test_json_and_a_figure(report, tmp_path: Path) -> None:
     ("arguments", "store", "error"),
     [
         (["--run", "none"], "pools.sqlite", "study is 'none', but no study has that name"),
-        (["--role", "end"], "pools.sqlite", "no verifier of the role 'end' scored any of the recorded candidates; there are scores by main"),
+        (["--role", "e"], "pools.sqlite", "no verifier of the role 'e' scored any of the recorded candidates; there are scores by main"),
         (["--aggregate", "median"], "pools.sqlite", "aggregate is 'median', but no aggregate has that name"),
         (["--out", "a.gif"], "pools.sqlite", "the figure is 'a.gif', but must end in .png, .svg, .pdf"),
         ([], "runs.sqlite", "none of the study's 5 results recorded its candidates"),
