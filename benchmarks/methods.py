@@ -2,6 +2,7 @@
 
     python benchmarks/methods.py --choose-range           on the validation split: how many operations, and what a sample costs
     python benchmarks/methods.py --choose-parameters      on the validation split: the parameters of every method, from small grids
+    python benchmarks/methods.py --reasons                the same searches by how often a verifier errs, on the toy; what ETS's charge buys
     python benchmarks/methods.py [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out docs/results]
 
 The last takes about 45 minutes of two cores; stopped, each goes on where it was. All methods have the same hard budget, in generated
@@ -22,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a core for each process
 
-from benchmarks.comparison import choosing, measuring, writing
+from benchmarks.comparison import choosing, measuring, reasons, writing
 from tts.experiments.store import default_store
 
 RANGE_LIMIT = 300
@@ -39,6 +40,9 @@ def main() -> None:
         known = choosing.Choices.load(folder)
         seeds = options.seeds or TRIED_SEEDS
         writing.write_choices(choosing.choose_parameters(known, store, options.jobs, options.limit or TRIED_LIMIT, seeds), folder)
+    elif options.reasons:
+        limit, seeds = options.limit or TRIED_LIMIT, options.seeds or TRIED_SEEDS
+        reasons.write(choosing.Choices.load(folder), store, folder, limit=limit, seeds=seeds, jobs=options.jobs)
     else:
         choices = choosing.Choices.load(folder)
         measured = measuring.measure(choices, store, options.jobs, options.limit or 200, options.seeds or 3)
@@ -49,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--choose-range", action="store_true")
     parser.add_argument("--choose-parameters", action="store_true")
+    parser.add_argument("--reasons", action="store_true")
     parser.add_argument("--limit", type=int, help="problems")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--jobs", type=int, default=2, help="processes")

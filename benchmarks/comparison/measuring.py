@@ -90,9 +90,9 @@ def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> 
             for curve in curves_of(results, rng=np.random.default_rng(0)):
                 curves[names[curve.label]] = dataclasses.replace(curve, label=names[curve.label])
             sizes = {worth: size for size, worth in _limits(choices).items()}
-            for (strategy, budget), of in sorted(_grouped(results).items()):
+            for (strategy, budget), of in sorted(grouped(results).items()):
                 place = names[strategy], sizes[budget]
-                kept[place] = _kept(store, of)
+                kept[place] = kept_tokens(store, of)
                 rows.append(_row(place, budget, of, curves[place[0]], kept[place]))
     return Measured(rows=_compared(rows, curves), curves=curves, kept=kept, problems=limit, seeds=seeds)
 
@@ -123,11 +123,11 @@ def _studies(choices: Choices, problems: Mapping[str, object], limit: int, seeds
         yield running.asked(name, problems, strategies, choices.budgets(), seeds=seeds, verifier=verifier, traces=recorded)
 
 
-def _names(choices: Choices, study: str) -> _Names:
-    return _Names({plan: name for name, plan in _plans_of(choices, study).items()})
+def _names(choices: Choices, study: str) -> Names:
+    return Names({plan: name for name, plan in _plans_of(choices, study).items()})
 
 
-class _Names(dict[str, str]):
+class Names(dict[str, str]):
     """Names of methods by their plans, whichever way these are written."""
 
     def __missing__(self, strategy: str) -> str:
@@ -136,14 +136,14 @@ class _Names(dict[str, str]):
         return name
 
 
-def _grouped(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
+def grouped(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
     found: dict[tuple[str, int], list[Result]] = {}
     for result in results:
         found.setdefault((result.cell.strategy, int(result.cell.budget["generated_tokens"])), []).append(result)
     return found
 
 
-def _kept(store: Store, results: Sequence[Result]) -> dict[str, float]:
+def kept_tokens(store: Store, results: Sequence[Result]) -> dict[str, float]:
     """Return the mean live tokens over the levels of each search that was recorded and said what it keeps, by problem."""
     found: dict[str, float] = {}
     for result in results:

@@ -17,7 +17,7 @@ pytest.importorskip("benchmarks.comparison", reason="the benchmarks are no part 
 from benchmarks.comparison import choosing, plans, writing
 from benchmarks.comparison.choosing import Choices, Level, Tried
 from benchmarks.comparison.claims import FAILS, HOLDS, HOLDS_IN_THE_MEAN, UNSEEN, Claim, claims, reached
-from benchmarks.comparison.measuring import Measured, Row, _compared, _Names
+from benchmarks.comparison.measuring import Measured, Names, Row, _compared
 from tts.experiments.curves import Curve, accuracies
 from tts.search.registry import parse
 from tts.statistics import Estimate
@@ -95,7 +95,7 @@ def test_a_plan_is_found_by_its_canonical_text() -> None:
     named = {"a_star | best": 0, "a_star(branching=2) | best": 1}
     assert choosing.canonical("a_star(branching=4, edge_cost='drop')", named) == "a_star | best"
     assert choosing.canonical("a_star(branching=2)", named) == "a_star(branching=2) | best"
-    names = _Names({"beam | best": "beam", "a_star(branching=2)": "a_star"})
+    names = Names({"beam | best": "beam", "a_star(branching=2)": "a_star"})
     assert [names[name] for name in ("a_star(branching=2) | best", "beam | best")] == ["a_star", "beam"]
 
 
