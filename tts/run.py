@@ -332,6 +332,7 @@ class Run:
             usage=usage,
             warnings=warnings,
             kept_tokens=tuple(search.tree.kept),
+            reasons=tuple(search.notes.reasons),
         )
 
 

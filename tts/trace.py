@@ -63,7 +63,7 @@ class Trace:
         problem: its text. task, model, strategy, seed: what ran. answer, confidence, stopped_by: how it ended.
         budget: the limits, as text. nodes: in order of their numbers. calls: the ledger. usage: its total.
         warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy said what
-            it keeps.
+            it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
     """
 
     problem: str
@@ -80,6 +80,7 @@ class Trace:
     usage: Usage
     warnings: tuple[str, ...] = ()
     kept_tokens: tuple[int, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values (no NaN: unknown is None)."""
@@ -106,7 +107,8 @@ class Trace:
             data["nodes"] = tuple(_node(node) for node in data["nodes"])
             data["calls"] = tuple(_call(call) for call in data["calls"])
             data["usage"] = Usage(**data["usage"])
-            data["warnings"], data["kept_tokens"] = tuple(data.get("warnings", ())), tuple(data.get("kept_tokens", ()))
+            for name in ("warnings", "kept_tokens", "reasons"):
+                data[name] = tuple(data.get(name, ()))
             data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
             return cls(**data)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as failure:

@@ -44,6 +44,21 @@ class TestAdaptive(StrategyContract):
     unsized = "adaptive"
 
 
+class TestAuto(StrategyContract):
+    name = "auto"
+    texts = ("auto(n=6)", "auto(n=3, pilots=1, price=0.0)")
+    unsized = "auto"
+
+    def test_it_does_not_depend_on_what_else_is_solved(self) -> None:
+        from tests.contracts.strategy_contract import PROBLEMS, backend
+        from tts.solver import Solver
+
+        with Solver(backend(), {}, task="arithmetic", strategy=self.plan()) as solver:
+            alone = [solver.solve(problem, 900, seed=2).trace.canonical() for problem in PROBLEMS]
+            together = [s.trace.canonical() for s in solver.solve_many(PROBLEMS, each=900, seed=2)]
+        assert together == alone  # under one total they share, which is what it is for
+
+
 class TestAnswerConvergence(StrategyContract):
     name = "answer_convergence"
     texts = ("answer_convergence(n=3, k=2, tokens=1)", "answer_convergence(n=2, k=1, cue='so A: ', max_steps=3)")
@@ -141,6 +156,7 @@ CONTRACTS = (
     TestDvts,
     TestRebase,
     TestAStar,
+    TestAuto,
     TestEts,
     TestSingle,
     TestBestOfN,

@@ -7,11 +7,13 @@ class Notes:
     """Lines in the order they were first said.
 
     Attributes:
-        lines: each once. timed: whether one of them tells of a choice that time made, so that another run may differ.
+        lines: each once. reasons: why the search went on as it did, for the trace alone.
+        timed: whether one of them tells of a choice that time made, so that another run may differ.
     """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.reasons: list[str] = []
         self.timed = False
 
     def add(self, line: str, *, timed: bool = False) -> None:
@@ -19,3 +21,7 @@ class Notes:
         self.timed = self.timed or timed
         if line not in self.lines:
             self.lines.append(line)
+
+    def explain(self, reason: str) -> None:
+        """Say why the search goes on as it does, or ends."""
+        self.reasons.append(reason)

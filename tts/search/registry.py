@@ -23,6 +23,7 @@ STRATEGIES = Table(
         "a_star": "tts.search.a_star:AStar",
         "adaptive": "tts.search.adaptive:Adaptive",
         "answer_convergence": "tts.search.answer_convergence:AnswerConvergence",
+        "auto": "tts.allocator.auto:Auto",
         "beam": "tts.search.beam:Beam",
         "best_of_n": "tts.search.best_of_n:BestOfN",
         "dvts": "tts.search.dvts:Dvts",
