@@ -24,7 +24,7 @@ from tts.errors import ConfigError
 from tts.randomness import hash64
 from tts.tasks.base import find_stop
 
-ASSISTANT = "<assistant>"
+ASSISTANT = "\n<assistant>\n"
 FAULTS = (
     "429", "500", "503", "close", "reset", "cut", "json", "empty", "none", "extra", "twice", "hang", "drip", "usage", "error",
 )  # fmt: skip
@@ -299,7 +299,7 @@ class ToyServer:
                         made = {"index": index, "finish_reason": made["finish_reason"], "text": None}
                     say({"choices": [made]})
             await writer.drain()
-            await asyncio.sleep(0.05 if fault == "drip" else self.pause_s)
+            await asyncio.sleep(0.2 if fault == "drip" else self.pause_s)
         if fault in ("extra", "twice"):
             index = len(rows) if fault == "extra" else 0
             say({"choices": [self.choice(body, index, [("9", "9", 0.0, "stop")], chat=chat, delta=True)]})

@@ -364,13 +364,16 @@ def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> No
     """Raise CapabilityError where a backend lacks a capability; the hint names those that have it."""
     for name in capabilities:
         if getattr(backend.caps, name) in ("absent", False):
-            have = _having(name)
-            hint = f"backends that have it: {', '.join(have) or 'none that is installed'}"
-            if backend.name in have:  # but not with this model
-                hint = "it has it for models whose record names a process model or value heads"
             told: Callable[[str], str] | None = getattr(backend, "lacking", None)
-            hint = hint if told is None else told(name)
+            hint = _hint(backend.name, name) if told is None else told(name)
             raise CapabilityError(f"{needed_by} needs the capability {name!r}, which the backend {backend.name!r} lacks", hint=hint)
+
+
+def _hint(backend: str, capability: str) -> str:
+    have = _having(capability)
+    if backend in have:  # but not with this model
+        return "it has it for models whose record names a process model or value heads"
+    return f"backends that have it: {', '.join(have) or 'none that is installed'}"
 
 
 def _having(capability: str) -> list[str]:

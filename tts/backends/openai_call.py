@@ -99,7 +99,10 @@ class Call:
         self._findings = findings
         self._cap = request.rows[indexes[0]].max_tokens
         if limit is not None:
-            self._cap = min(self._cap, limit - self._read_at_most(likely=True))
+            room = limit - self._read_at_most(likely=True)
+            if findings.mode != "tokens":  # a guess: the server knows better, and says so
+                room = max(room, limit // 8, 1)
+            self._cap = min(self._cap, room)
         self._scanners = [StopScanner(request.stop, request.text, request.handle.carry) for _ in indexes]
         self._kept: dict[int, int] = {}  # tokens shown when a row ended, by place
         self._reply = Reply(len(indexes))
@@ -127,7 +130,8 @@ class Call:
             self._give_up("cancelled", "", loop.time() - started)
             return
         seconds = (loop.time() - started) / len(self.indexes)
-        if fault is not None and not (self._reply.ended or self._over):
+        complete = self._reply.ended or self._over  # what broke behind the last word that was wanted does no harm
+        if fault is not None and (not complete or fault.kind in ("WrongCount", "DuplicateChoice")):
             self._sent = not (fault.again or fault.status or fault.kind == "CertificateError")
             self._give_up("error", explained(fault), seconds)
             return
@@ -208,7 +212,7 @@ class Call:
         thought = any(choice.reasoned for choice in reply.choices.values())
         shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
         if reply.usage is None:
-            return [(min(cap, count), False) if shown and count and not reply.doubted else (cap, True) for count in seen]
+            return [(min(cap, count), reply.doubted) if shown and count else (cap, True) for count in seen]
         total, wrote = reply.usage.generated, any(choice.pieces for choice in reply.choices.values())
         if total < sum(seen) or (total == 0 and wrote) or total > cap * len(seen):
             return [(min(cap, count) if shown and count else cap, True) for count in seen]

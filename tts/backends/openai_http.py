@@ -14,11 +14,12 @@ import os
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -30,6 +31,7 @@ KEY_VARIABLE, KEY_FILE_VARIABLE = "TTS_API_KEY", "TTS_API_KEY_FILE"
 HOW_KEY = f"put it into the environment variable {KEY_VARIABLE}, or into a file that {KEY_FILE_VARIABLE} names"
 _POOL = 64  # connections of one httpx client: its pool looks at every one of them for each request
 _LONGEST_LINE = 1 << 26
+_LAST_S = 2.0  # between the last event of a reply and its end
 _BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}  # other statuses from 500 on: "ServerError"
 
 # Takes one event of a reply; True: nothing more is wanted, and the connection is closed, which stops the server.
@@ -284,20 +286,19 @@ class Http:
         if "text/event-stream" not in reply.headers.get("content-type", ""):
             take(self._parsed(await reply.aread()))  # a server that does not stream
             return
-        rest = b""
-        async for some in reply.aiter_bytes():
-            *lines, rest = (rest + some).split(b"\n")
-            if len(rest) > _LONGEST_LINE:
-                raise Fault("BadReply", "a line of its stream has no end")
-            for line in lines:
-                if not line.startswith(b"data:"):
-                    continue
-                data = line[5:].strip()
-                if data == b"[DONE]":
-                    return
-                if take(self._parsed(data)):
-                    return
-                alarm.reschedule(min(end, clock() + self.patience.gap_s))
+        rest, done = b"", False
+        async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
+            async for some in pieces:
+                *lines, rest = (rest + some).split(b"\n")
+                if len(rest) > _LONGEST_LINE:
+                    raise Fault("BadReply", "a line of its stream has no end")
+                for line in lines:
+                    data = line[5:].strip() if line.startswith(b"data:") and not done else b""
+                    if data == b"[DONE]":  # read to the end all the same: then the connection serves again
+                        done = True
+                    elif data and take(self._parsed(data)):
+                        return
+                alarm.reschedule(min(end, clock() + (_LAST_S if done else self.patience.gap_s)))
 
     def _parsed(self, data: bytes) -> Any:
         try:

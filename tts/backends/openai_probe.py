@@ -137,10 +137,9 @@ def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, 
             listed = [one for one in told["data"] if isinstance(one["id"], str)]
         except Fault as found:
             fault = fault or found
-            if found.status != 404 and found.kind != "BadReply":
-                break
+            again = found.status == 404 or found.kind == "BadReply"
         except (TypeError, KeyError, LookupError):
-            fault = fault or Fault("BadReply", f"{shown(told)} where a list of models must be")
+            fault, again = fault or Fault("BadReply", f"{shown(told)} where a list of models must be"), True
         else:
             served = tuple(one["id"] for one in listed)
             name = model or (served[0] if len(served) == 1 else "")
@@ -153,6 +152,8 @@ def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, 
                 hint=f"for example --model {served[0]}" if served else "start the server with a model",
             )
         asker.close()
+        if not again:
+            break
     raise _unreached(url, fault or Fault("BadReply", "nothing"), key)
 
 
