@@ -28,6 +28,7 @@ EXTRAS = {
     "math": {"math-verify": "math_verify"},
     "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
     "reasoning-gym": {"reasoning-gym": "reasoning_gym"},
+    "embeddings": {"sentence-transformers": "sentence_transformers"},
     "ray": {"ray": "ray"},
     "vllm": {"vllm": "vllm"},
 }
@@ -64,8 +65,7 @@ def doctor(
         table.add_column(overflow="fold")
         table.add_row("tts", __version__, f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
         table.add_section()
-        for extra in EXTRAS:
-            _add_extra(table, extra)
+        incomplete = [extra for extra in EXTRAS if not _add_extra(table, extra)]
         table.add_row("device", "", device())
         for name, found in limits():
             table.add_row("", name, found)
@@ -73,16 +73,17 @@ def doctor(
         for i, name in enumerate(registry.names()):
             table.add_row("" if i else "models", name, presence(registry.get(name)))
         output().print(table)
+        for extra in incomplete:
+            typer.echo(f"for {extra}: pip install 'test-time-search[{extra}]'")
 
 
-def _add_extra(table: Table, extra: str) -> None:
-    """Add a row a distribution, and below them the one command that gets those that are missing."""
+def _add_extra(table: Table, extra: str) -> bool:
+    """Add a row a distribution, and return whether all are there."""
     versions = {distribution: installed(distribution, module) for distribution, module in EXTRAS[extra].items()}
     for i, (distribution, version) in enumerate(versions.items()):
         table.add_row("" if i else extra, distribution, version or "missing")
-    if None in versions.values():
-        table.add_row("", "", f"pip install 'test-time-search[{extra}]'")
     table.add_section()
+    return None not in versions.values()
 
 
 def installed(distribution: str, module: str) -> str | None:

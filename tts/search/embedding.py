@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.background import in_thread
-from tts.errors import MissingDependency
+from tts.errors import ConfigError, MissingDependency
 from tts.search.base import nonempty_text, whole
 
 
@@ -61,6 +61,7 @@ class Sentences:
 
     Raises:
         MissingDependency: sentence-transformers is not installed.
+        ConfigError: when it is first asked, if there is no such model.
     """
 
     model: str = "all-MiniLM-L6-v2"
@@ -69,7 +70,8 @@ class Sentences:
         nonempty_text("model", self.model)
         if find_spec("sentence_transformers") is None:
             raise MissingDependency(
-                "the embedder 'sentences' needs the optional dependency sentence-transformers", hint="pip install sentence-transformers"
+                "the embedder 'sentences' needs the optional dependency sentence-transformers",
+                hint="pip install 'test-time-search[embeddings]'",
             )
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -79,4 +81,12 @@ class Sentences:
 
 @functools.cache
 def _sentences(model: str) -> Any:
-    return importlib.import_module("sentence_transformers").SentenceTransformer(model)
+    sentence_transformers = importlib.import_module("sentence_transformers")
+    try:
+        return sentence_transformers.SentenceTransformer(model, device="cpu")
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"model is {model!r}, but must be one that sentence-transformers can load: {reason}",
+            hint="name one that is installed or can be downloaded, or a local folder",
+        ) from None
