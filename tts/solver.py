@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from tts.allocator.auto import Auto
 from tts.backends.base import Backend, Sampling
 from tts.backends.callable import WriteFunction
 from tts.budget import Budget
 from tts.errors import ConfigError, TTSError, shown
 from tts.kept import LOOP, Kept, Model, resolve
+from tts.many import Purse, divide, opening
 from tts.models.registry import ModelRecord
 from tts.run import Event, Run
 from tts.scorers import Scorers, VerifierLike, made
@@ -126,12 +128,13 @@ class Solver:
         strategy: str | Plan | Strategy | None = None,
         seed: int = 0,
     ) -> list[Solution]:
-        """Return the solutions of many problems, solved at once on one backend; none depends on the others.
+        """Return the solutions of many problems, solved at once on one backend; none depends on the others, but by sharing with `auto`.
 
         A problem that cannot be solved, or fails, is a solution with its `error` set, and never a reason for the others to.
 
         Args:
-            budget: the total, divided evenly (what does not divide goes to the first); `seconds` holds for all together.
+            budget: the total; `seconds` holds for all together. The strategy `auto` divides it by what samples are worth, others
+                evenly (what does not divide goes to the first).
             each: a budget a problem, instead.
 
         Raises:
@@ -139,7 +142,10 @@ class Solver:
             Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun without candidates.
         """
         given = _problems(problems)
-        if budget is not None and each is None:
+        shared = budget is not None and each is None and self._shares(strategy)
+        if shared:
+            shares = [opening(Budget.of(budget), len(given))] * len(given) if given else []  # type: ignore[arg-type]
+        elif budget is not None and each is None:
             shares = divide(Budget.of(budget), len(given))
         elif each is not None and budget is None:
             shares = [Budget.of(each)] * len(given)
@@ -157,21 +163,34 @@ class Solver:
             check_problem(problem)
             return dataclasses.replace(like, problem=problem, budget=share)
 
-        return LOOP.run(self._solve_all(like, run, given, shares))
+        return LOOP.run(self._solve_all(like, run, given, shares, Budget.of(budget) if shared and budget is not None else None))
+
+    def _shares(self, strategy: Any) -> bool:
+        """Return whether problems share one total by what samples are worth."""
+        plan = self._strategy if strategy is None else _plan(strategy)
+        return plan is not None and isinstance(plan.strategy, Auto)
 
     async def _solve_all(
-        self, like: Run, make: Callable[[Problem, Budget], Run], problems: Sequence[Problem], shares: Sequence[Budget]
+        self, like: Run, make: Callable[[Problem, Budget], Run], problems: Sequence[Problem], shares: Sequence[Budget], total: Budget | None
     ) -> list[Solution]:
         gate = asyncio.Semaphore(self._concurrency)
+        auto = like.plan.strategy
+        purse = Purse(auto, total, len(problems), like.backends["policy"], gate) if total and isinstance(auto, Auto) else None
 
-        async def one(problem: Problem, share: Budget) -> Solution:
+        async def one(place: int, problem: Problem, share: Budget) -> Solution:
             async with gate:
                 try:
-                    return await make(problem, share).solve()
+                    run = make(problem, share)
+                    if purse is not None:
+                        run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, strategy=purse.strategy(place)))
+                    return await run.solve()
                 except Exception as failure:  # noqa: BLE001 - one problem's failure is no reason for the others to
                     return _unsolved(like, problem, share, failure)
+                finally:
+                    if purse is not None:
+                        purse.leave(place)
 
-        tasks = [asyncio.create_task(one(*job)) for job in zip(problems, shares, strict=True)]
+        tasks = [asyncio.create_task(one(i, *job)) for i, job in enumerate(zip(problems, shares, strict=True))]
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
@@ -194,6 +213,8 @@ class Solver:
         if plan is None:
             plan = parse("best_of_n | weighted" if verifiers else "best_of_n | majority")
             notes += (f"no strategy was given and no performance model is there to choose one: {plan} was used",)
+        elif isinstance(plan.strategy, Auto) and plan.strategy.model is None:
+            notes += ("auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples",)
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return Run(
@@ -235,25 +256,6 @@ class Solver:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def divide(total: Budget, parts: int) -> list[Budget]:
-    """Return shares of a budget that sum to it: counts differ by at most one; `seconds` is not divided, it holds for all.
-
-    Raises:
-        ConfigError: a count is smaller than the number of parts.
-    """
-    shares: list[dict[str, float]] = [{} for _ in range(parts)]
-    for unit, value in total.limits.items():
-        if isinstance(value, int) and unit not in ("flops", "seconds", "usd"):
-            if value < parts:
-                raise ConfigError(f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}")
-            for i in range(parts):
-                shares[i][unit] = value // parts + (1 if i < value % parts else 0)
-        else:
-            for share in shares:
-                share[unit] = value if unit == "seconds" else value / parts
-    return [Budget(**share) for share in shares]  # type: ignore[arg-type]
 
 
 async def _solved(run: Run) -> Solution:

@@ -68,6 +68,10 @@ class Ration(Protocol):
         """Return what to do next; no samples: it is over, and why."""
         ...
 
+    def goes_on(self, end: SearchEnded) -> bool:
+        """Return whether there may be another turn after one that ended so."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto(Named):
@@ -118,10 +122,14 @@ class Auto(Named):
                 search.notes.explain(f"after {found.samples} samples ({found.leader} agree): {turn.why}")
             if not turn.samples:
                 raise SearchEnded(turn.why)
-            if turn.plan:
-                await parse(self.plans()[turn.plan]).strategy.size(turn.samples).run(search)
-            else:
-                await search.complete([search.root], n=turn.samples)
+            try:
+                if turn.plan:
+                    await parse(self.plans()[turn.plan]).strategy.size(turn.samples).run(search)
+                else:
+                    await search.complete([search.root], n=turn.samples)
+            except SearchEnded as end:
+                if not ration.goes_on(end):
+                    raise
 
     def plans(self) -> tuple[str, ...]:
         """Return the strategies that it may choose, plain samples first."""
@@ -176,6 +184,11 @@ class Alone:
             gain = f"{float(grant.rate[0]):.2g}"
             return Turn(0, why=f"settled: another sample would add {gain} to the chance of a right answer, below the price {auto.price:g}")
         return Turn(int(grant.samples[0]), int(grant.plan[0]), self.why(allocator, state, grant.rate[0], int(grant.plan[0])))
+
+    def goes_on(self, end: SearchEnded) -> bool:
+        """Return False: its budget is its own, and used up."""
+        del end
+        return False
 
     def why(self, allocator: Allocator, state: State, rate: float, plan: int) -> str:
         """Say why the problem goes on."""

@@ -1,0 +1,119 @@
+"""`solve_many` with `auto`: one total, divided by what samples are worth, exactly, in waves that do not depend on timing."""
+
+from __future__ import annotations
+
+import pytest
+
+import tts
+from tests.chaos import ChaosBackend
+from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.budget import Budget, Rates
+from tts.errors import ConfigError
+from tts.run import Run
+from tts.solver import Solver
+from tts.types import Problem
+
+EASY = [f"{i} + 1" for i in range(6)]
+HARD = [f"{i} + 4 - 2 + 7 - 5 + 9" for i in range(6)]
+LANGUAGE = ToyLanguage(accuracy=0.8, mute=0.05)
+PLAN = "auto(price=0.0) | majority"
+
+
+def solver(concurrency=1024, backend=None):
+    return Solver(backend or ToyBackend(LANGUAGE), {}, task="arithmetic", strategy=PLAN, concurrency=concurrency)
+
+
+def spent(ends, unit):
+    return sum(getattr(end.usage, unit) for end in ends)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 1024])
+def test_a_total_goes_to_the_problems_that_need_it_whatever_runs_beside_what(concurrency):
+    with solver() as one, solver(concurrency) as other:
+        ends = one.solve_many([*EASY, *HARD], Budget(samples=96), seed=1)
+        again = other.solve_many([*EASY, *HARD], Budget(samples=96), seed=1)
+    assert [end.trace.canonical() for end in ends] == [end.trace.canonical() for end in again]
+    assert spent(ends, "samples") == 96
+    assert spent(ends[6:], "samples") > 1.5 * spent(ends[:6], "samples")
+    assert [end.answer for end in ends[:6]] == [str(i + 1) for i in range(6)]
+    assert all(end.strategy == PLAN and end.trace.reasons for end in ends)
+    assert "pilots" in ends[0].trace.reasons[0]
+    assert "each further sample adds" in ends[6].trace.reasons[1]
+
+
+@pytest.mark.parametrize("fail", [0.0, 0.3])
+@pytest.mark.parametrize(
+    "total",
+    [
+        {"samples": 5},
+        {"samples": 40},
+        {"tokens": 7},
+        {"tokens": 300},
+        {"tokens": 3000},
+        {"flops": 4000.0},
+        {"usd": 2e-6},
+        {"tokens": 900, "samples": 20},
+    ],
+)
+def test_the_total_holds_exactly_under_failures(total, fail):
+    rates = Rates(flops=2, usd_in=10**6, usd_reused=0, usd_out=4 * 10**6)
+    chaos = ChaosBackend(ToyBackend(LANGUAGE), seed=2, fail=fail, rates=rates)
+    with solver(backend=chaos) as one:
+        ends = one.solve_many([*EASY, *HARD], Budget(**total), seed=1)
+    for unit, limit in total.items():
+        assert spent(ends, unit) <= limit
+        if fail == 0 and limit in (40, 3000, 20):
+            assert spent(ends, unit) >= 0.8 * limit
+    assert len(ends) == 12
+    assert all(end.answer is not None or end.warnings for end in ends)
+
+
+def test_problems_that_cannot_be_solved_leave_their_share_to_the_others(monkeypatch):
+    solve = Run.solve
+
+    async def broken(self):
+        if self.problem.text == EASY[0]:
+            raise RuntimeError("a defect")
+        return await solve(self)
+
+    monkeypatch.setattr(Run, "solve", broken)
+    with solver() as one:
+        ends = one.solve_many([EASY[0], "", *HARD], Budget(samples=60))
+    assert [end.stopped_by for end in ends[:2]] == ["failed", "failed"]
+    assert spent(ends, "samples") == 60
+
+
+def test_what_is_settled_returns_the_rest():
+    with Solver(ToyBackend(ToyLanguage(accuracy=1.0)), {}, task="arithmetic", strategy="auto(price=0.01)") as one:
+        ends = one.solve_many(EASY, Budget(samples=600))
+        alone = one.solve(EASY[0], Budget(samples=600))
+    assert spent(ends, "samples") < 120
+    assert all(end.stopped_by.startswith("settled") for end in ends)
+    assert alone.stopped_by.startswith("settled")
+    assert alone.usage.samples < 20
+    assert "below the price" in alone.trace.reasons[-1]
+
+
+def test_it_says_that_there_is_no_performance_model():
+    end = tts.solve("1 + 1", 200, model="toy", strategy="auto")
+    assert any("no performance model" in line for line in end.warnings)
+
+
+def test_a_model_that_is_not_there_is_refused_before_anything_is_spent():
+    with pytest.raises(ConfigError, match=r"performance model .nowhere\.json. cannot be read"):
+        tts.solve("1 + 1", 200, model="toy", strategy="auto(model='nowhere.json')")
+
+
+def test_fewer_samples_than_problems_go_to_the_first():
+    with solver() as one:
+        ends = one.solve_many(EASY, Budget(samples=4))
+        assert [end.usage.samples for end in ends] == [1, 1, 1, 1, 0, 0]
+        assert one.solve_many([], Budget(samples=4)) == []
+        tried = one.solve_many([Problem("1 + 1")], Budget(samples=1))
+    assert tried[0].answer is not None
+
+
+def test_most_samples_of_a_problem_are_kept_to():
+    with solver() as one:
+        ends = one.solve_many(HARD, Budget(samples=600), strategy="auto(n=5, price=0.0)")
+    assert [end.usage.samples for end in ends] == [5] * 6
