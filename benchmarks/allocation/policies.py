@@ -34,21 +34,32 @@ def allocated(world: World, allocator: Allocator, total: int, *, checked: bool, 
 
 
 def sequential(world: World, values: Values, total: int, *, checked: bool, pilots: int) -> Counts:
-    """One sample at a time, the greatest index first: with the true population, the best policy with the same information.
+    """One sample at a time, the greatest index first: with the true population, the best policy with the same information."""
+    return taken(in_order(world, values, checked=checked, pilots=pilots), world.problems, total)
 
-    A problem is served up to where its index falls below the price: so the least index so far decides, and all that is drawn at a
-    total is what has the greatest.
+
+def in_order(world: World, values: Values, *, checked: bool, pilots: int) -> Counts:
+    """Return samples, as problem x MOST + place, in the order in which the greatest index draws them.
+
+    A problem is served up to where its index falls below the price: so the least index so far decides.
     """
-    gone = np.zeros((world.problems, MOST))
-    lowest = np.full(world.problems, np.inf)
+    lowest, gone = np.full(world.problems, np.inf), np.zeros((world.problems, MOST))
     for n in range(MOST):
         index = values.worth(world.state(np.full(world.problems, n), 1.0, checked=checked)).rate
         lowest = np.minimum(lowest, index) if n >= pilots else lowest
         gone[:, n] = lowest
+    return _sorted(gone)
+
+
+def taken(order: Counts, problems: int, total: int) -> Counts:
+    """Return how many samples of each problem are among the first `total`."""
+    return np.bincount(order[:total] // MOST, minlength=problems)
+
+
+def _sorted(gone: NDArray[np.float64]) -> Counts:
     flat = gone.ravel()
-    taken = np.argsort(-flat, kind="stable")[:total]
-    taken = taken[flat[taken] > 0]
-    return np.bincount(taken // MOST, minlength=world.problems)
+    order = np.argsort(-flat, kind="stable")
+    return order[: int((flat > 0).sum())]
 
 
 def stop_rule(world: World, total: int) -> Counts:
@@ -99,27 +110,14 @@ def _over_rows(good: NDArray[np.float64], n: int) -> float:
     return float((np.exp(ways) * good[a, b]).sum())
 
 
-def static(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int, charged: bool) -> Counts:
-    """Pilots, then everything that is left in one wave by the posterior mean gains (algorithm A16, online).
-
-    `charged`: whether pilots come out of the total; else they only inform.
-    """
+def static(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int) -> Counts:
+    """A total divided in one wave by the posterior mean gains behind pilots that only inform (algorithm A16, online)."""
     samples = np.full(world.problems, pilots)
-    state = world.state(samples, 1.0, checked=checked)
     population = world.population
-    if checked:
-        known = population.checked(state.solved.astype(np.int64) * world.right[np.arange(world.problems), samples], np.zeros_like(samples))
-        right = world.right[np.arange(world.problems), samples].astype(np.int64)
-        known = population.checked(right, samples - right)
-    else:
-        known = population.voted(*state.votes())
-    expected = population.posterior(known) @ gains
-    if not charged:
-        return greedy(expected, total)
-    ahead = expected[:, pilots:]
-    if checked:
-        ahead = np.where(state.solved[:, None], 0.0, ahead)
-    return samples + greedy(ahead, total - pilots * world.problems)
+    right = world.right[np.arange(world.problems), samples].astype(np.int64)
+    votes = world.state(samples, 1.0, checked=checked).votes()
+    known = population.checked(right, samples - right) if checked else population.voted(*votes)
+    return greedy(population.posterior(known) @ gains, total)
 
 
 def binned(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int | None) -> Counts:
@@ -141,25 +139,19 @@ def static_oracle(world: World, gains: NDArray[np.float64], total: int) -> Count
     return knowing(gains[world.kind], total)
 
 
-def adaptive_oracle(world: World, total: int, *, checked: bool, tables: list[Votes]) -> Counts:
-    """The best policy that knows every problem's kind (never its answer), one sample at a time."""
+def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
+    """As `in_order`, by the best policy that knows every problem's kind (never its answer), `most` votes of each at most."""
     gone = np.zeros((world.problems, MOST))
-    lowest = np.full(world.problems, np.inf)
-    rate = world.population.rate[world.kind]
-    for n in range(MOST):
-        state = world.state(np.full(world.problems, n), 1.0, checked=checked)
-        if checked:
-            index = np.where(state.solved, 0.0, rate)
-        else:
-            index = np.zeros(world.problems)
-            for z in np.unique(world.kind):
-                of = world.kind == z
-                index[of] = tables[z].look(state.leader[of], state.second[of], state.samples[of])[1]
-        lowest = np.minimum(lowest, index)
-        gone[:, n] = lowest
-    flat = gone.ravel()
-    taken = np.argsort(-flat, kind="stable")[:total]
-    return np.bincount(taken[flat[taken] > 0] // MOST, minlength=world.problems)
+    for z in np.unique(world.kind):
+        of = np.flatnonzero(world.kind == z)
+        alone = Population(world.population.rate[[z]], world.population.lure[[z]], np.ones(1))
+        table, lowest = None if checked else Votes.of(alone, most), np.full(len(of), np.inf)
+        for n in range(MOST if checked else most):
+            state = world.state(np.full(len(of), n), 1.0, checked=checked, of=of)
+            index = np.where(state.solved, 0.0, alone.rate[0]) if table is None else table.look(*state.votes())[1]
+            lowest = np.minimum(lowest, index)
+            gone[of, n] = lowest
+    return _sorted(gone)
 
 
 def values_of(population: Population, most: int, *, checked: bool) -> Values:

@@ -58,16 +58,16 @@ class World:
     def problems(self) -> int:
         return len(self.kind)
 
-    def state(self, samples: NDArray[np.int64], left: float, *, checked: bool) -> State:
-        """What an allocator may know after so many samples of each problem."""
-        at = np.arange(self.problems), samples
-        right, lure = self.right[at].astype(np.int64), self.lure[at].astype(np.int64)
+    def state(self, samples: NDArray[np.int64], left: float, *, checked: bool, of: NDArray[np.int64] | None = None) -> State:
+        """What an allocator may know after so many samples of each problem, or of some of them."""
+        which = np.arange(self.problems) if of is None else of
+        right, lure = self.right[which, samples].astype(np.int64), self.lure[which, samples].astype(np.int64)
         leader = np.where(samples > 0, np.maximum(np.maximum(right, lure), 1), 0)
         second = np.where(np.minimum(right, lure) > 1, np.minimum(right, lure), 0)
-        solved = (self.first < samples) if checked else np.zeros(self.problems, np.bool_)
+        solved = (self.first[which] < samples) if checked else np.zeros(len(which), np.bool_)
         return State(
             samples=samples, leader=leader, second=second, solved=solved, open=samples < MOST,
-            cost=np.ones(self.problems), left=left,
+            cost=np.ones(len(which)), left=left,
         )  # fmt: skip
 
     def score(self, samples: NDArray[np.int64], *, checked: bool) -> NDArray[np.float64]:

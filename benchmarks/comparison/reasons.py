@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.comparison import measuring, plans, running
 from benchmarks.comparison.choosing import Choices
-from benchmarks.comparison.writing import share
+from benchmarks.comparison.writing import code, share
 from tts.experiments import config
 from tts.experiments.comparing import gain, in_words
 from tts.experiments.config import StudyConfig
@@ -77,7 +77,7 @@ def _by_error(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
             f"| :-- {'| :-- ' * len(SIZES)}|",
         )
         for label, curve in curves.items():
-            yield f"| `{label}` | {' | '.join(share(one) for one in curve.accuracy)} |"
+            yield f"| {code(label)} | {' | '.join(share(one) for one in curve.accuracy)} |"
         yield ""
         yield from (f"- {_gained(curves, *asked)}" for asked in GAINS)
 

@@ -86,7 +86,7 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
     yield from _table(measured)
     yield from ("", "## Who spends less than the budget, and why they stopped", "", *_unspent(measured))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
-    yield from (f"| {name} | `{plan}` |" for name, plan in {**plans.REPLAYED, "best_of_n": plans.BASELINE, **choices.chosen}.items())
+    yield from (f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, "best_of_n": plans.BASELINE, **choices.chosen}.items())
 
 
 def _span(operations: Sequence[int]) -> str:
@@ -116,6 +116,11 @@ def _table(measured: Measured) -> Iterator[str]:
 
 def _number(value: float | None) -> str:
     return NEVER if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def code(plan: str) -> str:
+    """Return a plan as code within a table, whose cells a bar would end."""
+    return f"`{plan}`".replace("|", "\\|")
 
 
 def share(one: Estimate) -> str:
@@ -165,4 +170,4 @@ def _parameters(choices: Choices) -> Iterator[str]:
 
 def _tried(name: str, one: Tried, chosen: str) -> str:
     mark = "yes" if one.plan == chosen else ""
-    return f"| {name} | `{one.plan}` | {share(one.accuracy)} | {one.generated:.0f} | {one.total:.0f} | {mark} |"
+    return f"| {name} | {code(one.plan)} | {share(one.accuracy)} | {one.generated:.0f} | {one.total:.0f} | {mark} |"
