@@ -7,11 +7,13 @@ is a flag; every way to go wrong is a fault that a test names for each call.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
 import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -92,9 +94,13 @@ class ToyServer:
             with suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
                 while await self.one(reader, writer):
                     pass
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
         finally:
             self.open -= 1
-            writer.close()
+            writer.transport.abort()
+            await asyncio.sleep(0)  # a transport ends in a turn of its own
 
     async def one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -341,7 +347,13 @@ def serving(server: ToyServer, *, certificate: tuple[str, str] | None = None) ->
 
     async def stop(listening: asyncio.Server) -> None:
         listening.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        idle, tasks = 0, set[asyncio.Task[Any]]()
+        for _ in range(200):  # connections that were just taken end by themselves, for their clients have gone
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+            idle = 0 if tasks else idle + 1
+            if idle == 4:  # between being taken and being served one has no task for a turn
+                break
+            await asyncio.sleep(0.002)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -357,3 +369,6 @@ def serving(server: ToyServer, *, certificate: tuple[str, str] | None = None) ->
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+        with warnings.catch_warnings():  # of a connection that was taken in the last turn
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect(1)

@@ -33,6 +33,7 @@ def test_a_call_that_was_refused_before_it_began_is_made_again_and_costs_nothing
         samples = await drawn(backend, 4)
         assert all(sample.finish in ("eos", "length") and not sample.estimated for sample in samples)
         assert backend.faults == {REFUSED[fault]: 2}
+        assert {sample.error.partition(":")[0] for sample in samples} == {"", REFUSED[fault]}
         assert len(server.served) == 6
         assert sum(sample.num_tokens for sample in samples) == backend.counters.generated_tokens == sum(s.generated for s in server.served)
 
@@ -40,25 +41,39 @@ def test_a_call_that_was_refused_before_it_began_is_made_again_and_costs_nothing
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_reply_that_breaks_is_a_failed_row_of_a_kind_and_harms_no_other(fault: str) -> None:
+def test_a_reply_that_breaks_is_drawn_again_within_its_grant_and_harms_no_other(fault: str) -> None:
     server = ToyServer(fault=told_at(["", fault]))
 
     async def check(backend: OpenAIBackend) -> None:
         samples = await drawn(backend, 4)
-        [failed] = [sample for sample in samples if sample.finish == "error"]
-        assert failed.error.partition(": ")[0] == BROKEN[fault]
-        assert (failed.text, failed.token_ids, failed.handle) == ("", (), None)
-        assert sum(sample.finish in ("eos", "length") for sample in samples) == 3
-        [served] = [one for one in server.served if one.fault]
-        if fault in ("reset", "drip"):  # a connection that is reset loses what was on its way
-            assert 0 <= failed.num_tokens <= served.generated
-            assert failed.estimated
-        else:
-            assert failed.num_tokens == served.generated
+        assert all(sample.finish in ("eos", "length") and sample.text for sample in samples)
+        [mended] = [sample for sample in samples if sample.error]
+        assert mended.error.partition(": ")[0] == BROKEN[fault]
+        assert mended.estimated
+        assert mended.num_tokens <= 60
+        made, [broken] = sum(one.generated for one in server.served), [one for one in server.served if one.fault]
+        lossy = broken.generated if fault in ("reset", "drip") else 0  # a connection that is reset loses what was on its way
+        assert made - lossy <= sum(sample.num_tokens for sample in samples) <= made
         assert backend.counters.generated_tokens == sum(sample.num_tokens for sample in samples)
         assert backend.faults == {BROKEN[fault]: 1}
+        assert len(server.served) == 5
 
     using(server, check, IMPATIENT.get(fault, QUICK))
+
+
+@pytest.mark.parametrize("fault", ["cut", "json", "none", "twice"])
+def test_a_row_whose_replies_all_break_is_a_failed_one_of_a_kind_and_passes_no_grant(fault: str) -> None:
+    server = ToyServer(fault=lambda _number, _body: fault)
+
+    async def check(backend: OpenAIBackend) -> None:
+        for sample in await drawn(backend, 3, cap=40):
+            assert (sample.finish, sample.text, sample.token_ids, sample.handle) == ("error", "", (), None)
+            assert sample.error.partition(": ")[0] == BROKEN[fault]
+            assert 0 < sample.num_tokens <= 40
+        assert all(sum(body["seed"] == one["seed"] for body in server.bodies) == 1 for one in server.bodies)
+        assert backend.counters.generated_tokens == sum(one.generated for one in server.served)
+
+    using(server, check)
 
 
 @pytest.mark.parametrize(("shows", "charged"), [({}, False), ({"mode": "text", "logprobs": False}, True)])
@@ -89,7 +104,8 @@ def test_a_server_that_asks_to_wait_is_waited_for_unless_it_asks_for_too_much() 
         server = ToyServer(fault=told_at(["429"]), waits_s=waits)
         began = time.monotonic()
         [sample] = using(server, lambda backend: drawn(backend, 1))
-        assert (sample.error.partition(":")[0] == "RateLimited") == failed
+        assert (sample.finish == "error") == failed
+        assert sample.error.partition(":")[0] == "RateLimited"
         assert len(server.served) == (1 if failed else 2)
         assert waits != "0.1" or time.monotonic() - began >= 0.1
 
@@ -139,12 +155,11 @@ def test_failed_rows_are_counted_by_kind_are_no_candidates_and_are_made_good_wit
         assert solution.error is None
         assert search is not None
         check_books(search)
-        failed = sum(solution.failures.values())
-        assert solution.failures == backend.faults
-        assert failed == sum(bool(one.fault) for one in server.served)
-        assert len(solution.candidates) == 60 - failed
+        assert sum(backend.faults.values()) == sum(bool(one.fault) for one in server.served) > 10
+        assert set(solution.failures) <= set(backend.faults)
+        assert 10 < sum(solution.failures.values()) <= sum(backend.faults.values())  # a row counts once, by its last fault
+        assert len(solution.candidates) == 60
         assert all(candidate.trajectory.text for candidate in solution.candidates)
-        assert any(f"{solution.failures['BadReply']} rows failed" in warning for warning in solution.warnings)
         assert not solution.reproducible
 
     using(server, check)
@@ -152,7 +167,7 @@ def test_failed_rows_are_counted_by_kind_are_no_candidates_and_are_made_good_wit
 
 @pytest.mark.slow
 def test_ten_thousand_calls_of_which_a_third_fail_lose_no_token_and_leak_nothing() -> None:
-    faults = [*REFUSED, *BROKEN, "usage"]
+    faults = [*REFUSED, *(fault for fault in BROKEN if fault not in ("hang", "drip")), "usage"]  # those two only take long
 
     def fault(number: int, body: object) -> str:
         del body
@@ -161,7 +176,7 @@ def test_ten_thousand_calls_of_which_a_third_fail_lose_no_token_and_leak_nothing
 
     problems = [f"{i % 7 + 1} + {i % 5 + 3} - {i % 3 + 1}" for i in range(250)]
     server = ToyServer(prompts=problems, fault=fault)
-    patience = Patience(concurrency=200, wait_s=0.001, first_s=10.0, gap_s=10.0, call_s=20.0)
+    patience = Patience(concurrency=200, wait_s=0.001, first_s=60.0, gap_s=60.0, call_s=90.0)
 
     async def run(url: str) -> None:
         backend = on(url, patience)

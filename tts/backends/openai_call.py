@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,15 @@ from tts.types import Message, Prompt
 
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
+_FOR_GOOD = (
+    "Refused",
+    "KeyRefused",
+    "NotServed",
+    "NoRoom",
+    "CertificateError",
+    "ContentFilter",
+    "Overrun",
+)  # another try would fare as badly
 _NO_ROOM = re.compile(r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens", re.IGNORECASE)
 
 
@@ -78,6 +88,15 @@ class Rows(RowSet):
                 call.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What tries of a row lost before: how many there were, the tokens they are charged, and what went wrong last."""
+
+    tries: int = 0
+    tokens: int = 0
+    error: str = ""
+
+
 class Call:
     """Asks for some rows of one request, all with one cap.
 
@@ -89,15 +108,21 @@ class Call:
 
     Args:
         indexes: of the rows. limit: most tokens of prompt and path; None: not known.
+        lost: what tries before this one lost; None: it is the first.
     """
 
-    def __init__(self, http: Http, findings: Findings, rows: Rows, indexes: Sequence[int], limit: int | None) -> None:
+    def __init__(
+        self, http: Http, findings: Findings, rows: Rows, indexes: Sequence[int], limit: int | None, lost: Lost | None = None
+    ) -> None:
         request = rows.request
         self.rows = rows
         self.indexes = indexes
         self._http = http
         self._findings = findings
-        self._cap = request.rows[indexes[0]].max_tokens
+        self._limit = limit
+        self._lost = lost or Lost()
+        self._again: list[tuple[int, Lost]] = []
+        self._cap = request.rows[indexes[0]].max_tokens - self._lost.tokens
         if limit is not None:
             room = limit - self._read_at_most(likely=True)
             if findings.mode != "tokens":  # a guess: the server knows better, and says so
@@ -112,7 +137,16 @@ class Call:
         self._sent = False
 
     async def run(self) -> None:
-        """Call, and resolve the rows, whatever happens."""
+        """Call, and resolve the rows, whatever happens; a row whose reply broke is drawn again from what is left of its grant."""
+        await self._run()
+        for index, lost in self._again:
+            call = Call(self._http, self._findings, self.rows, (index,), self._limit, lost)
+            if self.rows.cancelled:
+                call.rows.settle(index, Sample("", (), (), "cancelled", None, lost.tokens, estimated=True))
+            else:
+                await call.run()
+
+    async def _run(self) -> None:
         loop, request = asyncio.get_running_loop(), self.rows.request
         if self._scanners[0].ended or self._cap < 1:
             for place in range(len(self.indexes)):
@@ -123,7 +157,8 @@ class Call:
         try:
             async with self._http.gate:
                 self._sent, started = True, loop.time()
-                await self._http.post(self._findings.path, self._body(row), self._take, row.stream, row.position)
+                refused = await self._http.post(self._findings.path, self._body(row), self._take, row.stream, row.position)
+            self._lost = dataclasses.replace(self._lost, error=refused or self._lost.error)
         except Fault as found:
             fault = found
         except asyncio.CancelledError:
@@ -132,7 +167,7 @@ class Call:
         seconds = (loop.time() - started) / len(self.indexes)
         complete = self._reply.ended or self._over  # what broke behind the last word that was wanted does no harm
         if fault is not None and (not complete or fault.kind in ("WrongCount", "DuplicateChoice")):
-            self._sent = not (fault.again or fault.status or fault.kind == "CertificateError")
+            self._sent = not (fault.again or fault.status or fault.kind == "CertificateError")  # else it cost nothing
             self._give_up("error", explained(fault), seconds)
             return
         self._finish(seconds)
@@ -153,7 +188,7 @@ class Call:
         if len(self.indexes) > 1:
             body["n"] = len(self.indexes)
         if findings.seeds:
-            body["seed"] = hash64("row", row.stream, row.position, row.word) >> (64 - _SEED_BITS)
+            body["seed"] = hash64("row", row.stream, row.position, row.word, self._lost.tries) >> (64 - _SEED_BITS)
         if self._stops:
             body |= {"stop": list(self._stops), "include_stop_str_in_output": True}
         if findings.path == "/completions":
@@ -243,10 +278,14 @@ class Call:
             self._lose(place, finish, self._received(place), error, seconds, estimated=self._sent)
 
     def _lose(self, place: int, finish: Finish, num_tokens: int, error: str, seconds: float, *, estimated: bool) -> None:
-        self.rows.settle(
-            self.indexes[place],
-            Sample("", (), (), finish, None, min(self._cap, num_tokens), estimated=estimated, error=error, seconds=seconds),
-        )
+        index, tried = self.indexes[place], self._lost.tries + 1
+        lost = Lost(tried, self._lost.tokens + min(self._cap, num_tokens), error)
+        kind = error.partition(": ")[0]
+        if finish == "error" and kind not in _FOR_GOOD and num_tokens < self._cap and tried < self._http.patience.tries and self._sent:
+            self._again.append((index, lost))
+            return
+        estimated = estimated or bool(self._lost.tokens)
+        self.rows.settle(index, Sample("", (), (), finish, None, lost.tokens, estimated=estimated, error=error, seconds=seconds))
 
     def _read(self) -> None:
         """Count the input; without a report that can be, by what it can be at most."""
@@ -276,9 +315,9 @@ class Call:
         else:
             behind = Handle(handle.prompt, (), handle.text + scanner.text, "")
         logprobs = logprobs if len(logprobs) == num_tokens else ()
-        self.rows.settle(
-            self.indexes[place], Sample(scanner.text, ids, logprobs, finish, behind, num_tokens, estimated=estimated, seconds=seconds)
-        )
+        charged, lost = num_tokens + self._lost.tokens, self._lost
+        sample = Sample(scanner.text, ids, logprobs, finish, behind, charged, estimated or bool(lost.tries), lost.error, seconds)
+        self.rows.settle(self.indexes[place], sample)
 
 
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}

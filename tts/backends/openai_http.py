@@ -230,8 +230,10 @@ class Http:
         self._clients: list[httpx.AsyncClient] = []
         self._busy: list[int] = []
 
-    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int) -> None:
+    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int) -> str:
         """Send a request and hand on the events of its reply, until `take` wants no more or the reply is over.
+
+        Returns: what went wrong before, at the last try that was refused, as "kind: cause"; "" if nothing did.
 
         Args:
             path: below the root, or a whole url.
@@ -240,19 +242,22 @@ class Http:
         Raises:
             Fault: there is no whole reply, after all tries that may be made.
         """
-        patience = self.patience
+        patience, refused = self.patience, ""
         self.in_flight += 1
         try:
             for tried in range(patience.tries):
                 try:
-                    return await self._once(path, body, take)
+                    await self._once(path, body, take)
+                    return refused
                 except Fault as fault:
                     self.faults[fault.kind] += 1
+                    refused = f"{fault.kind}: {fault.cause}"
                     if not fault.again or tried + 1 == patience.tries or fault.after_s > patience.longest_wait_s:
                         raise
                     longest = min(patience.longest_wait_s, patience.wait_s * 2**tried)
                     wait = fault.after_s + longest * uniform(stream, position, 1 << 16 | tried)
                 await asyncio.sleep(wait)
+            raise AssertionError("the last try returns or raises")
         finally:
             self.in_flight -= 1
 

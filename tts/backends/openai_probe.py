@@ -35,14 +35,14 @@ class Asker:
     """Asks a server one thing after another, in the thread of the caller.
 
     Args:
-        root: where the API begins. patience_s: for a reply that is not written by a model; others have ten times as long.
+        root: where the API begins. patience_s: for a reply that is not written by a model; others have thirty times as long.
     """
 
     def __init__(self, root: str, key: Key, patience_s: float) -> None:
         self.root = root
         self.key = key
         self._client = httpx.Client(headers=key.headers, timeout=patience_s)
-        self._slow = patience_s * 10
+        self._slow = patience_s * 30
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON of a reply.
@@ -67,11 +67,30 @@ class Asker:
             raise Fault("BadReply", f"what is no JSON: {self.key.hidden(shown(reply.text[:60]))}") from None
 
     def found(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON of a reply, or None where there is none."""
-        try:
-            return self.call(path, body)
-        except Fault:
+        """Return the JSON of a reply, or None where the server refuses what it is asked.
+
+        Raises:
+            EngineError: it does not answer at all, from which nothing can be concluded.
+        """
+        fault = Fault("TimedOut", "")
+        for wait_s in (0.5, 2.0, 8.0, 0.0):
+            try:
+                return self.call(path, body)
+            except Fault as found:
+                fault = found
+            if fault.kind not in ("RateLimited", "Unavailable"):
+                break
+            time.sleep(max(wait_s, min(fault.after_s, 20.0)) if wait_s else 0.0)
+        if (fault.status and fault.kind not in ("RateLimited", "Unavailable")) or fault.kind == "BadReply":
             return None
+        raise EngineError(f"{self.root} failed while it was looked at: {fault.kind}: {fault.cause}", hint="try again when it is idle")
+
+    def text(self, url: str) -> str:
+        """Return the text of a page; "" where there is none."""
+        try:
+            return self._client.get(url).text
+        except httpx.HTTPError:
+            return ""
 
     def written(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
         """Return a whole reply of a model; None where it is none."""
@@ -96,6 +115,8 @@ class Asker:
                     if line.startswith("data:") and data != "[DONE]":
                         reply.take(httpx.Response(200, text=data).json())
                         times.add(reply.events)
+        except httpx.TimeoutException:
+            raise EngineError(f"{self.root} failed while it was looked at: it ended no stream", hint="try again when it is idle") from None
         except (httpx.TransportError, ValueError, Fault):
             return False, False
         return len(times) > 2 and reply.ended, reply.usage is not None
@@ -226,7 +247,7 @@ class _Look:
     def _tried(self, base: Findings, path: str, start: Mapping[str, Any]) -> Findings:
         """Return the findings with everything that is tried beside other tries."""
         neutral = next((tuple(one.items()) for one in _NEUTRAL if self._write(path, {**start, "temperature": 1.0, **one})), ())
-        seeds_crash = _seeds_crash(self._version)
+        seeds_crash = _seeds_crash(self._version, self._ask.text(f"{self._site}/metrics") if self._version else "")
         with ThreadPoolExecutor(8) as pool:
 
             def later(fn: Callable[..., T], *args: Any) -> Callable[[], T]:
@@ -337,7 +358,9 @@ class _Look:
         return reply is not None and reply.usage is not None and reply.usage.cached is not None
 
 
-def _seeds_crash(version: str) -> bool:
-    """Whether a server is a vLLM whose CPU build may end on a seed: 0.32 and before, or one that cannot be told from such."""
+def _seeds_crash(version: str, metrics: str) -> bool:
+    """Whether a server is vLLM before 0.33 on CPUs, by its version and the size of its cache's blocks: 128 there, elsewhere less."""
     found = re.match(r"(\d+)\.(\d+)", version)
-    return found is not None and (int(found[1]), int(found[2])) <= (0, 32) and (int(found[1]), int(found[2])) >= (0, 6)
+    old = found is not None and (0, 6) <= (int(found[1]), int(found[2])) <= (0, 32)
+    blocks = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
+    return old and (blocks is None or int(blocks[1]) >= 128)

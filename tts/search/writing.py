@@ -91,7 +91,6 @@ class Writer:
             child = self._child(task, sample, model, paused=paused, scratch=scratch)
             children.append(child)
             if child.status == "failed":
-                self._count_failure(sample)
                 return
             if not scratch:
                 await search.answers.add([child])
@@ -190,6 +189,8 @@ class Writer:
         status = "active" if paused else _STATUS[sample.finish]
         if status == "active" and task.room <= sample.num_tokens:
             status = "truncated"  # the context is full
+        if sample.error or status == "failed":  # also where another try of the backend's made the row good
+            self._count_failure(sample)
         parent, tree = task.parent, self._search.tree
         child = Trajectory(
             parent, sample.text, sample.token_ids, sample.logprobs, status, task.stream, len(tree.nodes),
