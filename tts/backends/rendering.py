@@ -23,7 +23,7 @@ class Renderer:
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self._tokenizer = tokenizer
-        self._eos = eos
+        self.eos = eos
         self._bytes = _byte_table(tokenizer, eos)
 
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class Renderer:
         """Return the text of tokens; ends of sequence and ids that the tokenizer lacks give none, other special tokens their names."""
         if self._bytes is not None:
             return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode("utf-8", "replace")
-        kept = [token for token in ids if token not in self._eos]
+        kept = [token for token in ids if token not in self.eos]
         return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:

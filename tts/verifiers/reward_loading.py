@@ -70,7 +70,8 @@ def _made(serving: Serving) -> ServedModel:
         raise ConfigError(f"backend is {name!r}, but a reward model runs on {' or '.join(BACKENDS_WITH_HANDLES)}", hint="leave it out")
     known = dataclasses.replace(registry.get(record.model), backend=name, licence=record.licence)
     known = known if record.parameters is None else dataclasses.replace(known, parameters=record.parameters)
-    backend = BACKENDS.get(name).from_record(known, device=serving.device)
+    options = {"output_layer": False} if isinstance(record.readout, Head) and name == "engine" else {}  # which classifiers lack
+    backend = BACKENDS.get(name).from_record(known, device=serving.device, **options)
     config = _config(known)
     if config.model_type != record.architecture:
         raise ConfigError(

@@ -90,7 +90,7 @@ def test_the_identity_follows_the_weights_and_how_they_run(tmp_path: Path) -> No
 def test_ends_of_sequence_of_the_generation_settings_count(tmp_path: Path) -> None:
     folder = saved(tmp_path, random_model())
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
-    assert load(folder)._renderer._eos == {0, 7, 9}
+    assert load(folder)._renderer.eos == {0, 7, 9}
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, Sample, SampleRequest
+from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, Sample, SampleRequest, require
 from tts.backends.batching import closed_error
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import StepTemplate
@@ -100,6 +100,8 @@ class EngineBackend:
         self.value_heads |= {name: model.facts(self.rates) for name, model in self.reward_models.items()}
         if not self.value_heads:
             self.caps = dataclasses.replace(type(self).caps, value="absent")
+        if not runner.decoder.has_output_layer:
+            self.caps = dataclasses.replace(self.caps, steps="absent", score="absent", next_logprobs="absent")
         self._renderer = renderer
         self._service = Service([runner, *(model.runner for model in self.reward_models.values())], self.counters)
         self._states: weakref.WeakKeyDictionary[Handle, State] = weakref.WeakKeyDictionary()
@@ -159,7 +161,8 @@ class EngineBackend:
                 node = self._prompts[ids] = tree.add(None, ids)
             at, gone = PathText.behind(ids), self._service.gone
             state = State(gone, tree, node, at=at, written="", num_prompt=len(ids), views=Views(gone, views[index]))
-            self._read(node, len(ids) - 1, len(ids) - 1, lambda reading: tell.read(reading, lambda: self._keep(state)))
+            logits = self.runner.decoder.has_output_layer
+            self._read(node, len(ids) - 1, len(ids) - 1, lambda reading: tell.read(reading, lambda: self._keep(state)), logits=logits)
 
         return await self._service.ask([Call(lambda t, i=i, ids=ids: start(ids, i, t), len(ids)) for i, ids in enumerate(rendered)])
 
@@ -171,8 +174,10 @@ class EngineBackend:
         law, its predicate raised, or its path does not fit the memory for keys and values.
 
         Raises:
+            CapabilityError: the model has no output layer.
             EngineError: the handle has been released.
         """
+        require(self, ("steps",), "sampling")
         rows, state = RowSet(request), self._held(request.handle)
 
         def start(deliver: Deliver) -> None:
@@ -222,8 +227,10 @@ class EngineBackend:
         """Return the log-probability of each token of a text behind its handle, untempered; the state is dropped.
 
         Raises:
+            CapabilityError: the model has no output layer.
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
+        require(self, ("score",), "scoring a text")
 
         def start(state: State, ids: Ids, text: str, tell: Tell) -> None:
             del text
@@ -241,9 +248,11 @@ class EngineBackend:
         """Return the log-probabilities, untempered, that each of `tokens` comes next behind handle and text.
 
         Raises:
+            CapabilityError: the model has no output layer.
             ConfigError: one of `tokens` is not exactly one token.
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
+        require(self, ("next_logprobs",), "reading what comes next")
         wanted = [self._renderer.single(token) for token in tokens]
         check_known(wanted, self.runner.decoder.config.vocab)
 

@@ -96,6 +96,7 @@ def build(
     *,
     heads: Mapping[str, ValueHead] | None = None,
     reward_models: Mapping[str, RewardModel] | None = None,
+    output_layer: bool = True,
     **options: Any,
 ) -> EngineBackend:
     """Load a model by its record, with the value heads and the process model that the record names.
@@ -104,6 +105,7 @@ def build(
         record: of a policy, with weights in this package, in another one, a folder or on the Hub.
         heads: value heads on the hidden states, by name. reward_models: process models, by name (see `build_reward_model`).
             They go before the record's of the same name.
+        output_layer: whether the model gives logits. One whose hidden states alone are read need not: classifiers have no such layer.
         options: see `EngineOptions`; the process model has them too, with keys and values of its own.
 
     Raises:
@@ -119,7 +121,7 @@ def build(
     if found is not None:
         _check_beside(record, checkpoint, found)
     share = 0.8 if found is None else 0.4
-    runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share)
+    runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share, output_layer=output_layer)
     models = dict(reward_models or {})
     identity = _identity(checkpoint.digest, runner.decoder)
     if found is not None:
@@ -159,7 +161,7 @@ def _check_head(what: str, head: ValueHead, hidden: int) -> None:
 
 def _beside(process: _Process, settings: EngineOptions, share: float) -> RewardModel:
     """Return a process model that reads the policy's own tokens."""
-    runner, _ = make_runner(process.checkpoint, settings, share=share)
+    runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=False)
     return RewardModel(runner, StepTemplate(None, HeadReadout(process.head), step=process.head.step), None, rates(process.record))
 
 
@@ -175,17 +177,25 @@ def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepT
         ConfigError: as `build`.
     """
     refuse_url(record)
-    runner, renderer = make_runner(read_checkpoint(record), EngineOptions(**options))
-    return RewardModel(runner, template(renderer), renderer.prompt)
+    checkpoint = read_checkpoint(record)
+    reads = template(_renderer(checkpoint))
+    runner, renderer = make_runner(checkpoint, EngineOptions(**options), output_layer=reads.readout.logits)
+    return RewardModel(runner, reads, renderer.prompt)
 
 
 def make_runner(
-    checkpoint: Checkpoint, options: EngineOptions, *, heads: Mapping[str, ValueHead] | None = None, share: float = 0.8
+    checkpoint: Checkpoint,
+    options: EngineOptions,
+    *,
+    heads: Mapping[str, ValueHead] | None = None,
+    share: float = 0.8,
+    output_layer: bool = True,
 ) -> tuple[Runner, Renderer]:
     """Return a model's step loop and its renderer.
 
     Args:
         heads: on its hidden states. share: of a device's free memory that its keys and values get where no budget says.
+        output_layer: whether it gives logits.
 
     Raises:
         ConfigError: the model is of a kind that the engine does not run, or its files do not fit together.
@@ -202,14 +212,18 @@ def make_runner(
         executor=cast("Executor", options.executor or ("strict" if host else "triton")),
         threads=options.threads or torch.get_num_threads(),
         device=place,
+        output_layer=output_layer,
     )
     if decoder.executor == "strict":
         _compile_kernels(decoder)
-    eos = eos_ids(checkpoint.generation, checkpoint.config, checkpoint.tokenizer)
-    renderer = Renderer(checkpoint.tokenizer, eos)
+    renderer = _renderer(checkpoint)
     limits = Limits(rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048))
     tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share)))
-    return Runner(decoder, tree, limits, decode=renderer.decode, eos=eos, heads=heads, share=options.share), renderer
+    return Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share), renderer
+
+
+def _renderer(checkpoint: Checkpoint) -> Renderer:
+    return Renderer(checkpoint.tokenizer, eos_ids(checkpoint.generation, checkpoint.config, checkpoint.tokenizer))
 
 
 def _compile_kernels(decoder: Decoder) -> None:

@@ -62,13 +62,22 @@ class Decoder:
         config: its shapes. weights: by their names in the transformers library; a missing or misshapen one is refused.
         precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers alone).
         executor: of attention. threads: that share a step on a CPU, at least 1. device: where it runs.
+        output_layer: whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
     Raises:
         ConfigError: a weight is missing, has another shape or is not finite, or the precision does not go with the device.
     """
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, *, precision: Precision, executor: Executor, threads: int, device: torch.device
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        *,
+        precision: Precision,
+        executor: Executor,
+        threads: int,
+        device: torch.device,
+        output_layer: bool = True,
     ) -> None:
         self.config = config
         self.precision = precision
@@ -82,7 +91,7 @@ class Decoder:
         self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
         self._norm = make.tensor("model.norm.weight", config.hidden)
-        self._head = make.head(self._embedding)
+        self._head = make.head(self._embedding) if output_layer else None
         self.parameters = make.parameters
         self._apart = self._operations_apart(threads)
         self.weight_bytes = sum(linear.weight_bytes for linear in self.linears())
@@ -92,7 +101,7 @@ class Decoder:
 
         It needs layers that have the same bits on one thread as on several, which these have.
         """
-        linears = self.linears()[:-1]
+        linears = self._in_layers()
         small = sum(linear.weight_bytes for linear in linears) <= _CACHED and all(
             isinstance(each, HostLinear | SharedLinear) for each in linears
         )
@@ -105,15 +114,23 @@ class Decoder:
         """What a token's keys and values take."""
         return KVShape(self.config.layers, self.config.kv_heads, self.config.head_size, self.dtype.itemsize)
 
+    @property
+    def has_output_layer(self) -> bool:
+        """Whether it gives logits."""
+        return self._head is not None
+
     def linears(self) -> list[Linear]:
-        """Return every matrix product of a step, the output layer last."""
-        return [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)] + [self._head]
+        """Return every matrix product of a step, the output layer last, if there is one."""
+        return self._in_layers() + ([] if self._head is None else [self._head])
+
+    def _in_layers(self) -> list[Linear]:
+        return [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
 
     @property
     def products(self) -> tuple[int, int]:
         """Weights that every token passes, and those of the output layer."""
-        sizes = [linear.in_features * linear.out_features for linear in self.linears()]
-        return sum(sizes[:-1]), sizes[-1]
+        head = 0 if self._head is None else self._head.in_features * self._head.out_features
+        return sum(linear.in_features * linear.out_features for linear in self._in_layers()), head
 
     def pool(self, num_blocks: int) -> BlockPool:
         """Return an empty pool for this model."""
@@ -133,7 +150,7 @@ class Decoder:
 
         Args:
             ids: [T] tokens in the plan's order. planned: this step. wanted: [W] which of them to return hidden states of.
-            with_logits: [L] which of those to return logits of. pool: of this model.
+            with_logits: [L] which of those to return logits of; none where there is no output layer. pool: of this model.
             apart: whether no token of this step reads another's keys, so that the threads may each take some of them.
         """
         hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
@@ -143,7 +160,7 @@ class Decoder:
             self._run(self.operations, hidden, planned, pool, _Timer(self.spans))
         timed = _Timer(self.spans)
         last = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
-        logits = self._head(last[torch.from_numpy(with_logits).to(self.device)])
+        logits = last.new_empty(0, 0) if self._head is None else self._head(last[torch.from_numpy(with_logits).to(self.device)])
         timed("linear")
         return Output(logits, last)
 
