@@ -135,7 +135,7 @@ def deciding() -> None:
     for name, values in (("checker", Checked(world.population)), ("votes", Voted(world.population, 64))):
         state = world.state(samples, 50_000.0, checked=name == "checker")
         started = time.perf_counter()
-        Allocator(values=values).next(state)
+        Allocator(values=values, pilots=1).next(state)
         print(f"  one wave over 10,000 problems, {name}: {(time.perf_counter() - started) / 10_000 * 1e6:.2f} µs a problem")
     started = time.perf_counter()
     Voted(world.population, 64)

@@ -32,10 +32,11 @@ def falling(gains: Floats) -> tuple[Floats, Whole]:
     """
     units = gains.shape[1]
     concave = (np.diff(gains, axis=1) <= 0).all(axis=1)
-    start = np.broadcast_to(np.arange(units), gains.shape).copy()
+    start = np.broadcast_to(np.arange(units), gains.shape)
     bent = np.flatnonzero(~concave)
     if not len(bent):
         return gains, start
+    start = start.copy()
     total, size = np.zeros((len(bent), units)), np.zeros((len(bent), units), np.int64)  # of the blocks on each row's stack
     top = np.full(len(bent), -1)
     for unit in range(units):
@@ -83,7 +84,7 @@ def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least:
             f"the total of {total:g} does not pay {least} units for each of {rows} problems", hint="give more, or fewer at least"
         )
     slopes, start = falling(gains[:, least:])
-    value = slopes / each[:, None]
+    value = slopes if cost is None else slopes / each[:, None]
     left = total - each.sum() * least
     wanted = value > price
     found = np.full(rows, least, np.int64)
