@@ -27,13 +27,20 @@ def run(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("part", ["attention", "not attention"])
+PARTS = [
+    "oracle or rope_of_no_token or uniforms or draws_from",
+    *(pytest.param(p, marks=pytest.mark.slow) for p in ("attention", "not attention")),
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_kernels_equal_their_references_in_the_interpreter(part: str) -> None:
     out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", part, str(HERE / "interpreted.py"), TRITON_INTERPRET="1")
     assert " passed" in out
     assert "skipped" not in out
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     """A compilation shows what no interpreter can: types, tensor cores, copies of 16 bytes, and that nothing spills."""
     out = run("-W", "error", "-m", "tests.backends.kernels.compiling", TRITON_CACHE_DIR=str(tmp_path))
