@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from tests.backends.openai_making import samples_of
-from tests.contracts.backend_contract import GREEDY, WARM, BackendContract
+from tests.contracts.backend_contract import GREEDY, BackendContract
 from tts.backends.base import Backend, Row, SampleRequest, Stop
 from tts.backends.openai import OpenAIBackend
 from tts.errors import ConfigError
@@ -111,16 +111,12 @@ class OnAServer(BackendContract):
         pytest.skip("every row reads its prompt: tests/contracts/test_backends.py")
 
     def run(self, check: Any, *needs: str) -> None:
-        chance = ("test_a_row_depends", "test_eight_rows", "test_text_that_is_appended", "test_forks_are", "test_temperature_zero")
-        if os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].partition("::")[2].startswith(chance):
-            self.draws = GREEDY if not self.seeded() else WARM
-            if self.draws is GREEDY and "test_temperature_zero" not in os.environ["PYTEST_CURRENT_TEST"]:
-                pytest.skip("this server takes no seeds, so its draws repeat nothing")
-        super().run(check, *needs)
-
-    def seeded(self) -> bool:
+        repeats = ("test_a_row_", "test_eight_rows", "test_text_that_is_appended", "test_forks_are", "test_log_probabilities_do_not")
+        name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2]
         backend: Any = self.make()
-        return backend.findings.seeds
+        if name.startswith(repeats) and not backend.findings.seeds:
+            pytest.skip("this server takes no seeds, so its draws repeat nothing")
+        super().run(check, *needs)
 
 
 class TestVLLM(OnAServer):
