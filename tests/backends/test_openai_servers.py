@@ -168,4 +168,4 @@ class TestLlama(OnAServer):
 
     def test_what_one_look_finds(self) -> None:
         found = self.make().findings  # type: ignore[attr-defined]
-        assert (found.mode, found.streams, found.logprobs, found.n) == ("chat", True, False, False)
+        assert (found.mode, found.streams, found.usage, found.logprobs, found.n) == ("chat", False, True, False, False)

@@ -25,7 +25,7 @@ class Findings:
         root: where the API begins. model: as it is named there. served: the names of all models. version: what the server says.
         mode: how it is asked. context: most tokens of prompt and path; None: it does not say.
         template: whether the server renders messages by the model's own template. template_tokens: what that adds to a message.
-        cap_name: the parameter that limits a row. streams: whether replies come as they are written.
+        cap_name: the parameter that limits a row. streams: whether replies come as they are written, with a report.
         usage: whether tokens are reported. cached: whether reused ones are. logprobs: whether log-probabilities are given, and
             are those of the untempered law. seeds: whether one seed gives one text. seed_note: why they were not tried.
         n: whether one call may ask for several continuations. stops: whether a row ends behind a stop text, which it includes.

@@ -248,6 +248,9 @@ class _Look:
         """Return the findings with everything that is tried beside other tries."""
         neutral = next((tuple(one.items()) for one in _NEUTRAL if self._write(path, {**start, "temperature": 1.0, **one})), ())
         seeds_crash = _seeds_crash(self._version, self._ask.text(f"{self._site}/metrics") if self._version else "")
+        # by itself: llama.cpp's Python server breaks a stream off where another request comes
+        grows, reports = self._ask.grows(path, {"model": self._model, "temperature": 0.0, **start})
+        streams = grows and (reports or not base.usage)  # a whole reply that is reported is better than a stream that is not
         with ThreadPoolExecutor(8) as pool:
 
             def later(fn: Callable[..., T], *args: Any) -> Callable[[], T]:
@@ -258,12 +261,10 @@ class _Look:
             filters = later(self._filters, path, start)
             several = later(lambda: self._write(path, {**start, "temperature": 1.0, "n": 2}, 2) is not None)
             stops = later(self._stops, path, start)
-            streams = later(self._ask.grows, path, {"model": self._model, "temperature": 0.0, **start})
             cached = later(self._cached, path, start)
-            grows, reports = streams()
             return dataclasses.replace(
                 base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=filters(),
-                n=several(), stops=stops(), streams=grows, usage=base.usage and (reports or not grows), cached=cached(),
+                n=several(), stops=stops(), streams=streams, cached=cached(),
             )  # fmt: skip
 
     def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
