@@ -46,14 +46,15 @@ class Allocator:
     Args:
         values: what samples are worth. pilots: samples that each problem gets before it is compared, at least 1; fewer where the
             budget does not pay so many for all.
-        growth: of a problem's samples in one wave, as a share of those it has; at least one sample. share: of what is left that
-            one wave may spend, in (0, 1].
+        growth: of a problem's samples in one wave, as a share of those it has; at least one sample.
+        share: of what is left, and of what one turn of all worthwhile problems costs, that one wave may spend, in (0, 1]: those served
+            first may be worth more behind their turn than those served last.
         price: right answers that a cost of 1 must bring; below it, what is left is not spent.
     """
 
     values: Values
     pilots: int = 2
-    growth: float = 0.1
+    growth: float = 0.05
     share: float = 0.1
     price: float = 0.0
 
@@ -88,7 +89,7 @@ class Allocator:
         served = served[np.argsort(-value[served], kind="stable")]
         wanted = np.where(worth.plan > 0, worth.block, np.maximum(1, (state.samples * self.growth).astype(np.int64)))
         cost = wanted[served] * state.cost[served]
-        wave = max(self.share * state.left, float(state.cost[state.open].sum()) / 64)
+        wave = self.share * min(state.left, float(cost.sum()))
         before = np.cumsum(cost) - cost
         fits = (before < wave) & (before + cost <= state.left)
         samples, plan = zero.copy(), worth.plan
