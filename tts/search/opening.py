@@ -87,9 +87,10 @@ class Opener:
 
     def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
         """Return the most tokens of its path that a row behind one of `ts` computes again: none where forks are native."""
-        if self._backends[model].caps.fork == "native":
+        backend = self._backends[model]
+        if backend.caps.fork == "native":
             return 0
-        return max(map(self._path_bytes, ts)) + TEMPLATE_TOKENS
+        return max(map(self._path_bytes, ts)) + max(TEMPLATE_TOKENS, getattr(backend, "template_tokens", 0))
 
     def _path_bytes(self, t: Trajectory) -> int:
         prompt = self._task.prompt(self._problem, *self._prompts[t.root.node])
