@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tts
 from tests import pair
 from tests.chaos import ChaosBackend
 from tests.contracts.verifier_contract import Do
@@ -336,3 +337,14 @@ def test_steps_of_another_task_are_refused_before_anything_is_spent() -> None:
     with pytest.raises(CapabilityError, match=r"read where steps end in '\\n', but those of the task 'text'"):
         asyncio.run(run_of(made, 100, "best_of_n | weighted", task="text").solve())
     assert made.backend.counters.prompt_tokens == 0
+
+
+@pytest.mark.parametrize("plan", ["a_star(edge_cost='zero', temperature=2.5)", "beam(n=4, temperature=2.5)"])
+def test_tokens_without_text_yet_are_read_with_the_path_that_they_end(plan: str) -> None:
+    """A hot policy writes first bytes of characters; left for the next score, they would pass what that was granted."""
+    for extra in ("torch", "transformers", "numba"):
+        pytest.importorskip(extra)
+    for amount in (90, 98, 120):
+        solution = tts.solve("85 - 25 - (41 + 20 + (41 - 36) + 96)", amount, strategy=plan, verifier="process", model="pocket", seed=1)
+        assert solution.error is None
+        assert solution.usage.tokens <= amount

@@ -282,7 +282,7 @@ class EngineBackend:
         states = [self._held(handle) for handle in handles]
         if head in self.reward_models:
             template = self.reward_models[head].template
-            return await self._service.ask([Call(lambda t, s=s: _rewarded(s, head, template, t)) for s in states])
+            return await self._service.ask([Call(lambda t, s=s: _rewarded(s, head, template, self._renderer.eos, t)) for s in states])
         if head not in self.runner.heads:
             have = ", ".join([*self.runner.heads, *self.reward_models]) or "none"
             raise CapabilityError(f"value head {head!r} was asked for, but the backend {self.name!r} has {have}")
@@ -371,10 +371,10 @@ class EngineBackend:
             self.runner.tree.release(longer)
 
 
-def _rewarded(state: State, name: str, template: StepTemplate, tell: Tell) -> None:
+def _rewarded(state: State, name: str, template: StepTemplate, eos: frozenset[int], tell: Tell) -> None:
     """Answer with a process model's readings, in the engine's thread."""
-    pieces = split_at(state.written, template.step) if template.encode else step_ids(state, template.step)
-    told = [piece for piece in pieces if piece]
+    pieces, rest = (split_at(state.written, template.step), ()) if template.encode else step_ids(state, template.step, eos)
+    told = [piece for piece in (*pieces, rest) if piece]  # the rest is read too, or the next score would pay for it
     at = [i - 1 for i in accumulate(bool(piece) for piece in pieces)]  # a step that brought no token is read where the one before was
 
     def done(seen: Seen) -> None:

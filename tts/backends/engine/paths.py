@@ -71,11 +71,19 @@ def step_tokens(state: State, step: Sequence[str]) -> list[Token]:
     return [tokens[at] for at in ends]
 
 
-def step_ids(state: State, step: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the tokens of each piece of a path's text, up to the one that completes it; () where the piece before took that one."""
+def step_ids(state: State, step: Sequence[str], eos: frozenset[int]) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """Return the tokens of each piece of a path's text, up to the one that completes it, and those behind all pieces.
+
+    A piece is () where the piece before took its token. Tokens that have no text yet, as the first bytes of a character, belong to a
+    last step that has not ended; behind one that has they are the second value. The end of a sequence is in neither.
+    """
     tokens, ends = _completed(state, step)
     ids = [node.tokens[index] for node, index in tokens]
-    return [tuple(ids[start:end]) for start, end in pairwise([0, *(at + 1 for at in ends)])]
+    pieces = [tuple(ids[start:end]) for start, end in pairwise([0, *(at + 1 for at in ends)])]
+    rest = tuple(token for token in ids[ends[-1] + 1 if ends else 0 :] if token not in eos)
+    if pieces and not state.written.endswith(tuple(step)):
+        return [*pieces[:-1], pieces[-1] + rest], ()
+    return pieces, rest
 
 
 def _completed(state: State, step: Sequence[str]) -> tuple[list[Token], list[int]]:
