@@ -17,12 +17,13 @@ from tts.verifiers.base import Calls, StepScores
 class OddBackend(ToyBackend):
     """The toy model, but that whatever it is asked to end at a step boundary is one text over and over: "" is an empty step."""
 
-    def __init__(self, step: str, language: ToyLanguage | None = None) -> None:
+    def __init__(self, step: str, language: ToyLanguage | None = None, *, ends: bool = True) -> None:
+        """Args: ends: whether a path that is asked to go to its end does; else that is the same text too."""
         super().__init__(language)
-        self.step = step
+        self.step, self.ends = step, ends
 
     def sample(self, request: SampleRequest) -> RowSet:
-        if not request.stop.at_step:
+        if self.ends and not request.stop.at_step:
             return super().sample(request)
         rows = RowSet(request)
         for index, row in enumerate(request.rows):

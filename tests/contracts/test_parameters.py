@@ -58,6 +58,7 @@ TEXTS = {
     "over",
 }
 OPTIONAL = {
+    "model",
     "temperature",
     "weights",
     "prompt_tokens",

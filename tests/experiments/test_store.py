@@ -65,6 +65,15 @@ def test_confidence_that_is_unknown_stays_unknown(store, study):
     assert [math.isnan(each.confidence) for each in store.results(study)] == [True]
 
 
+def test_other_problems_or_models_are_another_study(store):
+    def begun(data, weights="w"):
+        return store.begin("a", {"configuration": 1, "data": {"sums": {"sha256": data}}, "models": {"m": {"weights": weights}}})
+
+    first = begun("old")
+    assert begun("old") == first
+    assert len({first, begun("new"), begun("old", "others")}) == 3
+
+
 def test_a_study_is_known_by_its_name_configuration_and_version(store, monkeypatch):
     first = store.begin("a", {"configuration": {"x": 1, "y": 2}, "commit": "old"})
     assert store.begin("a", {"configuration": {"y": 2, "x": 1}, "commit": "new"}) == first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.odd import OddBackend
 from tests.runs import make_run, searched
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.budget import Budget
@@ -21,6 +22,18 @@ def test_prefixes_are_read_once_by_a_process_model(plan: str) -> None:
     written = sum(tree.own_tokens(tree.nodes[node]) for node, role in tree.scores if role == "main")
     assert written > 300
     assert end.solution.usage.verifier_tokens <= 1.1 * written  # rescoring whole prefixes would be about six times as much
+
+
+@pytest.mark.parametrize("step", ["", "on\n"])
+@pytest.mark.parametrize(
+    "plan", ["beam(n=2)", "dvts(n=2)", "rebase(n=2)", "ets(n=2)", "a_star", "particle_filter(n=2)", "mcts(n=2)", "answer_convergence(n=1)"]
+)
+def test_a_path_that_never_ends_is_given_up(plan: str, step: str) -> None:
+    """Also where it costs no token, and the budget counts samples alone."""
+    backend = OddBackend(step, ends=False)
+    end = searched(make_run("3 + 4 - 2", Budget(samples=3), plan, backend, verifiers={"main": ToyVerifier(error=0.2)}))
+    assert end.solution.answer is None
+    assert len(end.search.tree.nodes) < 200
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
 from tts.errors import ConfigError, shown
 
@@ -93,8 +92,10 @@ class Population:
             raise ConfigError(f"mean is {mean} and strength {strength}, but must be in (0, 1) and a number above 0")
         if not (hopeless >= 0 and trivial >= 0 and hopeless + trivial <= 1):
             raise ConfigError(f"hopeless is {hopeless} and trivial {trivial}, but must be shares that sum to at most 1")
+        from scipy import special
+
         edges = np.concatenate([[0.0], (RATES[1:] + RATES[:-1]) / 2, [1.0]])
-        share = np.diff(stats.beta.cdf(edges, mean * strength, (1 - mean) * strength)) * (1 - hopeless - trivial)
+        share = np.diff(special.betainc(mean * strength, (1 - mean) * strength, edges)) * (1 - hopeless - trivial)
         share[0] += hopeless
         share[-1] += trivial
         return cls.of_rates(share)
@@ -103,6 +104,8 @@ class Population:
 
     def checked(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
         """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf where a kind rules them out."""
+        from scipy import special
+
         won, lost = _counts("right", right), _counts("wrong", wrong)
         return special.xlogy(won[:, None], self.rate) + special.xlog1py(lost[:, None], -self.rate)
 
@@ -116,6 +119,8 @@ class Population:
         Raises:
             ConfigError: counts are negative, or do not fit in each other.
         """
+        from scipy import special
+
         a, b, n = _votes(leader, second, samples)
         lone = n - a  # samples outside the leading class, where all of them stand alone
 
@@ -183,6 +188,8 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
     Raises:
         ConfigError: numbers of samples differ, or are below two.
     """
+    from scipy import special
+
     a, _, n = _votes(leader, second, samples)
     if not len(n) or n.min() != n.max() or n[0] < 2:
         raise ConfigError("samples differs between problems or is below 2, but a check of votes needs equally many, at least 2, of each")
@@ -199,7 +206,7 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
     if len(groups) < 2:
         return 1.0
     statistic = sum((seen - wanted) ** 2 / wanted for wanted, seen in groups)
-    return float(stats.chi2.sf(statistic, len(groups) - 1))
+    return float(special.chdtrc(len(groups) - 1, statistic))
 
 
 def _patterns(first: int, other: int, rest: int) -> float:

@@ -24,6 +24,8 @@ def merge(
     with boundary(debug=debug):
         from tts.experiments.store import Store, default_store
 
+        for file in files:
+            Store.existing(file).close()  # before a store is made for them
         with Store(store or default_store()) as opened:
             for file in files:
                 typer.echo(f"{opened.merge(file):,} results from {file}")

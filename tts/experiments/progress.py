@@ -88,7 +88,7 @@ def shown(title: str = "") -> Generator[Callable[[Progress], None]]:
     from rich.console import Console
     from rich.text import Text
 
-    prefix = f"{title}: " if title else ""
+    prefix = "".join(c if c.isprintable() else repr(c)[1:-1] for c in f"{title}: ") if title else ""
     console = Console(stderr=True)
     if sys.stderr.isatty() and not console.is_dumb_terminal:
         with console.status(Text(f"{prefix}starting")) as status:

@@ -94,8 +94,8 @@ def replay(
 
 
 def unanswered(pools: Sequence[Pool]) -> list[str]:
-    """Return the problems of pools that have no reference answer, each once."""
-    return list(dict.fromkeys(pool.cell.problem for pool in pools if _is_unanswered(pool)))
+    """Return the problems of pools that have no reference answer, those of each data set once."""
+    return [problem for _, problem in dict.fromkeys((pool.cell.dataset, pool.cell.problem) for pool in pools if _is_unanswered(pool))]
 
 
 def _is_unanswered(pool: Pool) -> bool:

@@ -94,10 +94,10 @@ class Store:
         """Return the id of a study: that of an earlier run of the same, or a new one.
 
         Args:
-            name: given by the configuration. snapshot: JSON; it is the same study where name, `snapshot["configuration"]` and
-                `RESULT_VERSION` are the same. The first run's snapshot is kept.
+            name: given by the configuration. snapshot: JSON; it is the same study where name, `snapshot["configuration"]`, the checksums
+                of data and models, and `RESULT_VERSION` are the same. The first run's snapshot is kept.
         """
-        same = (name, to_json(snapshot.get("configuration")), RESULT_VERSION)
+        same = (name, _identity(snapshot), RESULT_VERSION)
         with self._writing() as db:
             db.execute(
                 "INSERT INTO studies (name, configuration, result_version, created_at, snapshot) VALUES (?, ?, ?, ?, ?)"
@@ -347,6 +347,12 @@ def _attempt(db: sqlite3.Connection, worker: str, key: str) -> int | None:
     """Return a worker's last attempt at a cell; None: it has none that is neither finished nor given back."""
     query = "SELECT max(attempts.id) FROM attempts JOIN cells ON cells.id = cell WHERE key = ? AND worker = ? AND ends > 0"
     return db.execute(query, (key, worker)).fetchone()[0]
+
+
+def _identity(snapshot: Mapping[str, Any]) -> str:
+    """Return what makes a study another one although it is configured alike: changed problems or models are other cells."""
+    data = {title: of["sha256"] for title, of in snapshot.get("data", {}).items()}
+    return to_json({"configuration": snapshot.get("configuration"), "data": data, "models": snapshot.get("models")})
 
 
 def _lose(db: sqlite3.Connection, cell: int, worker: str, tokens: int) -> None:

@@ -79,7 +79,7 @@ class AnswerConvergence(Named):
         greedy = dataclasses.replace(search.sampling_at(0.0), max_tokens=self.tokens)
         forced = await search.extend([trace], self.cue)
         (probes,) = await search.expand(forced, 1, END, greedy)
-        _, kind = search.answers.of(probes[0]) if probes else (None, None)
+        _, kind = search.answers.of(probes[0]) if probes and probes[0].status != "active" else (None, None)  # that was cut short
         row[:] = [0, 0] if kind is None else [kind, row[1] + 1 if kind == row[0] else 1]
         converged = row[1] >= self.k
         if converged:

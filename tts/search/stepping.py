@@ -83,7 +83,8 @@ async def advance(
 async def _advanced(search: Search, ts: Sequence[Trajectory], n: int, max_steps: int, sampling: Sampling | None) -> list[list[Trajectory]]:
     children: list[list[Trajectory]] = [[] for _ in ts]
     last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or stalled(t)}
-    for until, chosen in ((STEP, [i for i in range(len(ts)) if i not in last]), (END, sorted(last))):
+    endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # asked to end, again and again, and never did
+    for until, chosen in ((STEP, [i for i in range(len(ts)) if i not in last]), (END, sorted(last - endless))):
         places = _continued_first(search, ts, chosen)
         made = await search.expand([ts[i] for i in places], n, until, sampling)
         for i, of in zip(places, made, strict=True):

@@ -257,7 +257,7 @@ def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray
     """
     low, high = bounds
     if math.isinf(low) or math.isinf(high):
-        return np.asarray(1.0 / (1.0 + np.exp(-scores)))
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(scores, -700.0, 700.0))))  # beyond, exp overflows
     return (scores - low) / (high - low)
 
 
