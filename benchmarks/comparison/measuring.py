@@ -26,6 +26,7 @@ from tts.statistics import Difference, Estimate, holm, paired_difference
 
 TRACED = 20  # problems whose searches are recorded, for their live tokens
 BASELINE = "weighted"  # the name of the baseline among the replayed
+LIVE_BASELINE = "best_of_n"  # the same under the hard limit that every live method has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,15 +194,19 @@ def _replayed(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
 
 
 def _compared(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
-    """Return rows with their differences to the baseline at the same budget, corrected over the budgets of a method."""
-    base = {row.size: point for point, row in enumerate(row for row in rows if row.name == BASELINE)}
+    """Return rows with their differences to the baseline of their kind at the same budget, corrected over the budgets of a method.
+
+    Live methods are held against the live baseline, and that and what is replayed against the replayed one.
+    """
     made: list[Row] = []
     for name in dict.fromkeys(row.name for row in rows):
         of = [row for row in rows if row.name == name]
         if name in (BASELINE, COVERAGE):
             made += of
             continue
-        found = [paired(curves[name], point, curves[BASELINE], base[row.size]) for point, row in enumerate(of)]
+        base = LIVE_BASELINE if of[0].kind == "live" and name != LIVE_BASELINE else BASELINE
+        places = {row.size: point for point, row in enumerate(row for row in rows if row.name == base)}
+        found = [paired(curves[name], point, curves[base], places[row.size]) for point, row in enumerate(of)]
         corrected = holm([difference.p for difference in found]).tolist()
         made += [dataclasses.replace(row, difference=d, p=p) for row, d, p in zip(of, found, corrected, strict=True)]
     return made

@@ -71,8 +71,9 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         f"{choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted beside it: total is both.",
         f"- Replayed rows are read from one pool of {plans.POOL} samples a problem and seed, at N samples, averaged over subsets; they may "
         "spend what a hard limit cuts off. All others are live. `best_of_n` is the live form of `weighted`. A single sample is N = 1.",
-        "- Accuracy: with 95 % intervals, resampled by problem. Difference: to `weighted` at the same budget, paired by problem, in "
-        "points; p: sign-flip test, corrected by Holm over the budgets of a method.",
+        "- Accuracy: with 95 % intervals, resampled by problem. Difference: at the same budget, paired by problem, in points: of live "
+        "methods to `best_of_n`, the live one; of that and of what is replayed to `weighted`; p: sign-flip test, "
+        "corrected by Holm over the budgets of a method.",
         "- Live KV: distinct tokens whose keys and values are alive, prompt included: at the peak, and the mean over levels of what a "
         f"method said it keeps (first seed; all problems for {' and '.join(plans.KEPT)}, {TRACED} for others; {NEVER}: it prunes nothing, "
         "or is replayed).",

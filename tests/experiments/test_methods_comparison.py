@@ -112,7 +112,7 @@ def test_claims_hold_where_the_figures_say_so() -> None:
     falling, steady = [0.3, 0.5, 0.5, 0.45, 0.4, 0.3], [0.3, 0.5, 0.5, 0.5, 0.5, 0.5]
     good = {"a_star": cheap, "particle_filter": cheap, "beam": dear, "dvts": dear, "best": falling, "best of majority": steady}
     kept = {"rebase": 20.0, "ets": 10.0}
-    assert verdicts(measured(good, kept, {"a_star": 0.5})) == [HOLDS] * 7
+    assert verdicts(measured(good, kept, {"a_star": 0.5})) == [HOLDS, HOLDS_IN_THE_MEAN, *[HOLDS] * 5]
     assert verdicts(measured(good, kept, {"a_star": 2.0}))[1] == FAILS
     assert verdicts(measured({**good, "ets": [0.1] * 5, "rebase": [0.6] * 5}, {"rebase": 11.0, "ets": 10.0}, {}))[4:6] == [FAILS] * 2
     assert verdicts(measured({**good, "best of majority": falling}, kept, {}))[6] == FAILS
@@ -120,11 +120,12 @@ def test_claims_hold_where_the_figures_say_so() -> None:
 
 
 def test_differences_are_to_the_baseline_at_the_same_budget_and_corrected_over_budgets() -> None:
-    made = measured({"beam": [0.3, 0.35, 0.4, 0.45, 0.6], "weighted": [0.3, 0.35, 0.4, 0.45, 0.5, 0.5]}, {}, {})
+    made = measured({"beam": [0.3, 0.35, 0.4, 0.45, 0.6], "best_of_n": [0.3, 0.35, 0.4, 0.45, 0.5], "weighted": [0.2] * 6}, {}, {})
     beam = made.of("beam")
     assert [round(row.difference.mean.value, 9) for row in beam if row.difference] == [0, 0, 0, 0, 0.1]
     assert beam[-1].difference is not None
     assert beam[-1].p == pytest.approx(5 * beam[-1].difference.p)
+    assert [round(row.difference.mean.value, 9) for row in made.of("best_of_n") if row.difference] == [0.1, 0.15, 0.2, 0.25, 0.3]
     assert all(row.difference is None for row in made.of("weighted"))
 
 

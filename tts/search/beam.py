@@ -34,12 +34,14 @@ class Beam(Wide):
     """Beam search over steps, with lookahead if wanted; the first n of the finished paths, by score, are the candidates.
 
     Args:
-        branching: continuations of each kept path (M in the papers; search-and-learn: beam width); 1 prunes nothing: best-of-n.
+        branching: continuations of each kept path (M in the papers; search-and-learn: beam width); 1 prunes nothing: best-of-n,
+            where all paths are of one length and copies are kept. Else a path that ended makes room for one more copy of a live one,
+            as the reference has it, though it calls the two equal.
         lookahead: steps that are written greedily beyond a path before it is scored, and dropped (k); 0: none.
         duplicates: "drop": of live paths with one text the first alone stays; "keep": all stay.
         n, temperature, max_steps, verifier, aggregate: as in `Wide`.
 
-    Cost: n steps a level, n (lookahead + 1) x mean length generated tokens, at most; a verifier call a step, n x max_steps at most; in
+    Cost: n steps a level as long as one path lives: n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step, n x max_steps at most; in
         samples, n and one for each continuation of a path beyond its first. Not nested in n.
     Random: none of its own.
     """
