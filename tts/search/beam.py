@@ -41,8 +41,8 @@ class Beam(Wide):
         duplicates: "drop": of live paths with one text the first alone stays; "keep": all stay.
         n, temperature, max_steps, verifier, aggregate: as in `Wide`.
 
-    Cost: n steps a level as long as one path lives: n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step, n x max_steps at most; in
-        samples, n and one for each continuation of a path beyond its first. Not nested in n.
+    Cost: n steps a level as long as one path lives: n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step,
+        n x max_steps at most; in samples, n and one for each continuation of a path beyond its first. Not nested in n.
     Random: none of its own.
     """
 
