@@ -314,10 +314,10 @@ class ToyServer:
             used = {"prompt_tokens": -3, "completion_tokens": "many"}
         if used and (body.get("stream_options") or {}).get("include_usage"):
             say({"choices": [], "usage": used})
+        served.whole = True  # before the client can know
         say(b"[DONE]")
         writer.write(b"0\r\n\r\n")
         await writer.drain()
-        served.whole = True
         return True
 
     async def breaks(self, writer: asyncio.StreamWriter, say: Callable[[Any], None], fault: str) -> bool:
