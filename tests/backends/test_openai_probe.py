@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +117,21 @@ def answering(reply: bytes | None) -> Iterator[str]:
                     return
                 kept.append(connection)
                 if reply is not None:
-                    connection.recv(65536)
-                    connection.sendall(reply)
-                    connection.shutdown(socket.SHUT_WR)
+                    with suppress(OSError):  # the client may have gone
+                        connection.recv(65536)
+                        connection.sendall(reply)
+                        connection.shutdown(socket.SHUT_WR)
 
-        threading.Thread(target=serve, daemon=True).start()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             listening.shutdown(socket.SHUT_RDWR)
+            for connection in kept:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # ends a wait for what it will not send
+            thread.join()
             for connection in kept:
                 connection.close()
 
