@@ -43,10 +43,13 @@ class Grant:
 class Allocator:
     """Divides what is left over problems, wave by wave; `next` is a function of its argument alone.
 
+    With a deadline (`State.waves`), a wave is as wide as it must be to spend what is left in time: what waves cannot do one after
+    another they do beside each other, and see less before they choose.
+
     Args:
         values: what samples are worth. pilots: samples that each problem gets before it is compared, at least 1; fewer where the
             budget does not pay so many for all.
-        growth: of a problem's samples in one wave, as a share of those it has; at least one sample.
+        growth: of a problem's samples in one wave, as a share of those it has; at least one sample, and more where time presses.
         share: of what is left, and of what one turn of all worthwhile problems costs, that one wave may spend, in (0, 1]: those served
             first may be worth more behind their turn than those served last.
         price: right answers that a cost of 1 must bring; below it, what is left is not spent.
@@ -70,7 +73,15 @@ class Allocator:
         """Return the grants of the next wave; their cost is at most `state.left`.
 
         Raises:
-            ConfigError: a cost is not above 0, or something is not finite.
+            ConfigError: a cost is not above 0, something is not finite, or there is time for less than one wave.
+
+        Example:
+            >>> from tts.allocator.difficulty import Population
+            >>> from tts.allocator.values import State, Voted
+            >>> allocator = Allocator(values=Voted(Population.beta(), 32))
+            >>> at = State.of(samples=[6, 6], leader=[6, 3], second=[0, 3], left=1)  # settled votes, and open ones
+            >>> allocator.next(at).samples.tolist()
+            [0, 1]
         """
         _check(state)
         zero = np.zeros_like(state.samples)
@@ -89,7 +100,11 @@ class Allocator:
         served = served[np.argsort(-value[served], kind="stable")]
         wanted = np.where(worth.plan > 0, worth.block, np.maximum(1, (state.samples * self.growth).astype(np.int64)))
         cost = wanted[served] * state.cost[served]
-        wave = self.share * min(state.left, float(cost.sum()))
+        due = state.left / state.waves  # so that time does not end before what is left is spent
+        if 0 < cost.sum() < due:
+            wanted = np.maximum(1, (wanted * (due / cost.sum())).astype(np.int64))
+            cost = wanted[served] * state.cost[served]
+        wave = max(self.share * min(state.left, float(cost.sum())), due)
         before = np.cumsum(cost) - cost
         fits = (before < wave) & (before + cost <= state.left)
         samples, plan = zero.copy(), worth.plan
@@ -120,5 +135,7 @@ def _check(state: State) -> None:
         raise ConfigError("cost has a value that is not above 0, but every sample of a problem costs something")
     if not np.isfinite(state.left):
         raise ConfigError(f"left is {state.left}, but must be a number", hint="the allocator divides what is limited")
+    if not state.waves >= 1:
+        raise ConfigError(f"waves is {state.waves}, but must be at least 1: the next one is there")
     if state.evidence is not None and np.isnan(state.evidence).any():
         raise ConfigError("evidence has a NaN, but what is not known must be left out of it", hint="its log-likelihood is 0")

@@ -10,10 +10,12 @@ Shapes: P problems, Z kinds, G success rates, B sizes.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import PerformanceModel
@@ -31,7 +33,10 @@ class State:
         solved: [P], whether a checker has accepted one. open: [P], whether it may still be served (not ended, not failed).
         cost: [P], what one more sample of it costs, in the unit of `left`; above 0.
         left: what there is to divide.
-        evidence: [P, Z], log-likelihood of what else is known (scores, a probe), beside votes and checks; None: nothing.
+        evidence: [P, Z], log-likelihood of what else is known (a guess, a probe, scores; see `tts.allocator.gauges`), beside votes
+            and checks; None: nothing.
+        checked: whether a checker has judged the samples, so that those of a problem that is not solved are wrong.
+        waves: how many more waves there is time for, at least 1; infinite: time is no matter.
     """
 
     samples: Whole
@@ -42,6 +47,32 @@ class State:
     cost: Floats
     left: float
     evidence: Floats | None = None
+    checked: bool = False
+    waves: float = math.inf
+
+    @classmethod
+    def of(
+        cls,
+        samples: ArrayLike,
+        left: float,
+        *,
+        leader: ArrayLike = 0,
+        second: ArrayLike = 0,
+        solved: ArrayLike = False,
+        is_open: ArrayLike = True,
+        cost: ArrayLike = 1.0,
+        **more: Any,
+    ) -> State:
+        """Return a state from lists, or from one value for all problems; `more`: the other fields."""
+        drawn = np.atleast_1d(np.asarray(samples, np.int64))
+
+        def each(values: ArrayLike, kind: type) -> Any:
+            return np.broadcast_to(np.asarray(values, kind), drawn.shape)
+
+        return cls(
+            samples=drawn, leader=each(leader, np.int64), second=each(second, np.int64), solved=each(solved, np.bool_),
+            open=each(is_open, np.bool_), cost=each(cost, np.float64), left=left, **more,
+        )  # fmt: skip
 
     def votes(self) -> tuple[Whole, Whole, Whole]:
         """Return leading votes, second votes and samples."""
