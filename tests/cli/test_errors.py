@@ -22,7 +22,7 @@ MISTAKES = {
     "unknown unit": (
         ["3 + 4", "--budget", "tokns=400"],
         "budget unit is 'tokns', but no budget unit has that name",
-        "did you mean tokens or verifier_tokens?",
+        "did you mean tokens?",
     ),
     "budget of words": (
         ["3 + 4", "--budget", "tokens=much"],

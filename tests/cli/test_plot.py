@@ -70,7 +70,7 @@ def test_what_is_wrong_is_said_before_the_store_is_read(tts, assert_error, store
     )  # fmt: skip
     assert_error(
         tts("plot", "--store", str(store), "--out", str(tmp_path / "curve.png"), "--x", "token"), 2,
-        "axis is 'token', but no axis has that name", "did you mean tokens or verifier_tokens?",
+        "axis is 'token', but no axis has that name", "did you mean tokens?",
     )  # fmt: skip
 
 

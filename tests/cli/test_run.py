@@ -74,7 +74,7 @@ def test_mistakes_are_one_line_with_a_cure(run, assert_error):
         run("--set", "strateges=single"),
         2,
         "study.yaml: key of the study is 'strateges', but no key of the study has that name",
-        "did you mean strategies or seeds?",
+        "did you mean strategies?",
     )
     Path("note.txt").write_text("no store")
     assert_error(run("--store", "note.txt"), 2, "store note.txt is a file of another kind, no store", "name another file with --store")

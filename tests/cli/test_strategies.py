@@ -46,7 +46,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(tts, assert_error):
         tts("strategies", "bean"),
         2,
         "strategy, stop rule or selection is 'bean', but no strategy, stop rule or selection has that name",
-        "did you mean beam or best?",
+        "did you mean beam?",
     )
 
 

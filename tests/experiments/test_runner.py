@@ -303,6 +303,25 @@ def test_a_heartbeat_keeps_what_is_slow(tmp_path: Path, monkeypatch: pytest.Monk
         assert (result.error, result.lost_tokens) == (None, 0)
 
 
+def test_a_run_that_waits_for_cells_of_a_killed_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tts.experiments.runner._POLL_S", 0.01)
+    now, lines = [1000.0], []
+    with Store(tmp_path / "store.sqlite", clock=lambda: now[0]) as store, Prepared(toy(limit=3)) as prepared:
+
+        def report(progress: Progress) -> None:
+            lines.append(progress.line())
+            if len(lines) == 2:
+                now[0] += 60
+
+        store.add(store.begin("sums", {}), prepared.cells())
+        assert len(store.lease(1, "killed", 99, seconds=30)) == 12
+        ended = run(prepared, store, report=report)
+    assert ended.counts.done == 12
+    waited = ["waiting for 12 cells that other runs hold" in line for line in lines]
+    assert waited[:2] == [False, True]
+    assert not waited[-1]
+
+
 def test_what_was_spent_on_stopped_cells_is_booked_as_lost(store: Store):
     config = toy(limit=1, strategies="single", budgets={"samples": 1})
 

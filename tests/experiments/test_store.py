@@ -82,7 +82,7 @@ def test_a_study_is_known_by_its_name_configuration_and_version(store, monkeypat
     others.append(store.begin("a", {"configuration": {"x": 1, "y": 2}}))
     assert len({first, *others}) == 4
     assert [(each.name, each.created_at) for each in store.studies()] == [(name, 1000.0) for name in "abaa"]
-    assert store.studies()[0].snapshot == {"configuration": {"x": 1, "y": 2}, "commit": "old"}
+    assert [run.snapshot.get("commit") for run in store.studies()[0].runs] == ["old", "new"]
     assert store.find().id == store.find("a").id == others[-1]
     assert store.find("b").id == others[0]
     assert store.find(str(first)).id == first
@@ -293,6 +293,7 @@ def test_stores_of_shards_are_merged(store, study, tmp_path):
         before = list(other.results(same))
         assert (store.merge(other.path), store.merge(other.path)) == (2, 0)
         assert list(other.results(same)) == before
+        assert [run.begun_at for run in store.find("study").runs] == [1000.0, other.find("study").created_at]
     kept = list(store.results(study))
     assert [each.cell for each in kept] == [cell(1), cell(2), cell(4, strategy="single")]
     assert [(each.usage.tokens, each.lost_tokens) for each in kept] == [(5, 0), (102, 7), (104, 0)]

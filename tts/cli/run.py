@@ -61,7 +61,9 @@ def carry_out(
     from tts.experiments.store import Store, default_store
 
     file = store or default_store()
-    with Prepared(config, executor) as prepared:
+    with shown():  # problems may take a while to be drawn, and models to be loaded
+        made = Prepared(config, executor)
+    with made as prepared:
         if dry_run:
             print_forecast(prepared, file, part)
             return

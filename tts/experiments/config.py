@@ -178,6 +178,8 @@ class StudyConfig(_Strict):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, given: Any) -> Any:
+        if type(given) is int and given < 1:
+            raise ConfigError(f"seeds is {given}, but must be at least 1", hint="give how many, from 0, or a list of them")
         return list(range(given)) if type(given) is int else no_two("seeds", given) if isinstance(given, list) else given
 
     @field_validator("verifiers", mode="before")

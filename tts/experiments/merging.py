@@ -6,8 +6,12 @@ import sqlite3
 from typing import Final
 
 _CARRIED: Final = """
-INSERT INTO main.studies (name, created_at, configuration, result_version, snapshot)
-    SELECT name, created_at, configuration, result_version, snapshot FROM other.studies WHERE true ORDER BY id ON CONFLICT DO NOTHING;
+INSERT INTO main.studies (name, created_at, configuration, result_version)
+    SELECT name, created_at, configuration, result_version FROM other.studies WHERE true ORDER BY id ON CONFLICT DO NOTHING;
+INSERT INTO main.runs (study, begun_at, snapshot)
+    SELECT own.id, begun_at, snapshot FROM other.runs AS theirs JOIN other.studies AS their_study ON their_study.id = theirs.study
+    JOIN main.studies AS own USING (name, configuration, result_version)
+    WHERE (own.id, begun_at, snapshot) NOT IN (SELECT study, begun_at, snapshot FROM main.runs) ORDER BY theirs.id;
 INSERT INTO main.conditions (body) SELECT body FROM other.conditions WHERE true ORDER BY id ON CONFLICT DO NOTHING;
 INSERT INTO main.cells (key) SELECT key FROM other.cells WHERE true ORDER BY id ON CONFLICT DO NOTHING;
 CREATE TEMP TABLE pairs (theirs INTEGER PRIMARY KEY, own INTEGER NOT NULL UNIQUE);

@@ -17,11 +17,12 @@ class Progress:
     """Counts of a run; results of earlier runs count as done, and for nothing else.
 
     Args:
-        total: cells of the study. done: those that had a result before. clock: seconds.
+        total: cells of the study. done: those that had a result before. clock: seconds. The attribute `elsewhere` is how many cells
+            this run waits for: others are at them, or were until they were killed.
     """
 
     def __init__(self, total: int, done: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.total, self.done = total, done
+        self.total, self.done, self.elsewhere = total, done, 0
         self._clock, self._started = clock, clock()
         self._run = self._right = self._judged = self._tokens = 0
         self._usd: float | None = 0.0
@@ -63,6 +64,8 @@ class Progress:
             parts.append(f"${self._usd:,.2f}")
         if self._judged:
             parts.append(f"{self._right / self._judged:.1%} right")
+        if self.elsewhere:
+            parts.append(f"waiting for {self.elsewhere:,} cells that other runs hold, or held when they were killed")
         if self._failures:
             parts.append("failed: " + ", ".join(f"{count:,} {kind}" for kind, count in self._failures.most_common()))
         return " · ".join(parts)

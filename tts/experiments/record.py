@@ -92,14 +92,22 @@ class Result:
     drawn: tuple[Drawn, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One time that a study was begun or gone on with. snapshot: configuration as resolved, versions, commit, machine, checksums."""
+
+    begun_at: float
+    snapshot: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A study in a store. name: given by the configuration. snapshot: configuration as resolved, versions, commit, machine, checksums."""
+    """A study in a store. name: given by the configuration. runs: the first one first; each may have had another machine or release."""
 
     id: int
     name: str
     created_at: float
-    snapshot: Mapping[str, Any]
+    runs: tuple[Run, ...]
     cells: int
     done: int
     failed: int

@@ -131,20 +131,22 @@ def _note(text: str) -> str:
 
 
 def _facts(study: Study) -> str:
-    """Return what was run, where and with what."""
-    snapshot = study.snapshot
-    begun = datetime.fromtimestamp(study.created_at, UTC).isoformat(sep=" ", timespec="minutes")
+    """Return what was run, where and with what; what its runs differ in, once for each."""
     cells = f"{study.done:,} of {study.cells:,} done{f', {study.failed:,} failed' if study.failed else ''}"
-    facts: dict[str, object] = {"begun": begun[:16] + " UTC", "cells": cells, "commit": snapshot.get("commit") or "unknown"}
-    facts |= {
-        name: ", ".join(f"{part} {value}" for part, value in of.items() if value)
-        for name in ("machine", "versions")
-        if isinstance(of := snapshot.get(name), Mapping)
-    }
-    facts |= {f"data set {name}": _source(of) for name, of in snapshot.get("data", {}).items()}
+    facts = {"begun": f"{_minute(study.created_at)} UTC", "runs": f"{len(study.runs):,}", "cells": cells}
+    snapshots = [run.snapshot for run in study.runs]
+    facts["commit"] = "; ".join(dict.fromkeys(each.get("commit") or "unknown" for each in snapshots))
+    for name in ("machine", "versions"):
+        said = [", ".join(f"{part} {value}" for part, value in each[name].items() if value) for each in snapshots if name in each]
+        facts |= {name: "; ".join(dict.fromkeys(said))} if said else {}
+    facts |= {f"data set {name}": _source(of) for name, of in snapshots[0].get("data", {}).items()}
     pairs = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
-    whole = _text(json.dumps(snapshot, indent=2, default=str))
+    whole = _text(json.dumps([{"begun": _minute(run.begun_at), **run.snapshot} for run in study.runs], indent=2, default=str))
     return f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run with</summary><pre>{whole}</pre></details>'
+
+
+def _minute(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="minutes")[:16]
 
 
 def _source(data: Mapping[str, Any]) -> str:

@@ -165,11 +165,14 @@ class _Runner:
             for cell in await self._stored(self._lease, room):
                 self._at[cell.key] = asyncio.create_task(self._run(cell))
             if self._at:
+                self._progress.elsewhere = 0
                 return True
             counts = await self._stored(self._store.counts, self._study)
             self._progress.done = counts.done + counts.failed  # other processes may have been at it
+            self._progress.elsewhere = counts.leased
             if not counts.pending + counts.leased:
                 return False
+            self._report(self._progress)
             await asyncio.sleep(_POLL_S if counts.leased else 0)  # others are at the rest, or were until they were killed
 
     async def _run(self, cell: Cell) -> None:

@@ -1,6 +1,7 @@
 """The store's file: its tables, how one is opened or refused, and what its failures are called.
 
 studies      a configuration that was run; cells may belong to several
+runs         each time a study was begun or gone on with, and with what
 conditions   what all cells of a row of the table share (rows.py), once each
 cells        keys: whatever has the same one has the same result
 members      which cells a study asks for, by what names: their condition, and their own problem, group and seed
@@ -21,7 +22,7 @@ from typing import Final
 
 from tts.errors import ConfigError, TTSError
 
-VERSION: Final = 2  # of the tables below; raised with every change that an older or newer release could not read
+VERSION: Final = 3  # of the tables below; raised with every change that an older or newer release could not read
 APPLICATION: Final = 0x74747331  # "tts1": what says in the file's header that it is a store
 WAIT_S: Final = 60.0  # for other processes, each of which writes for milliseconds at a time
 _ANOTHER: Final = "name another file with --store"
@@ -29,8 +30,12 @@ _ANOTHER: Final = "name another file with --store"
 _TABLES: Final = """
 CREATE TABLE studies (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, configuration TEXT NOT NULL, result_version INTEGER NOT NULL,
-    snapshot TEXT NOT NULL, UNIQUE (name, configuration, result_version)
+    UNIQUE (name, configuration, result_version)
 );
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, study INTEGER NOT NULL REFERENCES studies (id), begun_at REAL NOT NULL, snapshot TEXT NOT NULL
+);
+CREATE INDEX runs_by_study ON runs (study);
 CREATE TABLE conditions (id INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE);
 CREATE TABLE cells (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 CREATE TABLE members (

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.merging import carry_over
-from tts.experiments.record import RESULT_VERSION, Cell, Result, Study
+from tts.experiments.record import RESULT_VERSION, Cell, Result, Run, Study
 from tts.experiments.rows import cell_body, cell_of, condition_body, packed, result_body, result_of, to_json, tokens_of
 from tts.experiments.schema import connect, explained
 
@@ -95,16 +95,17 @@ class Store:
 
         Args:
             name: given by the configuration. snapshot: JSON; it is the same study where name, `snapshot["configuration"]`, the checksums
-                of data and models, and `RESULT_VERSION` are the same. The first run's snapshot is kept.
+                of data and models, and `RESULT_VERSION` are the same. Each run's snapshot is kept.
         """
-        same = (name, _identity(snapshot), RESULT_VERSION)
+        same, now = (name, _identity(snapshot), RESULT_VERSION), self._clock()
         with self._writing() as db:
             db.execute(
-                "INSERT INTO studies (name, configuration, result_version, created_at, snapshot) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT DO NOTHING",
-                (*same, self._clock(), to_json(snapshot)),
+                "INSERT INTO studies (name, configuration, result_version, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*same, now),
             )
-            return db.execute("SELECT id FROM studies WHERE (name, configuration, result_version) = (?, ?, ?)", same).fetchone()[0]
+            (study,) = db.execute("SELECT id FROM studies WHERE (name, configuration, result_version) = (?, ?, ?)", same).fetchone()
+            db.execute("INSERT INTO runs (study, begun_at, snapshot) VALUES (?, ?, ?)", (study, now, to_json(snapshot)))
+        return study
 
     def add(self, study: int, cells: Iterable[Cell]) -> None:
         """Ask for cells; those that the study has already asked for are left as they are."""
@@ -130,8 +131,7 @@ class Store:
 
     def studies(self) -> list[Study]:
         """Return all studies, the oldest first."""
-        rows = self._read("SELECT id, name, created_at, snapshot FROM studies ORDER BY id")
-        return [self._study(*row) for row in rows]
+        return [self._study(*row) for row in self._read("SELECT id, name, created_at FROM studies ORDER BY id")]
 
     def find(self, study: str | None = None) -> Study:
         """Return a study by its id or name; of several of one name, and without a name of all, the newest.
@@ -311,11 +311,17 @@ class Store:
         )
         return int(row[0])
 
-    def _study(self, number: int, name: str, created_at: float, snapshot: str) -> Study:
+    def _study(self, number: int, name: str, created_at: float) -> Study:
+        runs = self._read("SELECT begun_at, snapshot FROM runs WHERE study = ? ORDER BY begun_at, id", (number,))
         counts = self.counts(number)
-        cells = counts.done + counts.failed + counts.pending + counts.leased
         return Study(
-            id=number, name=name, created_at=created_at, snapshot=json.loads(snapshot), cells=cells, done=counts.done, failed=counts.failed
+            id=number,
+            name=name,
+            created_at=created_at,
+            runs=tuple(Run(begun_at, json.loads(snapshot)) for begun_at, snapshot in runs),
+            cells=counts.done + counts.failed + counts.pending + counts.leased,
+            done=counts.done,
+            failed=counts.failed,
         )
 
     def _condition(self, number: int) -> dict[str, Any]:

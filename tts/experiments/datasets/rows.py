@@ -140,7 +140,10 @@ def collect(
         if seed is None and len(problems) == limit:
             break
     if not problems:
-        raise ConfigError(f"{where} has no problem, but must have one" + (f"; {left_out[0]}" if left_out else ""))
+        raise ConfigError(
+            f"{where} has no problem, but must have one" + (f"; {left_out[0]}" if left_out else ""),
+            hint="give it rows that each have a problem, or say with fields= what its columns are called",
+        )
     if left_out:
         warnings.warn(RowsLeftOut(_named(where, left_out)), stacklevel=2)
     if seed is not None:
