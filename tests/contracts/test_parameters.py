@@ -79,6 +79,7 @@ OPTIONAL = {
     "horizon",
     "embedder",
     "expansions",
+    "among",
 }
 
 SIGNED = {("score_threshold", "threshold")}  # a verifier's range may begin below 0

@@ -65,6 +65,12 @@ class TestAnswerConvergence(StrategyContract):
     unsized = "answer_convergence"
 
 
+class TestDeepConfidenceOnline(StrategyContract):
+    name = "deepconf_online"
+    texts = ("deepconf_online(n=6, warmup=3)", "deepconf_online(n=7, warmup=2, keep=90, consensus=2, width=3, tokens=4)")
+    unsized = "deepconf_online"
+
+
 class TestEarlyPruning(StrategyContract):
     name = "early_pruning"
     texts = ("early_pruning(n=6)", "early_pruning(n=4, tokens=8, pruned=0.75)", "early_pruning(n=3, pruned=0.0)")
@@ -163,6 +169,7 @@ CONTRACTS = (
     TestSelfConsistency,
     TestAdaptive,
     TestAnswerConvergence,
+    TestDeepConfidenceOnline,
     TestEarlyPruning,
     TestEntropicParticleFilter,
     TestMcts,

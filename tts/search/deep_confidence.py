@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selected, nonempty_text, number
+from tts.search.base import Named, Selected, nonempty_text, number, whole
 from tts.search.choosing import by_class, check_truncated, scores_of, voters_of
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
@@ -27,12 +27,13 @@ class DeepConfidence(Named):
 
     Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs: the
     percentile is taken over the candidates that may win; scores that may be negative are mapped to [0, 1] first; an unknown score is
-    dropped, and without a single known one it is a majority vote. The online form, which stops traces while they are written, is not
-    this selection.
+    dropped, and without a single known one it is a majority vote. With `among` it is the vote of the online form, `deepconf_online`, which
+    stops traces while they are written.
 
     Args:
         keep: percent of the candidates kept, above 0 and at most 100, inclusive of ties; η in the paper, 10 or 90. 10 can lock on
             confident wrong answers.
+        among: the percentile is that of the first so many candidates, and all others are held against it; None: of all.
         verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
 
     Cost: one verifier call a candidate.
@@ -40,12 +41,14 @@ class DeepConfidence(Named):
 
     registered_as = "deepconf"
     keep: float = 10.0
+    among: int | None = None
     verifier: str = "main"
     aggregate: str = "last"
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
         number("keep", self.keep, 1e-9, 100, optional=False)
+        whole("among", self.among, 1)
         nonempty_text("verifier", self.verifier)
         check_aggregate(self.aggregate)
         check_truncated(self.truncated)
@@ -69,6 +72,8 @@ class DeepConfidence(Named):
             return by_class(candidates, np.ones(len(candidates)), voters)
         bounds = search.scoring.get(self.verifier).range
         units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
-        least = np.percentile(units[[i for i in voters if known[i]]], 100 - self.keep)
-        weights = np.where(known & (units >= least), np.nan_to_num(units, nan=0.0), 0.0)
+        measured = [i for i in voters if known[i]]
+        first = [i for i in measured if self.among is None or candidates[i].index < self.among]
+        least = np.percentile(scores[first or measured], 100 - self.keep)
+        weights = np.where(scores >= least, np.nan_to_num(units, nan=0.0), 0.0)
         return by_class(candidates, weights, voters, (self.verifier, scores))

@@ -26,6 +26,7 @@ STRATEGIES = Table(
         "auto": "tts.allocator.auto:Auto",
         "beam": "tts.search.beam:Beam",
         "best_of_n": "tts.search.best_of_n:BestOfN",
+        "deepconf_online": "tts.search.deep_confidence_online:DeepConfidenceOnline",
         "dvts": "tts.search.dvts:Dvts",
         "early_pruning": "tts.search.early_pruning:EarlyPruning",
         "entropic_particle_filter": "tts.search.entropic_particle_filter:EntropicParticleFilter",

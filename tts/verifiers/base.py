@@ -159,6 +159,16 @@ class FromRecord(Protocol):
 
 
 @runtime_checkable
+class GoesByGroups(Protocol):
+    """A verifier that goes by groups of tokens: of a path that is shorter than one its score says little."""
+
+    @property
+    def window(self) -> int:
+        """The tokens of a group."""
+        ...
+
+
+@runtime_checkable
 class Compares(Protocol):
     """A verifier that can also say of two paths which is better."""
 
