@@ -285,3 +285,32 @@ def test_a_run_that_fails_before_its_first_candidate_raises_and_later_returns(mo
     end = tts.solve(PROBLEMS[0], 300, model="toy", strategy="best_of_n")
     assert end.candidates
     assert isinstance(end.error, EngineError)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_rows_that_fail_are_drawn_again_until_all_are_there(n: int):
+    asks: list[Ask] = []
+
+    def flaky(ask: Ask) -> tts.Answer:
+        asks.append(ask)
+        if len(asks) < 3 or len(asks) % 3 == 0:  # the first of all, and a third of the others
+            raise ValueError("no luck")
+        return tts.Answer("x", tokens=1)
+
+    solution = tts.solve("hello", tts.Budget(samples=100), backend=flaky, task="text", strategy=f"best_of_n(n={n})")
+    assert len(solution.candidates) == n
+    assert solution.failures == {"ValueError": len(asks) - n}
+    assert solution.usage.samples == len(asks)
+
+
+def test_a_model_that_fails_again_and_again_is_given_up_with_what_was_found():
+    asks: list[Ask] = []
+
+    def ends(ask: Ask) -> tts.Answer:
+        asks.append(ask)
+        if len(asks) > 2:
+            raise ValueError("no more")
+        return tts.Answer("x", tokens=1)
+
+    solution = tts.solve("hello", tts.Budget(samples=100), backend=ends, task="text", strategy="best_of_n(n=4)")
+    assert (len(solution.candidates), solution.stopped_by, solution.failures) == (2, "every row failed", {"ValueError": 8})

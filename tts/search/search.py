@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice, repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -206,36 +207,36 @@ class Search:
         """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates.
 
         Args:
-            n: continuations of each; None: as many as the budget pays. sampling, model: as in `expand`.
+            n: continuations of each, rows that failed not counted; None: as many as the budget pays. sampling, model: as in `expand`.
 
         Raises:
-            SearchEnded: the budget is used up before, every row of a wave failed, or the stop rule fired; what was finished is
-                in `candidates`.
+            SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
         """
         whole("n", n, 1)
-        first, made, barren, ended = len(self.candidates), 0, 0, list[Trajectory]()
+        first, barren, waiting = len(self.candidates), 0, list[Trajectory]()
+        fresh = chain.from_iterable(repeat(ts) if n is None and ts else repeat(ts, n or 0))
 
         async def on_child(index: int, child: Trajectory) -> None:
-            del index
-            ended.append(child)
+            ended[index] = child
             if self._judged is None:
                 self.finish(child)
 
-        while ts and (n is None or made < n * len(ts)):
-            width = 1 if self._judged else self._writer.units() if n is None else n * len(ts) - made
-            rows = [ts[(made + i) % len(ts)] for i in range(min(width or _UNBOUNDED_WIDTH, _MOST_ROWS))]
-            ended, spent = [], dict(self.spending.meter.spent)
+        while True:
+            width = 1 if self._judged else _MOST_ROWS if n is not None else self._writer.units() or _UNBOUNDED_WIDTH
+            waiting += islice(fresh, max(0, min(width, _MOST_ROWS) - len(waiting)))
+            if not waiting:
+                return self.candidates[first:]
+            ended, spent = dict[int, Trajectory](), dict(self.spending.meter.spent)
             with self._call(writes=True):
-                made += await self._writer.wave(rows, END, on_child, sampling=sampling, model=model)
-            await self.judge(ended)
-            for child in ended:
+                await self._writer.wave(waiting, END, on_child, sampling=sampling, model=model)
+            waiting = [t for i, t in enumerate(waiting) if i not in ended]  # rows that did not start, or failed
+            await self.judge(list(ended.values()))
+            for child in ended.values():
                 self.finish(child)
-            barren = 0 if ended else barren + 1
-            if barren == (3 if self._judged else 1):  # rows that are drawn one by one fail one by one
+            if (barren := 0 if ended else barren + 1) == 3:
                 raise SearchEnded("every row failed")
-            if n is None and self.spending.meter.deadline is None and spent == self.spending.meter.spent:
+            if n is None and ended and self.spending.meter.deadline is None and spent == self.spending.meter.spent:
                 raise SearchEnded("nothing is spent any more")
-        return self.candidates[first:]
 
     def finish(self, t: Trajectory) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
@@ -382,9 +383,7 @@ class Search:
         if writes:
             self._check_going()
         if self._busy:
-            raise ConfigError(
-                "two calls of one search are in flight", hint="await one before the next; width is several trajectories in one call"
-            )
+            raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several rows in one call")
         self._busy = True
         if self._ended and not self.scoring.verifiers:  # nobody will ask what they are worth
             for t in self._ended:
