@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 import time
-import types
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 import tts
 from tests.verifiers.paths import NoCalls, path, wholes
 from tts.backends.callable import CallableBackend
-from tts.errors import CapabilityError, ConfigError, MissingDependency, VerifierError
+from tts.errors import CapabilityError, ConfigError, VerifierError
 from tts.types import Problem
 from tts.verifiers import code, sandbox
 from tts.verifiers.code import Code, program_in
@@ -235,52 +234,3 @@ class TestTheVerifier:
     def test_what_means_nothing_is_refused(self, parameters: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             Code(**parameters)
-
-
-class Session:
-    """Stands for a container of llm-sandbox: runs the script here, and keeps what it was made with."""
-
-    made: Any = None
-    late = False
-
-    def __init__(self, **options: Any) -> None:
-        type(self).made = options
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        pass
-
-    def run(self, script: str, timeout: float) -> Any:
-        import subprocess
-
-        if self.late:
-            raise type("SandboxTimeoutError", (Exception,), {})("too late")
-        done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False, timeout=60)
-        return types.SimpleNamespace(stdout=done.stdout, stderr=done.stderr, exit_code=done.returncode)
-
-
-class TestDocker:
-    @pytest.fixture(autouse=True)
-    def package(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "llm_sandbox", types.SimpleNamespace(SandboxSession=Session))  # type: ignore[arg-type]
-
-    def test_it_is_run_there_without_network_and_bounded(self) -> None:
-        made = Code(tests=TESTS, sandbox="docker", memory_mb=64, processes=5)
-        assert made.outcome(RIGHT, TESTS).outcome is Outcome.PASSED
-        assert Session.made["runtime_configs"] == {"network_mode": "none", "mem_limit": 64 << 20, "pids_limit": 5}
-        failed = made.outcome("print('seen')\n" + WRONG, TESTS)
-        assert (failed.outcome, failed.passed, failed.output) == (Outcome.FAILED, 1, "seen\n")
-        assert made.outcome("1 / 0", TESTS).outcome is Outcome.ERROR
-        assert made.outcome("import os; os._exit(3)", TESTS).outcome is Outcome.CRASHED
-        assert made.outcome("print('x' * 2**21)", TESTS).outcome is Outcome.OUTPUT
-
-    def test_its_time_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Session, "late", True)
-        assert Code(tests=TESTS, sandbox="docker").outcome(RIGHT, TESTS).outcome is Outcome.TIMEOUT
-
-    def test_where_it_is_not_installed_that_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "llm_sandbox", None)
-        with pytest.raises(MissingDependency, match="llm-sandbox"):
-            Code(tests=TESTS, sandbox="docker").outcome(RIGHT, TESTS)

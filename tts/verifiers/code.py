@@ -14,7 +14,7 @@ from tts.errors import CapabilityError, ConfigError, shown
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, check_text
-from tts.verifiers.container import run_in_container
+from tts.verifiers.container import check_docker, run_in_container
 from tts.verifiers.sandbox import Limits, Outcome, Result, run, why_not
 
 _BLOCK = re.compile(r"^[^\S\n]*```[^\S\n]*(\w*)[^\n]*\n(.*?)^[^\S\n]*```", re.DOTALL | re.MULTILINE)
@@ -82,9 +82,12 @@ class Code:
         """Return it as it is.
 
         Raises:
-            CapabilityError: programs cannot be shut in on this machine, and it was not said that they need not be.
+            CapabilityError: programs cannot be shut in on this machine, and it was not said that they need not be; or no Docker daemon
+                answers. MissingDependency: llm-sandbox is not installed.
         """
         del record, backend
+        if self.sandbox == "docker":
+            check_docker()
         if self.sandbox == "landlock" and (reason := why_not()):
             raise CapabilityError(
                 f"sandbox is 'landlock', but it cannot be had here: {reason}",

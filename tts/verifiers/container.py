@@ -2,66 +2,114 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import secrets
 import time
 from typing import Any
 
-from tts.errors import VerifierError, missing_extra
+from tts.errors import CapabilityError, VerifierError, missing_extra
 from tts.verifiers.sandbox import Limits, Outcome, Result, judged
+from tts.verifiers.sandbox_child import run_tests
 
-_KEPT = 4096
+_KEPT = 4096  # characters of output
+_REPORT = 1 << 16  # more than the report and what is kept of the output, written as JSON
+_ENDS = "Docker must run, and this user may use it"
+
+
+def check_docker() -> None:
+    """Refuse where no container can be had.
+
+    Raises:
+        MissingDependency: llm-sandbox or docker is not installed. CapabilityError: no daemon answers.
+    """
+    docker, _ = _packages()
+    try:
+        docker.from_env().close()  # it asks the daemon for its version
+    except docker.errors.DockerException as failure:
+        raise CapabilityError(f"sandbox is 'docker', but no Docker daemon answers: {_line(failure)}", hint=_ENDS) from failure
 
 
 def run_in_container(program: str, tests: str, limits: Limits) -> Result:
     """Run a Python program with its tests in a container of its own, without network; return what became of it.
 
     The container's memory and processes are bounded by Docker, which ends what passes them: such a program has crashed here, where
-    `tts.verifiers.sandbox.run` tells why.
+    `tts.verifiers.sandbox.run` tells why. The image is fetched once, and kept.
 
     Raises:
-        MissingDependency: llm-sandbox is not installed.
+        MissingDependency: llm-sandbox or docker is not installed.
         VerifierError: the container could not be had, or the tests are no Python.
     """
+    _, package = _packages()
+    bounds = {"network_mode": "none", "mem_limit": limits.memory, "pids_limit": limits.processes, "stop_signal": "SIGKILL"}
+    mark, started, wrote = secrets.token_hex(8), time.monotonic(), 0
+
+    def watch(text: str) -> None:
+        nonlocal wrote
+        wrote += len(text)
+        if wrote > limits.output + _REPORT:
+            raise OverflowError(f"it wrote more than {limits.output} bytes")  # which ends the reading of it
+
     try:
-        from llm_sandbox import SandboxSession  # pyright: ignore[reportMissingImports] - an optional package
+        with package.SandboxSession(
+            lang="python", runtime_configs=bounds, skip_environment_setup=True, keep_template=True, encoding_errors="replace"
+        ) as session:
+            script = _script(program, tests, mark, limits.output)
+            said = session.run(script, timeout=limits.seconds, on_stdout=watch, on_stderr=watch)
+    except package.exceptions.SandboxTimeoutError:
+        return Result(Outcome.TIMEOUT, f"it ran for more than {limits.seconds:g} seconds", seconds=time.monotonic() - started)
+    except Exception as failure:  # another package's errors, of many kinds
+        raise VerifierError(f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS) from failure
+    return _read(said.stdout, mark, time.monotonic() - started, flooded=wrote > limits.output + _REPORT)
+
+
+def _read(stdout: str, mark: str, seconds: float, *, flooded: bool) -> Result:
+    """Return what became of a program, from what was written: by itself, and behind the mark by the script."""
+    before, found, last = stdout.rpartition(mark)
+    if flooded:
+        return judged({"flood": True}, stdout[:_KEPT], seconds)
+    if not found:
+        return Result(Outcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds)
+    (verdict, printed), _ = json.JSONDecoder().raw_decode(last)  # what it left running may write behind it
+    return judged(verdict, (before + printed)[:_KEPT], seconds)
+
+
+def _packages() -> tuple[Any, Any]:
+    """Return docker and llm-sandbox, which can be installed without it."""
+    try:
+        importlib.import_module("llm_sandbox.exceptions")
+        return importlib.import_module("docker"), importlib.import_module("llm_sandbox")
     except ModuleNotFoundError as failure:
         raise missing_extra("llm-sandbox", "sandbox", "code(sandbox='docker')") from failure
-    bounds = {"network_mode": "none", "mem_limit": limits.memory, "pids_limit": limits.processes}
-    mark, started = secrets.token_hex(8), time.monotonic()
-    try:
-        with SandboxSession(lang="python", runtime_configs=bounds, skip_environment_setup=True) as session:
-            said: Any = session.run(_script(program, tests, mark, limits.output), timeout=limits.seconds)
-    except Exception as failure:  # another package's errors, of which its timeout is one
-        if "timeout" not in type(failure).__name__.lower():
-            raise VerifierError(
-                f"the container failed: {type(failure).__name__}: {failure}", hint="is Docker running, and may this user use it?"
-            ) from failure
-        return Result(Outcome.TIMEOUT, f"it ran for more than {limits.seconds:g} seconds", seconds=time.monotonic() - started)
-    before, _, last = said.stdout.rpartition(mark)
-    output = (before or last)[:_KEPT]
-    if not before and mark not in said.stdout:
-        detail = f"it ended by itself, with code {said.exit_code}, before its tests"
-        return Result(Outcome.CRASHED, detail, output=output, seconds=time.monotonic() - started)
-    return judged(json.loads(last), output, time.monotonic() - started)
+
+
+def _line(failure: Exception) -> str:
+    return " ".join(str(failure).split())[:300]
+
+
+_SCRIPT = """\
+from __future__ import annotations
+import ast, contextlib, io, json, os
+from typing import Any
+{run_tests}
+class Out(io.StringIO):
+    def write(self, text):
+        super().write(text)
+        if self.tell() > {most}:
+            end({{"flood": True}})
+        return len(text)
+def end(said):
+    os.write(1, ({mark!r} + json.dumps([said, out.getvalue()[:{kept}]])).encode())
+    os._exit(0)
+out = Out()
+with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    said = run_tests({program!r}, {tests!r})
+end(said)
+"""
 
 
 def _script(program: str, tests: str, mark: str, most: int) -> str:
     """Return a program that runs another and its tests as in `sandbox_child`, and writes what became of them behind a mark."""
-    from tts.verifiers.sandbox_child import run_tests
-
-    return "\n".join(
-        [
-            "from __future__ import annotations",
-            "import ast, contextlib, io, json",
-            "from typing import Any",
-            inspect.getsource(run_tests),
-            "out = io.StringIO()",
-            "with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):",
-            f"    said = run_tests({program!r}, {tests!r})",
-            f"written = out.getvalue()[:{_KEPT}]",
-            f"said = said if len(out.getvalue()) <= {most} else {{'flood': True}}",
-            f"print(written + {mark!r} + json.dumps(said))",
-        ]
-    )
+    source = inspect.getsource(run_tests)
+    return _SCRIPT.format(run_tests=source, program=program, tests=tests, mark=mark, most=most, kept=_KEPT)
