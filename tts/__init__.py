@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tts.allocator.allocate import Allocator as Allocator
     from tts.backends.base import Sampling as Sampling
     from tts.backends.callable import Answer as Answer
     from tts.backends.callable import Ask as Ask
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "tts.allocator.allocate": ("Allocator",),
     "tts.backends.base": ("Sampling",),
     "tts.backends.callable": ("Answer", "Ask"),
     "tts.background": ("Interrupted",),

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from tts.allocator.auto import Auto
+from tts.allocator.default import chosen
+from tts.allocator.shipped import described
 from tts.backends.base import Backend, Sampling
 from tts.backends.callable import WriteFunction
 from tts.budget import Budget
@@ -40,7 +42,8 @@ class Solver:
             left out with a warning where the backend or the task cannot have it; {}: none.
         backend: name of the backend that runs models given by name; None: their records' own.
         task: a name or a task; None: the problem's own, else the policy's record's.
-        strategy: a plan or its text; None: chosen for you, and said in the warnings.
+        strategy: a plan or its text; None: `auto` where a performance model of this policy, task and verifiers ships, else
+            best-of-N, and said in the warnings.
         sampling: of every row that a strategy does not sample otherwise.
         allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
         clock: seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
@@ -81,6 +84,9 @@ class Solver:
         backends = self._kept.backends(self._models)  # made now, like the task, so that a mistake shows here
         self._task_of(_ANY)
         self._scorers = Scorers(scorers, self._models, backends)
+        policy = self._models["policy"]
+        own = {"main": policy.verifier if isinstance(policy, ModelRecord) else ""}
+        self._described = own if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
         self._sampling = sampling or Sampling()
         self._allow_oracle = allow_oracle
         self._concurrency = concurrency
@@ -142,7 +148,7 @@ class Solver:
             Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun without candidates.
         """
         given = _problems(problems)
-        shared = budget is not None and each is None and self._shares(strategy)
+        shared = budget is not None and each is None and isinstance(self._run(_ANY, Budget.of(budget), strategy, seed).plan.strategy, Auto)
         if shared:
             shares = [opening(Budget.of(budget), len(given))] * len(given) if given else []  # type: ignore[arg-type]
         elif budget is not None and each is None:
@@ -164,11 +170,6 @@ class Solver:
             return dataclasses.replace(like, problem=problem, budget=share)
 
         return LOOP.run(self._solve_all(like, run, given, shares, Budget.of(budget) if shared and budget is not None else None))
-
-    def _shares(self, strategy: Any) -> bool:
-        """Return whether problems share one total by what samples are worth."""
-        plan = self._strategy if strategy is None else _plan(strategy)
-        return plan is not None and isinstance(plan.strategy, Auto)
 
     async def _solve_all(
         self, like: Run, make: Callable[[Problem, Budget], Run], problems: Sequence[Problem], shares: Sequence[Budget], total: Budget | None
@@ -204,17 +205,13 @@ class Solver:
 
     def _run(self, problem: Problem, budget: Budget, strategy: Any, seed: int, started: float | None = None) -> Run:
         check_problem(problem)
-        plan, task, backends = (
+        given, task, backends = (
             self._strategy if strategy is None else _plan(strategy),
             self._task_of(problem),
             self._kept.backends(self._models),
         )
-        verifiers, notes = self._scorers.fitting(task, backends, plan)
-        if plan is None:
-            plan = parse("best_of_n | weighted" if verifiers else "best_of_n | majority")
-            notes += (f"no strategy was given and no performance model is there to choose one: {plan} was used",)
-        elif isinstance(plan.strategy, Auto) and plan.strategy.model is None:
-            notes += ("auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples",)
+        verifiers, notes = self._scorers.fitting(task, backends, given)
+        plan, more = chosen(given, self._models["policy"].name, task.name, {role: self._described[role] for role in verifiers})
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return Run(
@@ -229,7 +226,7 @@ class Solver:
             model=self._models["policy"].name,
             clock=self._clock,
             allow_oracle=self._allow_oracle,
-            notes=notes,
+            notes=notes + more,
             started=started,
             embedder=self._embedder,
             on_event=self._on_event,
@@ -314,7 +311,7 @@ def solve(  # noqa: PLR0913 - every option by name
 
     Args:
         problem: text, chat messages or a `Problem`. budget: tokens, or a `Budget`.
-        strategy: "best_of_n(n=8) | majority", or an object; None: chosen for you. seed: the same seed gives the same solution.
+        strategy: "best_of_n(n=8) | majority", or an object; None: as in `Solver`. seed: the same seed gives the same solution.
         model, verifier, task, sampling, allow_oracle, on_event: as in `Solver`.
         backend: the name of a backend, a backend, or a function (`CallableBackend`) that stands for the model.
 

@@ -269,3 +269,14 @@ def test_a_problem_may_begin_with_a_minus_sign(tts, problem):
     assert result.exit_code == 2
     assert f"'{problem}'" in result.stderr  # which the embedded policy was not trained on: it was read as a problem
     assert "No such option" not in result.stderr
+
+
+def test_explain_says_why_the_strategy_went_on_and_why_it_stopped(solve):
+    table = solve("3 + 4 - 2", "--budget", "400", "--strategy", "auto | majority", "--explain")
+    whys = [line.removeprefix("why: ") for line in table.stdout.splitlines() if line.startswith("why: ")]
+    assert whys[0] == "after 0 samples (0 agree): pilots, to see how hard it is"
+    assert len(whys) > 1
+    record = json.loads(solve("3 + 4 - 2", "--budget", "400", "--strategy", "auto | majority", "--explain", "--json").stdout)
+    assert record["reasons"] == whys
+    plain = solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n(n=2) | majority", "--explain")
+    assert plain.stdout.splitlines()[-1] == "why: best_of_n(n=2) | majority was asked for, and has nothing to decide"

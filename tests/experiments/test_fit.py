@@ -8,15 +8,16 @@ import pytest
 from tests.experiments.pools import live, sums
 from tts.allocator.performance import PerformanceModel
 from tts.errors import ConfigError
-from tts.experiments.fit import fit
+from tts.experiments.fit import Measured
 
 
 def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
     results = live("best_of_n", 8, sums(24))
-    model = fit(results, task="arithmetic", source="toy")
+    model = Measured.of(results).fitted(model="toy", task="arithmetic", source="sums")
     assert model.problems == 24
-    assert set(model.curves) == {"best_of_n | majority", "best_of_n | weighted"}
+    assert list(model.curves) == ["best_of_n | weighted", "best_of_n | majority"]  # the default of one with a verifier first
     for curve in model.curves.values():
+        assert curve.sizes.tolist() == [1, 2, 4, 8]
         assert (np.diff(curve.sizes) > 0).all()
         assert (np.diff(curve.accuracy, axis=0) >= -1e-5).all()
         assert (np.diff(curve.accuracy, axis=1) >= -1e-5).all()
@@ -30,4 +31,13 @@ def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
 
 def test_too_few_problems_are_refused():
     with pytest.raises(ConfigError, match=r"pools of 8 problems .* at least 20"):
-        fit(live("best_of_n", 4), task="arithmetic", source="toy")
+        Measured.of(live("best_of_n", 4))
+
+
+def test_predictions_for_problems_held_out_are_calibrated():
+    found = Measured.of(live("best_of_n", 8, sums(40))).held_out()
+    assert [one.strategy for one in found] == ["best_of_n | weighted", "best_of_n | majority"]
+    for one in found:
+        assert one.sizes == (1, 8)
+        assert one.predicted == pytest.approx(one.measured, abs=0.06)
+        assert one.error < 0.15

@@ -10,6 +10,7 @@ import typer
 
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
+from tts.cli.fit import fit
 from tts.cli.merge import merge
 from tts.cli.models import models
 from tts.cli.plot import plot
@@ -38,6 +39,7 @@ app.command()(merge)
 app.command()(show)
 app.command()(sample)
 app.command()(replay)
+app.command()(fit)
 app.command()(plot)
 app.command()(report)
 app.command()(strategies)

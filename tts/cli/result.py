@@ -22,8 +22,8 @@ _USAGE = (
 )  # fmt: skip
 
 
-def print_json(solution: Solution) -> None:
-    """Write a solution to standard output as one line of JSON; what is unknown is null."""
+def print_json(solution: Solution, *, explain: bool = False) -> None:
+    """Write a solution to standard output as one line of JSON; what is unknown is null. `explain`: with the reasons of its strategy."""
     record = {
         "answer": solution.answer,
         "confidence": _known(solution.confidence),
@@ -38,6 +38,7 @@ def print_json(solution: Solution) -> None:
         "warnings": list(solution.warnings),
         "failures": dict(solution.failures),
         "error": None if solution.error is None else _error(solution.error),
+        **({"reasons": list(_reasons(solution))} if explain else {}),
     }
     typer.echo(json.dumps(record, allow_nan=False))
 
@@ -60,8 +61,16 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def print_table(solution: Solution) -> None:
-    """Write a solution to standard output as one table; failures by kind and warnings follow on standard error."""
+def _reasons(solution: Solution) -> tuple[str, ...]:
+    return () if solution.trace is None else solution.trace.reasons
+
+
+def print_table(solution: Solution, *, explain: bool = False) -> None:
+    """Write a solution to standard output as one table; failures by kind and warnings follow on standard error.
+
+    Args:
+        explain: whether the reasons of its strategy follow the table, one a line.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -78,6 +87,10 @@ def print_table(solution: Solution) -> None:
     for label, value, style in rows:
         table.add_row(Text(label), Text(visible(value), style=style))
     console.print(table)
+    if explain:
+        reasons = _reasons(solution) or (f"{solution.strategy} was asked for, and has nothing to decide",)
+        for reason in reasons:
+            console.print(Text(f"why: {one_line(reason)}"), soft_wrap=True)
     if solution.failures:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(solution.failures.items()))
         messages().print(f"failed rows: {one_line(kinds)}", soft_wrap=True)

@@ -29,7 +29,7 @@ def solve(  # noqa: PLR0913 - the options of the command
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Text, a file of it (@FILE in any case), or - for standard input.")],
     *,
     budget: Annotated[str, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30.")] = "2000",
-    strategy: Annotated[str | None, typer.Option(help="For example: best_of_n(n=8) | majority. Without it one is chosen.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="Such as best_of_n(n=8) | majority; else auto, which chooses.")] = None,
     model: Annotated[str, typer.Option(help="A name of `tts models`, a folder, or a Hub name.")] = "pocket",
     backend: Annotated[str | None, typer.Option(help="What runs the model, if not its own backend.")] = None,
     url: Annotated[str | None, typer.Option(help="A server that runs the model.")] = None,
@@ -40,6 +40,7 @@ def solve(  # noqa: PLR0913 - the options of the command
     temperature: Annotated[float | None, typer.Option(help="0 is greedy; 0.8 unless given.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of one row.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same solution.")] = 0,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why the strategy went on as it did, and why it stopped.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the whole search: FILE.html or FILE.json.")] = None,
     debug: Debug = False,
@@ -76,15 +77,15 @@ def solve(  # noqa: PLR0913 - the options of the command
         except Interrupted as interrupted:
             if interrupted.partial is None:
                 raise
-            _show(interrupted.partial, trace, as_json=as_json)
+            _show(interrupted.partial, trace, as_json=as_json, explain=explain)
             raise typer.Exit(INTERRUPTED) from None
-        _show(solution, trace, as_json=as_json)
+        _show(solution, trace, as_json=as_json, explain=explain)
         if solution.error is not None:
             report(solution.error, debug=debug)
             raise typer.Exit(FAILED)
 
 
-def _show(solution: Solution, trace: Path | None, *, as_json: bool) -> None:
+def _show(solution: Solution, trace: Path | None, *, as_json: bool, explain: bool) -> None:
     """Save the trace, and print the solution even if that fails."""
     from tts.cli.result import print_json, print_table
 
@@ -92,4 +93,4 @@ def _show(solution: Solution, trace: Path | None, *, as_json: bool) -> None:
         if trace is not None and solution.trace is not None:
             solution.trace.save(trace)
     finally:
-        (print_json if as_json else print_table)(solution)
+        (print_json if as_json else print_table)(solution, explain=explain)

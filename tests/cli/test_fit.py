@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tts.cli.app import app
+
+pytest.importorskip("yaml")
+STUDY = """
+name: sums
+models: {mine: toy}
+verifiers: toy(error=0.2)
+problems: {dataset: arithmetic, limit: 24, operations: [2, 3], operators: +-, parentheses: false}
+strategies: [best_of_n, particle_filter | weighted]
+budgets: {samples: 4}
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a pool of each problem, a run of another strategy, and a study that is too small."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "sums.yaml").write_text(STUDY)
+    asked = [
+        ["sample", "sums.yaml", "--n", "4"],
+        ["run", "sums.yaml", "--set", "name=searched", "--set", "strategies=[particle_filter | weighted]"],
+        ["sample", "sums.yaml", "--n", "2", "--set", "name=few", "--set", "problems.limit=4"],
+    ]
+    for command, file, *options in asked:
+        done = CliRunner().invoke(app, [command, str(folder / file), *options, "--store", str(folder / "store.sqlite")])
+        assert done.exit_code == 0, done.output
+    return folder / "store.sqlite"
+
+
+def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path):
+    file = tmp_path / "performance.json"
+    result = tts("fit", "sums", "searched", "--out", str(file), "--store", str(runs))
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert "model      toy" in lines  # the policy's name, not the study's for it
+    assert "task       pocket" in lines  # that of the problems
+    assert "verifiers  main=toy(error=0.2)" in lines
+    assert any(line.startswith("problems   24, one sample right ") for line in lines)
+    rows = [line.split("  ")[0] for line in lines if "%" in line and "|" in line]
+    assert rows == ["best_of_n | weighted", "best_of_n | majority", "particle_filter | weighted"]
+    assert lines[-1] == str(file)
+    saved = json.loads(file.read_text())
+    assert (saved["source"], saved["problems"]) == ("sums, searched", 24)
+    asked = [
+        "solve",
+        "3 + 4 - 2",
+        "--model",
+        "toy",
+        "--task",
+        "pocket",
+        "--verifier",
+        "toy(error=0.2)",
+        "--strategy",
+        f"auto(model={str(file)!r})",
+    ]
+    solved = tts(*asked, "--budget", "400", "--explain", "--json")
+    assert solved.exit_code == 0, solved.output
+    assert not [line for line in solved.stderr.splitlines() if "performance model" in line]
+    assert any("each further sample adds" in line or "settled" in line for line in json.loads(solved.stdout)["reasons"])
+
+
+def test_a_study_without_enough_problems_is_refused(tts, runs, tmp_path, assert_error):
+    result = tts("fit", "few", "--out", str(tmp_path / "performance.json"), "--store", str(runs))
+    assert_error(
+        result, 2, "the study has pools of 4 problems with reference answers, but at least 20 are needed", "draw more with tts sample"
+    )
+
+
+def test_a_study_without_pools_is_refused(tts, runs, tmp_path, assert_error):
+    result = tts("fit", "searched", "--out", str(tmp_path / "performance.json"), "--store", str(runs))
+    assert_error(
+        result, 2, "the study has no pool of samples: 24 did not record their candidates",
+        "draw one with tts sample, or record the candidates of best_of_n",
+    )  # fmt: skip
+
+
+def test_a_place_that_cannot_be_written_is_refused(tts, runs, tmp_path):
+    copy = shutil.copy(runs, tmp_path / "store.sqlite")
+    result = tts("fit", "sums", "--out", str(tmp_path), "--store", str(copy))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr.splitlines()[0]

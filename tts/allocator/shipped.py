@@ -1,0 +1,47 @@
+"""The performance models that ship, and what is run by them where no strategy, or `auto` without a model, was asked for.
+
+A performance model is of one policy, with its verifiers, on one task. Those that ship go by the names of their files, so that what was
+run reads the same on every machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from tts.allocator.performance import PerformanceModel
+from tts.models.registry import SHIPPED
+from tts.verifiers.base import Verifier
+
+FOLDER = SHIPPED / "performance"
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of those that ship, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+
+
+@cache
+def load(model: str) -> PerformanceModel:
+    """Return the performance model of a name that ships, or of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
+    return PerformanceModel.load(FOLDER / f"{model}.json" if model in names() else Path(model))
+
+
+def fitting(model: str, task: str, verifiers: Mapping[str, str]) -> str | None:
+    """Return the name of the one that is of this policy and task with these verifiers, as `described`; None: there is none."""
+    return next((name for name in names() if not load(name).fits(model, task, verifiers)), None)
+
+
+def described(verifier: Verifier) -> str:
+    """Return a verifier as it is written on the command line: its name, and the parameters that differ from their defaults."""
+    fields = [f for f in dataclasses.fields(verifier) if f.init] if dataclasses.is_dataclass(verifier) else []
+    values = {f.name: getattr(verifier, f.name) for f in fields}
+    pairs = ", ".join(f"{f.name}={values[f.name]!r}" for f in fields if values[f.name] != f.default)
+    return f"{verifier.name}({pairs})" if pairs else verifier.name
