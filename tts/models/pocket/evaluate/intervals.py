@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.randomness import generator
-from tts.statistics import Estimate, clustered_auc, clustered_calibration_error, clustered_mean
+from tts.statistics import Estimate, clustered_auc, clustered_auc_within, clustered_calibration_error, clustered_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,11 @@ class Intervals:
         """Return the AUC of scores that are known."""
         known = _known(observed)
         return clustered_auc(*_columns(known), rng=self.rng(*address))
+
+    def auc_within(self, observed: Sequence[Observed], *address: str | int) -> Estimate:
+        """Return the AUC of scores that are known among those of one problem, averaged over the problems that have both labels."""
+        known = _known(observed)
+        return clustered_auc_within(*_columns(known), rng=self.rng(*address))
 
     def ece(self, observed: Sequence[Observed], *address: str | int) -> Estimate:
         """Return the calibration error of scores that are known, in ten bins of equal width."""

@@ -8,7 +8,6 @@ A reading stands behind each line of a sample and is held against two labels:
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from tts.models.pocket.evaluate.intervals import Intervals, Observed, base_rate,
 from tts.models.pocket.evaluate.pools import Attempt, Pool
 from tts.models.pocket.evaluate.problems import KIND_NAMES, MAIN, Cell
 from tts.models.pocket.evaluate.tables import Entry, Table
-from tts.statistics import brier, roc_auc
+from tts.statistics import brier
 from tts.tasks.arithmetic.lines import ANSWER
 
 TITLES = {"process": "process model", "probe": "probe", "self": "self-evaluation"}
@@ -100,7 +99,7 @@ def final_table(pools: Sequence[Pool], names: Sequence[str], intervals: Interval
                 len(observed),
                 base_rate(observed),
                 intervals.auc(observed, "final", name, "auc"),
-                intervals.share(_aucs_within(observed), "final", name, "within"),
+                intervals.auc_within(observed, "final", name, "within"),
                 intervals.ece(observed, "final", name, "ece"),
                 brier([each.score for each in observed], [each.label for each in observed]),
             ]
@@ -145,19 +144,10 @@ def _row(lines: Sequence[Line], intervals: Intervals, name: str, part: str) -> l
         entries += [
             base_rate(observed),
             intervals.auc(observed, *address, "auc"),
-            intervals.share(_aucs_within(observed), *address, "within"),
+            intervals.auc_within(observed, *address, "within"),
             intervals.ece(observed, *address, "ece"),
         ]
     return entries
-
-
-def _aucs_within(observed: Sequence[Observed]) -> list[float]:
-    """Return the AUC of each problem by itself; NaN where all its labels are alike."""
-    by_problem: dict[int, list[Observed]] = defaultdict(list)
-    for each in observed:
-        if not math.isnan(each.score):
-            by_problem[each.problem].append(each)
-    return [roc_auc([each.score for each in found], [each.label for each in found]) for found in by_problem.values()]
 
 
 def _range(low: float, high: float) -> str:
