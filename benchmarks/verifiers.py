@@ -1,12 +1,12 @@
 """Verifiers: how long the cheap ones take for 10,000 finished candidates, and how well each guides a search on the embedded pair.
 
     python benchmarks/verifiers.py [--candidates 10000]            processor seconds, one line a verifier; fails above 10 together
-    python benchmarks/verifiers.py --compare [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out docs/results]
+    python benchmarks/verifiers.py --compare [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out FOLDER] [--choices FOLDER]
 
 The second asks the process model, the probe, self-evaluation, confidence and their ensemble to guide beam search and A* and to choose
 among samples, all within the same hard limit on all tokens, those of the verifier included, and writes `verifiers.md` with two figures. It
 takes about an hour of two cores; stopped, it goes on where it was. It goes by what `benchmarks/methods.py --choose-parameters` chose on
-the validation split, with the process model as the guide.
+the validation split, with the process model as the guide, and saved in the folder of `--choices`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a core for each process
 import tts
 from benchmarks.comparison import guides
 from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.errors import TTSError
 from tts.experiments.store import default_store
 from tts.search.base import Named, Selection
 from tts.search.search import Search
@@ -37,6 +38,7 @@ from tts.verifiers.checker import Checker
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble
 
+RESULTS = Path(__file__).parents[1] / "docs/results"
 LIMIT_S = 10.0
 OPERATIONS = 32  # of the sum: about two hundred tokens a candidate
 CHEAP = {
@@ -105,7 +107,10 @@ def main() -> None:
         return
     options.out.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"limit": options.limit, "seeds": options.seeds, "jobs": options.jobs}
-    guides.compare(options.store or default_store(), options.out, **asked)
+    try:
+        guides.compare(options.store or default_store(), options.out, options.choices, **asked)
+    except TTSError as failure:
+        raise SystemExit(str(failure)) from None
 
 
 def arguments() -> argparse.Namespace:
@@ -117,7 +122,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--store", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--choices", type=Path, default=RESULTS, help="folder of methods_choices.json")
     return parser.parse_args()
 
 

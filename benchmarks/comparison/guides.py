@@ -73,9 +73,13 @@ def study(choices: Choices, limit: int, seeds: int) -> StudyConfig:
     )
 
 
-def compare(path: Path, folder: Path, *, limit: int, seeds: int, jobs: int) -> None:
-    """Run what is missing, and write the page and its figures."""
-    choices = Choices.load(folder)
+def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, jobs: int) -> None:
+    """Run what is missing, and write the page and its figures.
+
+    Args:
+        path: of the store. folder: of the page. chosen: the folder of what the validation split chose.
+    """
+    choices = Choices.load(chosen)
     asked = study(choices, limit, seeds)
     number = running.run(asked, path, jobs)
     with Store(path) as store:
