@@ -65,7 +65,7 @@ class StrategyContract:
     Attributes:
         name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it makes
             several candidates. steady: whether it takes the same turns of the event loop each time, which it does not where it works in
-            threads.
+            threads. looks: at the clock, within which it comes to an answer, and to more.
     """
 
     name: str
@@ -73,6 +73,7 @@ class StrategyContract:
     unsized: str | None = None
     width = True
     steady = True
+    looks = (40, 70)
 
     def plan(self, which: int = 0) -> Plan:
         return parse(self.texts[which])
@@ -138,14 +139,25 @@ class StrategyContract:
         if self.unsized is None:
             return
         loose = parse(self.unsized).strategy
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="does not bound"):
             loose.size(None)
-        with pytest.raises(ConfigError):
-            solve(make_run(PROBLEMS[0], Budget(seconds=100), self.unsized, backend(), verifiers=verified()))
         for units in (1, 5):
             assert type(loose.size(units)) is type(loose)
         solution = solve(make_run(PROBLEMS[0], Budget(tokens=2000), self.unsized, backend(), verifiers=verified()))
         assert solution.answer is not None
+
+    def test_time_alone_bounds_it(self) -> None:
+        """It widens until its time is over, and what it draws does not depend on how much of that there is."""
+        if self.unsized is None:
+            return
+        drawn: list[list[str]] = []
+        for looks in self.looks:
+            clock, budget = Clock(tick=1e-3), Budget(seconds=looks / 1000)
+            solution = solve(make_run(PROBLEMS[0], budget, self.unsized, backend(), verifiers=verified(), clock=clock))
+            assert solution.answer is not None
+            drawn.append([c.trajectory.full_text for c in solution.candidates if c.trajectory.status == "finished"])
+        assert set(drawn[0]) <= set(drawn[1])
+        assert len(drawn[0]) <= len(drawn[1])
 
     # What it gives --------------------------------------------------------------------------------------------------------------
 

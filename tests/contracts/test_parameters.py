@@ -59,6 +59,7 @@ TEXTS = {
 }
 OPTIONAL = {
     "model",
+    "pilots",
     "temperature",
     "weights",
     "prompt_tokens",
@@ -82,7 +83,7 @@ OPTIONAL = {
     "among",
 }
 
-SIGNED = {("score_threshold", "threshold")}  # a verifier's range may begin below 0
+SIGNED = {("score_threshold", "threshold"), ("adaptive", "threshold")}  # a verifier's range may begin below 0
 
 
 @pytest.mark.parametrize(("table", "name", "parameter"), PARAMETERS, ids=lambda value: getattr(value, "kind", value))

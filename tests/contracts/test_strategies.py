@@ -155,6 +155,7 @@ class TestEts(StrategyContract):
     texts = ("ets(n=4)", "ets(n=5, cost='tokens', embedder='ngrams(size=2)', coverage=9.0)", "ets(n=1)", "ets(n=3, charge=0.0)")
     unsized = "ets"
     steady = False
+    looks = (100, 200)
 
 
 CONTRACTS = (

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tts.types import Usage
 
-RESULT_VERSION: Final = 3  # raised when the same cell would come to another result; part of every key
+RESULT_VERSION: Final = 4  # raised when the same cell would come to another result; part of every key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

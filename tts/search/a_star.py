@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from tts.errors import ConfigError, unknown_name
-from tts.search.base import SearchEnded, Stop, nonempty_text, whole
+from tts.errors import unknown_name
+from tts.search.base import SearchEnded, Stop, check_bounded, nonempty_text, whole
 from tts.search.guided import Guided, distinct, rewards
 from tts.search.stepping import advance
 from tts.types import Candidate, Trajectory
@@ -102,8 +102,8 @@ class AStar(Guided):
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, the expansions are whatever the budget turns out to pay."""
-        if self.expansions is None and units is None:
-            raise ConfigError("a_star has no expansions and the budget does not bound them", hint="give expansions, or a limit on tokens")
+        if self.expansions is None:
+            check_bounded(self.registered_as, "expansions", units)
         return self
 
     async def run(self, search: Search) -> Sequence[Candidate]:

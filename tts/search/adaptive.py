@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Sampling
 from tts.errors import ConfigError
 from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, SearchEnded, Selection, check_temperature, nonempty_text, number, whole
+from tts.search.base import Named, SearchEnded, Selection, check_bounded, check_temperature, nonempty_text, number, whole
 from tts.search.selection import Best, Majority
 from tts.search.stepping import draw, rounds
 from tts.types import Candidate
@@ -37,7 +37,7 @@ class Adaptive(Named):
 
     Args:
         n: most solutions, at least 1; None: as many as the budget pays.
-        threshold: the score that ends it (theta), in the verifier's range; 0 takes one sample, one beyond the range all.
+        threshold: the score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it all.
             `threshold_for` finds the one with a wanted mean number of samples.
         start: temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75, … for
             start 0 and T 1; None: all are drawn at T.
@@ -57,7 +57,7 @@ class Adaptive(Named):
 
     def __post_init__(self) -> None:
         whole("n", self.n, 1)
-        number("threshold", self.threshold, 0, optional=False)
+        number("threshold", self.threshold, optional=False)
         number("start", self.start, 0, 100)
         check_temperature(self.temperature)
         nonempty_text("verifier", self.verifier)
@@ -85,8 +85,8 @@ class Adaptive(Named):
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None and units is None:
-            raise ConfigError("adaptive has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples")
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:

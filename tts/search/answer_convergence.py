@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from tts.errors import ConfigError
-from tts.search.base import END, Named, Selection, check_temperature, nonempty_text, whole
+from tts.search.base import END, Named, Selection, check_bounded, check_temperature, nonempty_text, whole
 from tts.search.selection import Majority, Weighted
 from tts.search.stepping import MAX_STEPS, advance, rounds
 from tts.types import Candidate, Trajectory
@@ -90,10 +89,8 @@ class AnswerConvergence(Named):
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None and units is None:
-            raise ConfigError(
-                "answer_convergence has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
-            )
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:

@@ -318,6 +318,19 @@ def _refused(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
     return ConfigError(f"{name} is {shown(value)}, but must be {rule}", hint=hint)
 
 
+def check_bounded(name: str, sizes: str, units: int | None) -> int:
+    """Return the samples that the budget pays, where a strategy's sizes are left to it.
+
+    Raises:
+        ConfigError: no limit bounds them.
+    """
+    if units is None:
+        raise ConfigError(
+            f"{name} has no {sizes} and the budget does not bound it", hint=f"give {sizes}, or a limit on tokens, samples or seconds"
+        )
+    return units
+
+
 def check_problem(problem: Problem) -> None:
     """Refuse a problem that no prompt can be made from: `tts.types` imports nothing of ours, so `Problem` itself cannot.
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from tts.errors import ConfigError
-from tts.search.base import Named, Plan, Selection, check_temperature, whole
+from tts.search.base import Named, Plan, Selection, check_bounded, check_temperature, whole
 from tts.search.selection import Majority, Weighted
 from tts.types import Candidate
 
@@ -51,10 +50,8 @@ class BestOfN(Named):
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever the budget turns out to pay, which is never less than an estimate."""
-        if self.n is None and units is None:
-            raise ConfigError(
-                "best_of_n has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
-            )
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:

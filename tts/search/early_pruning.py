@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from tts.errors import ConfigError
 from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, SearchEnded, Selection, Tokens, check_temperature, nonempty_text, number, whole
+from tts.search.base import Named, SearchEnded, Selection, Tokens, check_bounded, check_temperature, nonempty_text, number, whole
 from tts.search.selection import Best, Majority
 from tts.search.stepping import draw, rounds
 from tts.types import Candidate, Trajectory
@@ -100,10 +99,8 @@ class EarlyPruning(Named):
 
     def size(self, units: int | None) -> Self:
         """Return itself: what the budget pays of n depends on how long solutions are, which the search knows."""
-        if self.n is None and units is None:
-            raise ConfigError(
-                "early_pruning has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
-            )
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:

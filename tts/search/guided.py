@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.errors import ConfigError
 from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selection, check_temperature, nonempty_text, whole
+from tts.search.base import Named, Selection, check_bounded, check_temperature, nonempty_text, whole
 from tts.search.selection import Best, Majority
 from tts.search.stepping import MAX_STEPS, rounds
 from tts.types import Candidate, Trajectory
@@ -94,10 +93,8 @@ class Wide(Guided):
         Raises:
             ConfigError: n is left out, and the budget does not bound it.
         """
-        if self.n is None and units is None:
-            raise ConfigError(
-                f"{self.registered_as} has no n and the budget does not bound it", hint="give n, or a limit on tokens or samples"
-            )
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     def written_per_token(self) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from tts.errors import ConfigError
-from tts.search.base import nonempty_text, number, whole
+from tts.search.base import check_bounded, nonempty_text, number, whole
 from tts.search.guided import Guided
 from tts.search.resampling import softmax
 from tts.search.stepping import advance, draw, rounds
@@ -116,8 +116,8 @@ class Mcts(Guided):
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None and units is None:
-            raise ConfigError("mcts has no n and the budget does not bound its rounds", hint="give n, or a limit on tokens or samples")
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.errors import ConfigError
-from tts.search.base import number, whole
+from tts.search.base import check_bounded, number, whole
 from tts.search.guided import MOST_WIDTH, Guided
 from tts.search.resampling import SCHEMES, check_scheme, softmax
 from tts.search.stepping import advance, rounds
@@ -69,10 +68,8 @@ class ParticleMethod(Guided):
 
     def size(self, units: int | None) -> Self:
         """Return itself: what is left out is sized when the search begins, and again for what it leaves (see `explored`)."""
-        if self.n is None and units is None:
-            raise ConfigError(
-                f"{self.registered_as} has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
-            )
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     @property

@@ -38,7 +38,6 @@ from tts.types import Candidate, Problem, Trajectory
 from tts.verifiers.base import Scorer, Verifier
 
 T = TypeVar("T")
-_UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 _MOST_ROWS = 1024  # of a wave of `complete`: a budget for millions is spent in waves that can be stopped
 
 
@@ -222,8 +221,8 @@ class Search:
                 self.finish(child)
 
         while True:
-            width = 1 if self._judged else _MOST_ROWS if n is not None else self._writer.units() or _UNBOUNDED_WIDTH
-            waiting += islice(fresh, max(0, min(width, _MOST_ROWS) - len(waiting)))
+            width = 1 if self._judged else _MOST_ROWS if n is not None else self._writer.next_width(_MOST_ROWS)
+            waiting += islice(fresh, max(0, width - len(waiting)))
             if not waiting:
                 return self.candidates[first:]
             ended, spent = dict[int, Trajectory](), dict(self.spending.meter.spent)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from tts.errors import ConfigError
-from tts.search.base import Named, Selection, check_temperature, nonempty_text, number, whole
+from tts.search.base import Named, Selection, check_bounded, check_temperature, nonempty_text, number, whole
 from tts.search.selection import Majority, Weighted
 from tts.search.showing import opened
 from tts.search.stepping import draw
@@ -104,10 +104,7 @@ class SemanticEntropy(Named):
         """Return itself with n: the solutions that the budget pays, over the rounds."""
         if self.n is not None:
             return self
-        if units is None:
-            raise ConfigError(
-                "semantic_entropy has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
-            )
+        units = check_bounded(self.registered_as, "n", units)
         return dataclasses.replace(self, n=min(_MOST, max(min(2, units), units // self.rounds)))
 
     def default_selection(self, *, verified: bool) -> Selection:

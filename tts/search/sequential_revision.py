@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from tts.errors import ConfigError
-from tts.search.base import Named, Selection, check_temperature, whole
+from tts.search.base import Named, Selection, check_bounded, check_temperature, whole
 from tts.search.selection import Hierarchical, Majority
 from tts.search.showing import opened
 from tts.search.stepping import draw
@@ -81,12 +80,7 @@ class SequentialRevision(Named):
         chains, length = self.chains, self.length
         if chains is not None and length is not None:
             return self
-        if units is None:
-            raise ConfigError(
-                "sequential_revision lacks chains or length and the budget does not bound the samples",
-                hint="give both, or a limit on tokens or samples",
-            )
-        units = min(units, _MOST)
+        units = min(check_bounded(self.registered_as, "chains or length", units), _MOST)
         if chains is None:
             chains = max(1, units // (length or max(1, int(units**0.5))))
         return dataclasses.replace(self, chains=chains, length=length or max(1, units // chains))

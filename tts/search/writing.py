@@ -17,6 +17,8 @@ from tts.types import Status, Trajectory
 if TYPE_CHECKING:
     from tts.search.search import Search
 
+_FIRST_WIDTH = 4  # rows to begin with where a time is given
+_UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 _NO_CAP = 1 << 20  # of a row on a backend without a context limit
 _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "truncated", "cancelled": "truncated", "error": "failed",
@@ -139,6 +141,9 @@ class Writer:
     def units(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of typical length that are left in the budget; None: it does not bound them.
 
+        Where only time does, nobody knows how many they are: as many again as there are candidates, so that rounds double until it is
+        over, and a given seed draws the same, however far it comes.
+
         Args:
             stepwise: each is written, and verified, step by step.
         """
@@ -149,7 +154,17 @@ class Writer:
         rows = -(-whole // step)
         each = {unit: 1 if unit == "samples" else rows * cost.of(unit, step) for unit in search.spending.meter.limits}
         units = [search.spending.meter.left(unit) // amount for unit, amount in each.items() if amount > 0]
-        return max(1, min(units)) if units else None
+        if units:
+            return max(1, min(units))
+        return None if search.spending.meter.deadline is None else self._doubled()
+
+    def next_width(self, most: int) -> int:
+        """Return the rows of the next wave of as many as the budget pays; towards a deadline, which cuts a wave, they double."""
+        units = min(self.units() or _UNBOUNDED_WIDTH, most)
+        return units if self._search.spending.meter.deadline is None else min(units, self._doubled())
+
+    def _doubled(self) -> int:
+        return max(_FIRST_WIDTH, len(self._search.candidates))
 
     def _spec(
         self, parents: Sequence[Trajectory], until: Until | Tokens, sampling: Sampling, model: str, *, scratch: bool, whole_first: bool
