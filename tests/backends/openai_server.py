@@ -53,6 +53,7 @@ class ToyServer:
     prompts: Sequence[str] = ()
     language: ToyLanguage = field(default_factory=lambda: ToyLanguage(accuracy=0.4, mute=0.2))
     model: str = "toy"
+    others: Sequence[str] = ()
     completions: bool = True
     chat: bool = True
     ids: bool = True
@@ -65,9 +66,12 @@ class ToyServer:
     usage: bool = True
     cached: bool = True
     filters: bool = True
+    tempers: bool = True
     reasoning: int = 0  # tokens thought apart before each reply
     context: int | None = None
+    longest: int | None = None  # row that may be asked for
     key: str = ""
+    shows_models: bool = False  # to everybody
     version: str = ""
     strict: bool = False  # refuses parameters that the API does not have
     cap_name: str = "max_tokens"
@@ -108,7 +112,7 @@ class ToyServer:
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"null")
         self.headers.append(headers)
-        if self.key and headers.get("authorization") != f"Bearer {self.key}":
+        if self.key and headers.get("authorization") != f"Bearer {self.key}" and not (self.shows_models and path == "/v1/models"):
             told = headers.get("authorization", "none")
             return self.plain(writer, 401, {"error": {"message": f"Incorrect API key provided: {told}", "code": "invalid_api_key"}})
         if method == "GET":
@@ -124,7 +128,7 @@ class ToyServer:
 
     def got(self, path: str) -> tuple[int, Any]:
         if path == "/v1/models":
-            return 200, {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": self.context}]}
+            return 200, {"object": "list", "data": [{"id": one, "max_model_len": self.context} for one in (self.model, *self.others)]}
         return (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})
 
     def plain(self, writer: asyncio.StreamWriter, status: int, told: Any, *more: str) -> bool:
@@ -223,9 +227,13 @@ class ToyServer:
         known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "continue_final_message"}
         if self.strict and known & body.keys():
             raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
-        if self.cap_name not in body:
+        if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
             raise ConfigError(f"Unsupported parameter: use {self.cap_name!r}")
-        text, cap = self.text_of(body), body[self.cap_name]
+        if not self.tempers and (body.get("temperature", 1), body.get("top_p", 1)) != (1, 1):
+            raise ConfigError("Unsupported value: 'temperature' does not support this value with this model")
+        text, cap = self.text_of(body), body.get(self.cap_name, 500 if chat else 16)
+        if self.longest is not None and cap > self.longest:
+            raise ConfigError(f"{self.cap_name} is too large: {cap}. This model supports at most {self.longest} completion tokens")
         read = len(tokens_of(text))
         if self.context is not None and read + cap > self.context:
             raise ConfigError(f"This model's maximum context length is {self.context} tokens, but {read} + {cap} were asked for")

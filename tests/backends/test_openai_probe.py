@@ -41,7 +41,7 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WHOLE = {
     "mode": "tokens", "streams": True, "usage": True, "cached": True, "logprobs": True, "seeds": True, "n": True, "stops": True,
-    "filters": True, "reasoning": False, "template": True, "context": None,
+    "filters": True, "tempers": True, "reasoning": False, "template": True, "context": None,
 }  # fmt: skip
 
 
@@ -59,6 +59,10 @@ WHOLE = {
         ),
         ({"stops": False, "streams": False, "filters": False}, {"stops": False, "streams": False, "filters": False}),
         ({"seeds": False, "context": 512}, {"seeds": False, "context": 512}),
+        (
+            {"tempers": False},  # and nothing can be concluded of what shows at other temperatures alone
+            {"tempers": False, "logprobs": False, "seeds": False, "filters": False, "stops": False},
+        ),
         ({"ids": False, "cap_name": "max_completion_tokens"}, {"mode": "continued chat"}),
         ({"version": "0.32.0"}, {"seeds": False}),
     ],
@@ -85,6 +89,15 @@ def test_a_server_that_refuses_what_the_api_has_not_is_asked_for_nothing_else() 
     assert (found.error, found.failures) == (None, {})
     assert len(server.bodies) == 4
     assert not any({"top_k", "min_p", "stop", "return_token_ids"} & body.keys() for body in server.bodies)
+
+
+def test_a_server_that_takes_one_temperature_and_no_row_without_limit_is_asked_for_neither() -> None:
+    with serving(ToyServer(ids=False, continues=False, tempers=False, longest=1000)) as url:
+        error, hint = told("--url", url, "--model", "toy", "--budget", "samples=3")
+        assert "temperature is 0.8 and top_p is 1, but" in error
+        assert hint == "hint: ask for temperature=1 and top_p=1"
+        command = ["solve", PROMPT, "--url", url, "--model", "toy", "--budget", "samples=3", "--temperature", "1"]
+        assert CliRunner().invoke(app, command).exit_code == 0
 
 
 def test_a_mode_that_does_not_work_is_refused_with_those_that_do() -> None:
@@ -173,6 +186,14 @@ def test_nobody_there_and_a_server_that_never_answers() -> None:
     assert hint == "hint: start the server, or correct the url (host, port, http or https)"
     with answering(None) as url, pytest.raises(ConfigError, match="takes connections but does not answer"):
         look(url, "toy", Key(), patience_s=0.2)
+
+
+def test_of_hundreds_of_models_some_are_named_and_the_nearest_is_hinted_at() -> None:
+    names = tuple(f"org/model-{i}" for i in range(300))
+    with serving(ToyServer(model=names[0], others=names[1:])) as url:
+        error, hint = told("--url", url, "--model", "org/model-2777")
+    assert error.endswith("org/model-10, org/model-11 and 288 others")
+    assert hint == "hint: for example --model org/model-277"
 
 
 def test_a_model_that_is_not_served_names_those_that_are() -> None:
@@ -264,6 +285,13 @@ def test_a_key_that_is_missing_or_wrong_is_told_and_not_shown(monkeypatch: pytes
         assert f"the key in the variable {KEY_VARIABLE} was refused" in error
         assert "Incorrect API key provided: Bearer ***" in error
         assert SECRET not in error + hint
+
+
+def test_a_key_that_is_wanted_only_where_something_is_written_is_told() -> None:
+    with serving(ToyServer(key="another", shows_models=True)) as url:
+        error, hint = told("--url", url, "--model", "toy")
+    assert "it wants a key, and none was sent" in error
+    assert KEY_VARIABLE in hint
 
 
 @pytest.mark.parametrize(("given", "says"), [("two words", "has characters that no key has"), ("ключ", "has characters that no key has")])

@@ -23,7 +23,7 @@ from tts.backends.lengths import check_prompt, check_text
 from tts.backends.openai_call import Call, Handle, Rows, input_bound, joined, messages
 from tts.backends.openai_findings import Findings, Mode
 from tts.backends.openai_http import Fault, Http, Key, Patience
-from tts.backends.openai_probe import look
+from tts.backends.openai_probe import LOOK_S, look
 from tts.budget import Rates
 from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.models.registry import ModelRecord, rates
@@ -111,7 +111,7 @@ class OpenAIBackend:
             )
         patience = Patience(concurrency=concurrency, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s)
         key = Key.find(key_variable, key_file)
-        findings = look(record.url, served_as or record.name, key, mode, connect_s)
+        findings = look(record.url, served_as or record.name, key, mode, min(connect_s, LOOK_S))
         return cls(findings, key=key, patience=patience, rates=rates(record), context=record.context)
 
     def lacking(self, capability: str) -> str:
@@ -219,6 +219,11 @@ class OpenAIBackend:
             raise CapabilityError(
                 f"top_k is {sampling.top_k} and min_p is {sampling.min_p:g}, but {self.findings.root} does not obey them",
                 hint="leave them out, or use top_p",
+            )
+        if not self.findings.tempers and (sampling.temperature != 1 or sampling.top_p != 1):
+            raise CapabilityError(
+                f"temperature is {sampling.temperature:g} and top_p is {sampling.top_p:g}, but {self.findings.root} takes 1 alone for both",
+                hint="ask for temperature=1 and top_p=1",
             )
         if request.handle.text and not self.findings.continues:
             raise self._absent("steps")

@@ -19,6 +19,7 @@ from tts.types import Message, Prompt
 
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
+_UNLIMITED = 1 << 20  # a cap that no server's own limit reaches; hosted ones refuse it
 _FOR_GOOD = (
     "Refused",
     "KeyRefused",
@@ -177,9 +178,11 @@ class Call:
     def _body(self, row: Row) -> dict[str, Any]:
         findings, request = self._findings, self.rows.request
         sampling, handle = request.sampling, request.handle
-        body: dict[str, Any] = {
-            "model": findings.model, findings.cap_name: self._cap, "temperature": sampling.temperature, "top_p": sampling.top_p,
-        }  # fmt: skip
+        body: dict[str, Any] = {"model": findings.model}
+        if self._cap < _UNLIMITED or findings.path == "/completions":  # which would write 16 tokens; chat writes to its own limit
+            body[findings.cap_name] = self._cap
+        if findings.tempers:
+            body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
         body |= dict(findings.neutral)
         if findings.filters:
             body |= {name: value for name, value in (("top_k", sampling.top_k), ("min_p", sampling.min_p)) if value}

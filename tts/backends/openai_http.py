@@ -29,7 +29,7 @@ from tts.randomness import uniform
 
 KEY_VARIABLE, KEY_FILE_VARIABLE = "TTS_API_KEY", "TTS_API_KEY_FILE"
 HOW_KEY = f"put it into the environment variable {KEY_VARIABLE}, or into a file that {KEY_FILE_VARIABLE} names"
-_POOL = 64  # connections of one httpx client: its pool looks at every one of them for each request
+_POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
 _LONGEST_LINE = 1 << 26
 _LAST_S = 2.0  # between the last event of a reply and its end
 _BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}  # other statuses from 500 on: "ServerError"
@@ -61,7 +61,7 @@ class Patience:
 
     Args:
         concurrency: requests in flight, at least 1; other rows wait here. tries: of a call that the server refuses, at least 1.
-        connect_s: for a connection. first_s: until a reply's first event. gap_s: between two events. call_s: for a whole call.
+        connect_s: for a connection; the first look waits no longer than 4 s for one. first_s: until a reply's first event. gap_s: between two events. call_s: for a whole call.
         wait_s: before the first try again, at most; doubled each time, and drawn from 0 on (full jitter). longest_wait_s: the most
             of it; a server that asks for more (Retry-After) is not waited for.
 
@@ -71,7 +71,7 @@ class Patience:
 
     concurrency: int = 256
     tries: int = 6
-    connect_s: float = 4.0
+    connect_s: float = 20.0  # a thousand connections that are made at once keep each other waiting
     first_s: float = 300.0
     gap_s: float = 60.0
     call_s: float = 3600.0

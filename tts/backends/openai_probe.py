@@ -7,9 +7,10 @@ address or the name of a server, but for one thing: vLLM on CPUs before 0.33 end
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
@@ -27,7 +28,9 @@ _TEXT = "One, two, three, four, five,"
 _TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _BEGUN = "One, two, three,"
 _TOKENS = 8
+LOOK_S = 4.0  # for a server's first reply
 _NEUTRAL = ({"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}, {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
+_NAMED = 12  # models in one message
 _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
 
 
@@ -36,11 +39,15 @@ class Asker:
 
     Args:
         root: where the API begins. patience_s: for a reply that is not written by a model; others have thirty times as long.
+
+    Attributes:
+        denied: the last refusal for want of a key, or of a better one.
     """
 
     def __init__(self, root: str, key: Key, patience_s: float) -> None:
         self.root = root
         self.key = key
+        self.denied: Fault | None = None
         self._client = httpx.Client(headers=key.headers, timeout=patience_s)
         self._slow = patience_s * 30
 
@@ -81,6 +88,8 @@ class Asker:
             if fault.kind not in ("RateLimited", "Unavailable"):
                 break
             time.sleep(max(wait_s, min(fault.after_s, 20.0)) if wait_s else 0.0)
+        if fault.status in (401, 403):
+            self.denied = fault
         if (fault.status and fault.kind not in ("RateLimited", "Unavailable")) or fault.kind == "BadReply":
             return None
         raise EngineError(f"{self.root} failed while it was looked at: {fault.kind}: {fault.cause}", hint="try again when it is idle")
@@ -126,7 +135,7 @@ class Asker:
         self._client.close()
 
 
-def look(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = "auto", patience_s: float = 4.0) -> Findings:
+def look(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = "auto", patience_s: float = LOOK_S) -> Findings:
     """Return what a server can do for a model.
 
     Args:
@@ -169,8 +178,8 @@ def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, 
                 return asker, entry, served
             asker.close()
             raise ConfigError(
-                f"the model is {name or 'not named'}, but {url} serves {', '.join(served) or 'none'}",
-                hint=f"for example --model {served[0]}" if served else "start the server with a model",
+                f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}",
+                hint=f"for example --model {_nearest(name, served)}" if served else "start the server with a model",
             )
         asker.close()
         if not again:
@@ -178,10 +187,24 @@ def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, 
     raise _unreached(url, fault or Fault("BadReply", "nothing"), key)
 
 
+def _several(served: Sequence[str]) -> str:
+    """Return the names of models, the first of them where a hosted server has hundreds."""
+    return ", ".join(served[:_NAMED]) + (f" and {len(served) - _NAMED} others" if len(served) > _NAMED else "")
+
+
+def _nearest(name: str, served: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(name, served, n=1)), served[0])
+
+
+def _refused(url: str, fault: Fault, key: Key) -> ConfigError:
+    """Return the error of a server that wants a key, or another one."""
+    sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
+    return ConfigError(f"{url} does not let us in: {sent} ({fault.cause})", hint=HOW_KEY)
+
+
 def _unreached(url: str, fault: Fault, key: Key) -> TTSError:
     if fault.status in (401, 403):
-        sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
-        return ConfigError(f"{url} does not let us in: {sent} ({fault.cause})", hint=HOW_KEY)
+        return _refused(url, fault, key)
     if fault.kind == "CertificateError":
         return ConfigError(f"{url} has a certificate that cannot be trusted: {fault.cause}", hint=HOW_CERTIFICATE)
     if fault.kind in ("ConnectionFailed", "ConnectionLost"):
@@ -215,13 +238,15 @@ class _Look:
         cap_name, chat, completions = self._endpoints()
         self._cap_name = cap_name
         if chat is None and completions is None:
+            if self._ask.denied is not None:  # there are servers that show their models to everybody
+                raise _refused(self._ask.root, self._ask.denied, self._ask.key)
             raise ConfigError(
                 f"{self._ask.root} lists {self._model!r}, but writes neither by completions nor by chat",
                 hint="is it a model that writes text?",
             )
         template = chat is not None
         ids = self._tokenized({"prompt": _TEXT}) if completions is not None else None
-        begin = {"prompt": ids, "max_tokens": _TOKENS, "temperature": 0.0, "return_token_ids": True}
+        begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
         by_ids = self._write("/completions", begin) if ids else None
         works: dict[Mode, bool] = {
             "tokens": by_ids is not None and bool(by_ids.choices[0].ids),
@@ -246,10 +271,10 @@ class _Look:
 
     def _tried(self, base: Findings, path: str, start: Mapping[str, Any]) -> Findings:
         """Return the findings with everything that is tried beside other tries."""
-        neutral = next((tuple(one.items()) for one in _NEUTRAL if self._write(path, {**start, "temperature": 1.0, **one})), ())
+        neutral = next((tuple(one.items()) for one in _NEUTRAL if self._write(path, {**start, **one})), ())
         seeds_crash = _seeds_crash(self._version, self._ask.text(f"{self._site}/metrics") if self._version else "")
         # by itself: llama.cpp's Python server breaks a stream off where another request comes
-        grows, reports = self._ask.grows(path, {"model": self._model, "temperature": 0.0, **start})
+        grows, reports = self._ask.grows(path, {"model": self._model, **start})
         streams = grows and (reports or not base.usage)  # a whole reply that is reported is better than a stream that is not
         with ThreadPoolExecutor(8) as pool:
 
@@ -259,12 +284,13 @@ class _Look:
             logprobs = later(self._logprobs, path, start)
             seeds = later(lambda: not seeds_crash and self._seeds(path, start))
             filters = later(self._filters, path, start)
-            several = later(lambda: self._write(path, {**start, "temperature": 1.0, "n": 2}, 2) is not None)
+            tempers = later(lambda: self._write(path, {**start, "temperature": 0.7, "top_p": 0.9}) is not None)
+            several = later(lambda: self._write(path, {**start, "n": 2}, 2) is not None)
             stops = later(self._stops, path, start)
             cached = later(self._cached, path, start)
             return dataclasses.replace(
                 base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=filters(),
-                n=several(), stops=stops(), streams=streams, cached=cached(),
+                n=several(), stops=stops(), streams=streams, cached=cached(), tempers=tempers(),
             )  # fmt: skip
 
     def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
@@ -278,7 +304,7 @@ class _Look:
                 break
         else:
             name = "max_tokens"
-        return name, chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS, "temperature": 0.0})
+        return name, chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
 
     def _tokenized(self, body: Mapping[str, Any]) -> list[int] | None:
         told = self._ask.found(f"{self._site}/tokenize", {"model": self._model, **body})
@@ -290,7 +316,7 @@ class _Look:
         turns = [*_TURNS, {"role": "assistant", "content": _BEGUN}]
         lengths: list[int | None] = []
         for more in ({}, CONTINUE):
-            reply = self._write("/chat/completions", {"messages": turns, cap_name: 1, "temperature": 0.0, **more})
+            reply = self._write("/chat/completions", {"messages": turns, cap_name: 1, **more})
             lengths.append(reply.usage.prompt if reply is not None and reply.usage is not None else None)
         plain, continued = lengths
         return plain is not None and continued is not None and continued < plain
@@ -355,7 +381,7 @@ class _Look:
         return found == text[: text.index(stop) + len(stop)]
 
     def _cached(self, path: str, start: Mapping[str, Any]) -> bool:
-        reply = self._write(path, {**start, "temperature": 0.0})
+        reply = self._write(path, start)
         return reply is not None and reply.usage is not None and reply.usage.cached is not None
 
 
