@@ -61,7 +61,8 @@ class Patience:
 
     Args:
         concurrency: requests in flight, at least 1; other rows wait here. tries: of a call that the server refuses, at least 1.
-        connect_s: for a connection; the first look waits no longer than 4 s for one. first_s: until a reply's first event. gap_s: between two events. call_s: for a whole call.
+        connect_s: for a connection; the first look waits 4 s for one at most. first_s: until a reply's first event.
+        gap_s: between two events. call_s: for a whole call.
         wait_s: before the first try again, at most; doubled each time, and drawn from 0 on (full jitter). longest_wait_s: the most
             of it; a server that asks for more (Retry-After) is not waited for.
 
