@@ -4,11 +4,11 @@
         [--peer PYTHON] [--out docs/results/search_cost.md]
 
 Models answer at once: the toy language writes, and its verifier is a constant, so A* pays by length here, which makes it broad. An
-expanded step is a row that was written to become a node. All times are of the processor, so that other work on the machine counts
-little. What the toy's writing takes is measured beside and taken off, and so is the work that a strategy does by itself (the integer
-program and clustering of ETS), which is booked as "search" in the ledger and is read there from one problem alone. The growth exponent is
-the slope of log time over log nodes: 1 is linear. `share` and `tokens` are on real models (`search_models.py`); `--peer` is the Python
-of an environment with its_hub 1.2, whose beam search is asked the same.
+expanded step is a row that was written to become a node. All times are of the processor, so that other work on the machine counts little.
+What the toy's writing takes is measured beside and taken off, and so is the work that a strategy does by itself (the vectors, clustering
+and integer program of ETS), which has a column of its own. The growth exponent is the slope of log time over log nodes: 1 is linear.
+`share` and `tokens` are on real models (`search_models.py`); `--peer` is the Python of an environment with its_hub 1.2, whose beam search
+is asked the same.
 """
 
 from __future__ import annotations
@@ -19,18 +19,25 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import numpy as np
 import search_models
+from numpy.typing import NDArray
 
 from tts.backends.base import RowSet
 from tts.backends.toy import ToyBackend
 from tts.backends.toy_language import ToyLanguage
 from tts.budget import Budget
+from tts.search.embedding import HashedNgrams
+from tts.search.search import Search
 from tts.solver import Solver
 from tts.types import Problem, Solution, Trajectory
 from tts.verifiers.base import Calls, StepScores
@@ -76,13 +83,38 @@ class Timed(ToyBackend):
         self.seconds += time.thread_time() - started
 
 
+@contextmanager
+def timed_work() -> Generator[list[float]]:
+    """Yield a list that takes the seconds of what strategies do themselves: functions that `Search.run` puts in threads, and vectors."""
+    seconds: list[float] = []
+    run, embed = Search.run, HashedNgrams.embed
+
+    async def embedded(embedder: HashedNgrams, texts: Sequence[str]) -> NDArray[np.float64]:
+        started = time.thread_time()
+        vectors = await embed(embedder, texts)  # it waits for nothing
+        seconds.append(time.thread_time() - started)
+        return vectors
+
+    def timed(function: Callable[..., Any], *arguments: Any) -> Any:
+        started = time.thread_time()
+        result = function(*arguments)
+        seconds.append(time.thread_time() - started)
+        return result
+
+    with (
+        mock.patch.object(Search, "run", lambda search, function, *arguments: run(search, timed, function, *arguments)),
+        mock.patch.object(HashedNgrams, "embed", embedded),
+    ):
+        yield seconds
+
+
 def problem(terms: int) -> str:
     return " + ".join(map(str, range(1, terms + 2)))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds in all, of the model, and booked by the strategies for their own work; expanded steps."""
+    """Seconds in all, of the model, and of the strategies' own work in threads; expanded steps."""
 
     everything: float
     model: float
@@ -93,14 +125,14 @@ class Cost:
 def measured(plan: str, problems: int, terms: int) -> Cost:
     """Return what solving problems of one size costs, all at once."""
     backend = Timed(ToyLanguage(accuracy=0.5))
-    with Solver(backend, Instant(), task="arithmetic", strategy=plan, clock=time.process_time) as solver:
+    with Solver(backend, Instant(), task="arithmetic", strategy=plan) as solver, timed_work() as own:
         solver.solve_many([problem(2)], each=Budget(tokens=100_000))  # imports and the loop's thread are no part of it
         gc.collect()
         backend.seconds, started = 0.0, time.process_time()
+        own.clear()
         solutions = solver.solve_many([Problem(problem(terms), id=str(i)) for i in range(problems)], each=Budget(tokens=10**9))
         seconds = time.process_time() - started
-    own = sum(call.usage.seconds for s in solutions for call in s.trace.calls if call.kind == "search")
-    return Cost(seconds, backend.seconds, own, sum(map(expanded, solutions)))
+    return Cost(seconds, backend.seconds, sum(own), sum(map(expanded, solutions)))
 
 
 def expanded(solution: Solution) -> int:
@@ -114,10 +146,9 @@ def table(problems: int, repeats: int) -> Iterator[str]:
     yield "| plan | search, median [least, greatest] | model | own work | steps |"
     yield "| :-- | --: | --: | --: | --: |"
     for plan in PLANS:
-        alone = [measured(plan, 1, 8) for _ in range(repeats)]
-        own = statistics.median(cost.own / cost.steps for cost in alone)
         costs = [measured(plan, problems, 8) for _ in range(repeats)]
-        each = sorted(((cost.everything - cost.model) / cost.steps - own) * 1e6 for cost in costs)
+        each = sorted((cost.everything - cost.model - cost.own) / cost.steps * 1e6 for cost in costs)
+        own = statistics.median(cost.own / cost.steps for cost in costs)
         model = statistics.median(cost.model / cost.steps for cost in costs)
         shown = f"{statistics.median(each):.1f} [{each[0]:.1f}, {each[-1]:.1f}]"
         yield f"| `{plan}` | {shown} | {model * 1e6:.1f} | {own * 1e6:.1f} | {costs[0].steps:,} |"
@@ -133,7 +164,7 @@ def growth(nodes: int, repeats: int) -> Iterator[str]:
             plan = form.format(width=max(4, size // TERMS), expansions=max(4, size // 4))
             costs = [measured(plan, 1, TERMS) for _ in range(repeats)]
             sizes.append(costs[0].steps)
-            seconds.append(statistics.median(cost.everything - cost.model for cost in costs))
+            seconds.append(statistics.median(cost.everything - cost.model - cost.own for cost in costs))
         each = ", ".join(f"{s / steps * 1e6:.1f} at {steps:,}" for steps, s in zip(sizes, seconds, strict=True))
         yield f"| {form.split('(', maxsplit=1)[0]} | {each} | {slope(sizes, seconds):.2f} | {slope(sizes[-2:], seconds[-2:]):.2f} |"
 

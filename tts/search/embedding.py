@@ -43,11 +43,14 @@ class HashedNgrams:
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """See `Embedder.embed`."""
-        vectors = np.zeros((len(texts), self.dimensions))
-        for row, text in enumerate(texts):
-            padded = f" {' '.join(text.split())} " if text.strip() else ""
-            for start in range(max(0, len(padded) - self.size + 1)):
-                vectors[row, zlib.crc32(padded[start : start + self.size].encode()) % self.dimensions] += 1
+        padded = [f" {' '.join(text.split())} " if text.strip() else "" for text in texts]
+        places = [
+            row * self.dimensions + zlib.crc32(text[start : start + self.size].encode()) % self.dimensions
+            for row, text in enumerate(padded)
+            for start in range(len(text) - self.size + 1)
+        ]
+        vectors = np.bincount(np.array(places, np.int64), minlength=len(texts) * self.dimensions)
+        vectors = vectors.reshape(len(texts), self.dimensions).astype(np.float64)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.divide(vectors, norms, out=vectors, where=norms > 0)
 

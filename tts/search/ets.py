@@ -85,9 +85,8 @@ class Ets(RewardBalanced):
 
         async def balance(live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
             counts = apportion(scores, left, self.balance_temperature)  # line 1
-            kinds = await self._kinds(search, live)  # line 2
-            tree = tree_of(live, in_tokens=self.cost == "tokens")
-            kept = await search.run(best_leaves, tree, counts / left, self.charge, kinds, self.coverage, self.seconds)  # line 3
+            vectors = await self._vectors(search, live)
+            kept = await search.run(self._kept, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
             if not isinstance(kept, Kept):
                 search.notes.add(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
                 return counts
@@ -97,16 +96,19 @@ class Ets(RewardBalanced):
 
         return await reward_balanced(search, self, balance)  # line 5
 
-    async def _kinds(self, search: Search, live: Sequence[Trajectory]) -> NDArray[np.int64] | None:
-        """Return the cluster of each node's new step; None where there is nothing to cover."""
+    def _kept(self, tree: Tree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None) -> Kept | str:
+        """Return the leaves worth keeping, or why there is no solution."""
+        kinds = None if vectors is None else clusters(vectors, self.threshold)  # line 2
+        return best_leaves(tree, shares, self.charge, kinds, self.coverage, self.seconds)  # line 3
+
+    async def _vectors(self, search: Search, live: Sequence[Trajectory]) -> NDArray[np.float64] | None:
+        """Return the embedding of each node's new step; None where there is nothing to cover."""
         steps = [t.text for t in live]
         if self.coverage == 0 or len(set(steps)) < 2:
             return None
         if self.embedder == _HIDDEN:
-            vectors = await search.hidden(live)
-        else:
-            vectors = await search.embed(steps, None if self.embedder is None else parse_call(EMBEDDERS, self.embedder))
-        return await search.run(clusters, vectors, self.threshold)
+            return await search.hidden(live)
+        return await search.embed(steps, None if self.embedder is None else parse_call(EMBEDDERS, self.embedder))
 
 
 def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> Tree:
