@@ -6,6 +6,7 @@ import pytest
 
 import tts
 from tests.chaos import ChaosBackend
+from tests.runs import Clock
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.budget import Budget, Rates
 from tts.errors import ConfigError
@@ -117,3 +118,45 @@ def test_most_samples_of_a_problem_are_kept_to():
     with solver() as one:
         ends = one.solve_many(HARD, Budget(samples=600), strategy="auto(n=5, price=0.0)")
     assert [end.usage.samples for end in ends] == [5] * 6
+
+
+CHECKED = {"main": "checker"}
+
+
+def checked_problems(texts):
+    return [Problem(text, answer=str(eval(text))) for text in texts]
+
+
+def test_a_checker_ends_a_problem_at_its_first_right_sample():
+    with Solver(ToyBackend(LANGUAGE), CHECKED, task="arithmetic", strategy="auto(price=0.0)", allow_oracle=True) as one:
+        ends = one.solve_many(checked_problems([*EASY, *HARD]), Budget(samples=150), seed=1)
+        alone = one.solve(checked_problems(HARD)[0], Budget(samples=100), seed=1)
+    for end in [*ends, alone]:
+        right = [c.answer == end.problem.answer for c in sorted(end.candidates, key=lambda c: c.index)]
+        assert not any(right[:-4])  # at most the wave in which it came
+        assert any(right) == (end.answer == end.problem.answer) == end.stopped_by.startswith("settled: the checker")
+    assert sum(end.answer == end.problem.answer for end in ends) >= 11
+    assert spent(ends, "samples") < 50
+    assert "one is accepted" in alone.trace.reasons[-1]
+
+
+def test_scores_weigh_the_votes_that_decide():
+    """A perfect verifier that is no checker settles sooner than votes do, and costs nothing that the selection would not."""
+    samples = {}
+    for verifiers in ({}, {"main": "toy"}):
+        with Solver(ToyBackend(LANGUAGE), verifiers, task="arithmetic", strategy="auto(price=0.005)") as one:
+            ends = one.solve_many(HARD, Budget(samples=400), seed=1)
+        samples[bool(verifiers)] = spent(ends, "samples")
+        assert all(end.usage.verifier_calls == (end.usage.samples if verifiers else 0) for end in ends)
+    assert samples[True] < 0.8 * samples[False]
+
+
+def test_time_alone_is_divided_too():
+    clock = Clock(tick=1e-6)
+    with Solver(ToyBackend(LANGUAGE), {}, task="arithmetic", strategy=PLAN, clock=clock) as one:
+        ends = one.solve_many([*EASY, *HARD], Budget(seconds=0.05), seed=1)
+        late = one.solve_many(EASY, Budget(seconds=1e-6), seed=1)
+    assert sum(end.answer is not None for end in ends) == 12
+    assert spent(ends[6:], "samples") > spent(ends[:6], "samples") > 6
+    assert not any(end.reproducible for end in ends)
+    assert [end.stopped_by for end in late] == ["budget: seconds"] * 6

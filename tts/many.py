@@ -8,15 +8,18 @@ total: what a problem may spend in a wave is its credit, and what it did not spe
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.allocator.allocate import Grant
-from tts.allocator.auto import Auto, Found, Turn, state_of
-from tts.allocator.difficulty import Floats, shift
+from tts.allocator.allocate import Allocator, Grant
+from tts.allocator.auto import Auto, Found, Turn
+from tts.allocator.difficulty import Floats, Whole, shift
+from tts.allocator.pace import Pace
 from tts.allocator.values import Curved, State
 from tts.backends.base import Backend
 from tts.budget import USD_UNIT, Budget
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from tts.search.search import Search
 
 _FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
-_FEWEST = 20  # problems whose votes are compared
+_FEWEST = 20  # problems that say something of all
 _BEFORE = ("flops", "usd")  # units that a prompt costs, so that they are spent before a problem has come to the purse
 
 
@@ -61,7 +64,6 @@ class Place:
     """One problem of a purse. away: whether it is at work, so that no wave begins without it."""
 
     search: Search | None = None
-    found: Found = field(default_factory=lambda: Found(0, 0, 0))
     typical: Mapping[str, float] = field(default_factory=dict[str, float])
     granted: int = 0
     away: bool = True
@@ -78,12 +80,17 @@ class Purse:
 
     def __init__(self, auto: Auto, total: Budget, count: int, policy: Backend, gate: asyncio.Semaphore) -> None:
         self._auto = auto
-        self._allocator = auto.allocator(alone=False)
         self._total = {unit: int(v * USD_UNIT) if unit == "usd" else int(v) for unit, v in total.limits.items() if unit != "seconds"}
         self._policy = policy
         self._gate = gate
         self._places = [Place() for _ in range(count)]
-        self._away = count
+        self._found = {f.name: np.zeros(count, np.int64) for f in dataclasses.fields(Found)}  # what each place has shown
+        self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
+        self._waits = np.zeros(count, np.bool_)
+        self._away = self._absent = count  # absent: who never came here
+        self._out = dict.fromkeys(self._total, 0)  # the limits of all who came
+        self._pace = Pace()
+        self._allocator: Allocator | None = None
         self._seen = 0  # samples when the allocator last learnt
         self._foreign = ""
 
@@ -94,80 +101,130 @@ class Purse:
     async def turn(self, place: int, search: Search, found: Found) -> Turn:
         """Give back what the last turn left, and wait for the next; meanwhile another problem may be at work."""
         mine = self._places[place]
-        meter = search.spending.meter
-        for unit in meter.limits:
-            meter.limits[unit] = meter.spent[unit] + meter.held[unit]
         if mine.search is None:
             mine.search, mine.typical = search, self._typical(search)
-        barren, mine.found = mine.granted > 0 and found.samples == mine.found.samples, found
+            self._absent -= 1
+            for unit, limit in search.spending.meter.limits.items():
+                self._out[unit] += limit
+        self._take_back(search)
+        barren = mine.granted > 0 and found.samples == self._found["samples"][place]
+        self._note(place, search, found)
         if barren or (self._auto.n is not None and found.samples >= self._auto.n):
             return Turn(0, why="budget: it paid for no further sample" if barren else "samples drawn")
         mine.waiting = asyncio.get_running_loop().create_future()
+        self._waits[place] = True
         self._gate.release()
         try:
             self._back(mine)
             return await mine.waiting
         finally:
-            mine.waiting = None
+            mine.waiting, self._waits[place] = None, False
             await self._gate.acquire()
 
     def leave(self, place: int) -> None:
-        """Note that a problem is over, in whatever way."""
-        self._back(self._places[place])
+        """Note that a problem is over, in whatever way; one that broke down in its turn gives back what is left of it."""
+        mine = self._places[place]
+        if mine.away and mine.search is not None:
+            self._take_back(mine.search)
+        self._back(mine)
+
+    def _take_back(self, search: Search) -> None:
+        meter = search.spending.meter
+        for unit, limit in meter.limits.items():
+            meter.limits[unit] = meter.spent[unit] + meter.held[unit]
+            self._out[unit] += meter.limits[unit] - limit
+
+    def _note(self, place: int, search: Search, found: Found) -> None:
+        """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical as two."""
+        for name, values in self._found.items():
+            values[place] = getattr(found, name)
+        meter, n = search.spending.meter, found.samples
+        for unit, cost in self._cost.items():
+            own = meter.spent[unit] + meter.held[unit] if n else 0
+            cost[place] = (own + 2 * self._places[place].typical[unit]) / (n + 2)
 
     def _back(self, mine: Place) -> None:
         self._away -= mine.away
         mine.away = False
         if not self._away:
             try:
-                self._wave([each for each in self._places if each.waiting is not None and not each.waiting.done()])
+                self._wave(np.flatnonzero(self._waits))
             except Exception as failure:  # noqa: BLE001 - whoever came back last must not be the only one to hear of it
                 for each in self._places:
                     if each.waiting is not None and not each.waiting.done():
                         each.waiting.set_exception(failure)
 
-    def _wave(self, waiting: Sequence[Place]) -> None:
+    def _wave(self, waiting: Whole) -> None:
         """Divide what is left over the problems that wait."""
-        if not waiting:
+        if not len(waiting):
             return
-        left = self._left()
-        if min(left.values(), default=0) <= 0:
-            self._end(waiting, "budget: it is used up")
+        left, seconds = self._left(), self._search(waiting[0]).spending.meter.seconds_left
+        if min(left.values(), default=1) <= 0 or seconds == 0:
+            self._end(waiting, "budget: it is used up" if seconds != 0 else "budget: seconds")
             return
-        cost = self._costs(waiting, left)
-        state = state_of([each.found for each in waiting], cost.tolist(), 1.0)
-        self._learn(waiting, state)
+        cost = np.full(len(waiting), 1e-12)  # as a share of what is left of the unit that is used up first
+        for unit, amount in left.items():
+            cost = np.maximum(cost, self._cost[unit][waiting] / amount)
+        waves, timed = math.inf, False
+        if seconds is not None:
+            self._pace.end(seconds)
+            timed = bool((1 / self._pace.payable(seconds) > cost).any())
+            cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
+        found = {name: values[waiting] for name, values in self._found.items()}
+        checked = bool(found["checked"].all())
+        state = State.of(
+            found["samples"], 1.0, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost, waves=waves,
+            checked=checked,
+        )  # fmt: skip
+        if self._allocator is None:
+            each = 1 / float(cost.mean()) / len(waiting)
+            self._allocator = self._auto.allocator(alone=False, checked=checked, each=each)
+        self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)
         if grant.reason:
             self._end(waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}")
             return
-        self._give(waiting, grant, cost, left)
+        self._give(waiting, grant, cost, left, timed=timed or grant.hurried)
+        if seconds is not None:
+            self._pace.begin(seconds, int(grant.samples.sum()))
 
-    def _give(self, waiting: Sequence[Place], grant: Grant, cost: Floats, left: Mapping[str, int]) -> None:
+    def _give(self, waiting: Whole, grant: Grant, cost: Floats, left: Mapping[str, int], *, timed: bool) -> None:
         """Share out credit in proportion to what was granted: all that is left, so that no sample is cut short for want of it."""
         served = np.flatnonzero(grant.samples)
         weight = (grant.samples * cost)[served]
         parts = (weight / weight.sum() * 2**40).astype(np.int64).tolist()
         self._away = len(served)
         for i, part in zip(served.tolist(), parts, strict=True):
-            mine, samples, plan = waiting[i], int(grant.samples[i]), int(grant.plan[i])
-            if mine.search is None or mine.waiting is None:
-                raise AssertionError("who waits has a search")
+            place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
+            mine, search = self._places[place], self._search(place)
             if self._auto.n is not None:
-                samples = min(samples, self._auto.n - mine.found.samples)
+                samples = min(samples, self._auto.n - int(self._found["samples"][place]))
             for unit, amount in left.items():
-                mine.search.spending.meter.limits[unit] += amount * part >> 40
+                search.spending.meter.limits[unit] += amount * part >> 40
+                self._out[unit] += amount * part >> 40
+            search.notes.timed |= timed
             mine.away, mine.granted = True, samples
             why = "pilots, to see how hard it is"
             if grant.rate[i]:
                 name, least = self._auto.plans()[plan], grant.price * cost[i]
                 why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"
-            mine.waiting.set_result(Turn(samples, plan, why))
+            self._send(mine, Turn(samples, plan, why))
 
-    def _end(self, waiting: Sequence[Place], why: str) -> None:
-        for each in waiting:
-            if each.waiting is not None:
-                each.waiting.set_result(Turn(0, why=why))
+    def _end(self, waiting: Whole, why: str) -> None:
+        for place in waiting.tolist():
+            solved = self._found["solved"][place]
+            self._send(self._places[place], Turn(0, why="settled: the checker has accepted an answer" if solved else why))
+
+    def _send(self, mine: Place, turn: Turn) -> None:
+        if mine.waiting is None:
+            raise AssertionError("a turn goes to one who waits")
+        mine.waiting.set_result(turn)
+
+    def _search(self, place: int) -> Search:
+        search = self._places[place].search
+        if search is None:
+            raise AssertionError("who waits has a search")
+        return search
 
     def _typical(self, search: Search) -> Mapping[str, float]:
         """Return what one sample of typical length costs in each unit, in whole units of the meter."""
@@ -177,39 +234,23 @@ class Purse:
 
     def _left(self) -> dict[str, int]:
         """Return what is neither spent nor held by anybody; of a problem that never came here, what it might have spent is gone."""
-        came = [place.search.spending.meter.limits for place in self._places if place.search is not None]
-        lost = len(self._places) - len(came)
-        return {
-            unit: amount - sum(each[unit] for each in came) - (-(-amount * lost // len(self._places)) if unit in _BEFORE else 0)
-            for unit, amount in self._total.items()
-        }
+        lost = {unit: -(-amount * self._absent // len(self._places)) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
+        return {unit: amount - self._out[unit] - lost[unit] for unit, amount in self._total.items()}
 
-    def _costs(self, waiting: Sequence[Place], left: Mapping[str, int]) -> Floats:
-        """Return what a sample of each problem costs, as a share of what is left of the unit that it uses up first.
-
-        What its own samples cost counts as often as there are any, the typical cost as two samples.
-        """
-        found = np.full(len(waiting), 1e-12)
-        for i, each in enumerate(waiting):
-            meter, n = (None if each.search is None else each.search.spending.meter), each.found.samples
-            for unit, amount in left.items():
-                own = 0 if meter is None else meter.spent[unit] + meter.held[unit]
-                found[i] = max(found[i], ((own if n else 0) + 2 * each.typical[unit]) / (n + 2) / amount)
-        return found
-
-    def _learn(self, waiting: Sequence[Place], state: State) -> None:
+    def _learn(self, waiting: Whole, state: State, agreeing: Whole) -> None:
         """Let the allocator learn from all problems whenever they have twice the samples of the last time; see whether they are others."""
         drawn = int(state.samples.sum())
-        if drawn < max(2 * len(waiting), 2 * self._seen):
+        if self._allocator is None or len(waiting) < _FEWEST or drawn < max(len(waiting), 2 * self._seen):
             return
         values = self._allocator.values
-        if isinstance(values, Curved) and not self._seen:
+        if isinstance(values, Curved) and not self._foreign:
             alike = (state.samples == np.bincount(state.samples).argmax()) & (state.samples > 1)
-            if alike.sum() >= _FEWEST and (p := shift(values.population, *(votes[alike] for votes in state.votes()))) < _FOREIGN:
-                self._foreign = f"the votes are not like those of the problems that the performance model was fitted to (p = {p:.1g})"
-        for each in waiting:
-            if self._foreign and each.search is not None:
-                each.search.notes.add(self._foreign)
+            if alike.sum() >= _FEWEST:
+                p = shift(values.model.population, agreeing[alike], np.zeros_like(agreeing[alike]), state.samples[alike])
+                if p < _FOREIGN:
+                    self._foreign = f"the votes are not like those of the problems that the performance model was fitted to (p = {p:.1g})"
+                    for place in waiting.tolist():
+                        self._search(place).notes.add(self._foreign)
         self._seen = drawn
         self._allocator = self._allocator.adapted(state)
 

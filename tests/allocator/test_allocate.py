@@ -23,8 +23,8 @@ def state(**given):
     return State(**arrays, left=given.get("left", 10.0), evidence=given.get("evidence"))
 
 
-CHECKED = Allocator(values=Checked(Population.beta()))
-VOTED = Allocator(values=Voted(Population.beta(), 16))
+CHECKED = Allocator(values=Checked(Population.beta()), pilots=2)
+VOTED = Allocator(values=Voted(Population.beta(), 16), pilots=2)
 
 
 @pytest.mark.parametrize("allocator", [CHECKED, VOTED])

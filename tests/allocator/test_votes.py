@@ -95,13 +95,17 @@ def test_a_bound_grows_with_the_budget_up_to_what_all_samples_give():
     assert bounds[0] == pytest.approx(float(votes.chance[1, 1, 0]), abs=1e-4)
 
 
-def test_states_beyond_the_table_are_scaled_and_get_no_more():
-    votes = Votes.of(KINDS, 16)
-    chance, index = votes.look(np.array([0, 600, 16]), np.array([0, 300, 0]), np.array([0, 1000, 16]))
-    assert np.isfinite(chance).all()
-    assert chance[0] == 0
-    assert index[0] > 0
-    assert index[1:].tolist() == [0, 0]
+def test_states_beyond_the_table_are_read_in_proportion():
+    small, large = Votes.of(Population.beta(), 32), Votes.of(Population.beta(), 96)
+    beyond = np.array([33, 45, 60, 20]), np.array([31, 25, 4, 18]), np.array([64, 72, 64, 64])
+    chance, index = small.look(*beyond)
+    exact, wanted = large.look(*beyond)
+    assert chance == pytest.approx(exact, abs=0.15)
+    assert wanted[0] / 5 < index[0] < wanted[0] * 5
+    for found in (index, wanted):  # close ones first, and settled ones hardly at all
+        assert found[[0, 3]].min() > 20 * found[[1, 2]].max()
+    far = [small.look(np.array([n // 2]), np.array([n // 2]), np.array([n]))[1][0] for n in (24, 240, 2400)]
+    assert far[0] > far[1] > far[2] > 0  # however many were drawn, an even vote may yet be decided
 
 
 def test_every_state_that_is_drawn_is_in_the_table():

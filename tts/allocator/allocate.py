@@ -29,7 +29,7 @@ class Grant:
     Args:
         samples: [P], how many more each problem may draw. plan: [P], what to do with them; see `Worth`.
         rate: [P], what each further sample was worth. price: the least rate for a cost of 1 that was served.
-        reason: why the division is over; "" while it goes on.
+        reason: why the division is over; "" while it goes on. hurried: whether the wave is as wide as it is for want of time.
     """
 
     samples: Whole
@@ -37,6 +37,7 @@ class Grant:
     rate: Floats
     price: float
     reason: str = ""
+    hurried: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class Allocator:
     """
 
     values: Values
-    pilots: int = 2
+    pilots: int = 1
     growth: float = 0.05
     share: float = 0.1
     price: float = 0.0
@@ -102,9 +103,10 @@ class Allocator:
         cost = wanted[served] * state.cost[served]
         due = state.left / state.waves  # so that time does not end before what is left is spent
         if 0 < cost.sum() < due:
-            wanted = np.maximum(1, (wanted * (due / cost.sum())).astype(np.int64))
+            wanted = np.ceil(wanted * (due / cost.sum()) - 1e-6).astype(np.int64)
             cost = wanted[served] * state.cost[served]
-        wave = max(self.share * min(state.left, float(cost.sum())), due)
+        calm = self.share * min(state.left, float(cost.sum()))
+        wave = max(calm, due)
         before = np.cumsum(cost) - cost
         fits = (before < wave) & (before + cost <= state.left)
         samples, plan = zero.copy(), worth.plan
@@ -114,7 +116,7 @@ class Allocator:
             samples[served[state.cost[served] <= state.left][:1]] = 1
         if not samples.any():
             return dataclasses.replace(nothing, rate=worth.rate, reason="what is left pays for no sample where one would help")
-        return Grant(samples, plan, worth.rate, float(value[samples > 0].min()))
+        return Grant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > calm)
 
     def _pilots(self, state: State) -> Whole:
         """Return first samples for the problems that have fewer than all should; as many of them as the budget pays for all."""

@@ -4,6 +4,11 @@ A few pilot samples give a posterior over how hard the problem is. From then on 
 samples the problem is worth, or which other strategy of the performance model, or that it is settled. Pilots are candidates like any
 other: they count as samples, and every candidate enters the final selection; other strategies start from the root beside them.
 
+Where the selection will ask a verifier, its scores are read as samples come. A checker's verdict (an oracle's greatest score) ends a
+problem, and without a performance model a sample is then worth the chance that it is right (`Checked`). Any other verifier's scores
+weigh the votes as the selection does: the leading answer has the share of votes that it has of the weight, so that a constant score
+changes nothing and a sure one settles. That is ours to decide.
+
 Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping where another
 sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a performance model the values
 are those of votes under a broad population, and the strategy is best_of_n.
@@ -11,6 +16,8 @@ are those of votes under a broad population, and the strategy is best_of_n.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,37 +26,63 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
+from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
-from tts.allocator.performance import PerformanceModel
-from tts.allocator.values import Curved, State, Values, Voted
+from tts.allocator.values import Checked, Curved, State, Values, Voted
 from tts.errors import ConfigError
 from tts.search.base import Named, SearchEnded, Selection, nonempty_text, number, whole
 from tts.search.registry import parse
 from tts.search.selection import Majority, Weighted
 from tts.types import Candidate
+from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
 
-_ROOM = 64  # votes that are told apart
+_ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
+_PILOTS = 4
 FALLBACK = "best_of_n"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a problem has shown: samples drawn, and how many of them gave the most and the second most frequent answer."""
+    """What a problem has shown.
 
-    samples: int
-    leader: int
-    second: int
+    Args:
+        samples: drawn. leader, second: of them, those that gave the answers of most and second most weight; see `of`.
+        agreeing: that gave the most frequent answer. solved: whether a checker has accepted one. checked: whether there is a checker.
+    """
+
+    samples: int = 0
+    leader: int = 0
+    second: int = 0
+    agreeing: int = 0
+    solved: bool = False
+    checked: bool = False
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> Found:
-        """Count the votes of candidates; one without an answer agrees with nothing."""
-        votes = [count for _, count in Counter(c.answer_class for c in candidates if c.answer_class is not None).most_common(2)]
-        leader, second = (*votes, 0, 0)[:2]
-        return cls(len(candidates), leader, second)
+    def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Found:
+        """Count the votes of candidates, where one without an answer agrees with nothing.
+
+        Args:
+            weights: of each, at least 0, 0 where unknown: then an answer has the votes of its share of all weight, rounded; None, or all
+                unknown: equal.
+        """
+        n = len(candidates)
+        votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
+        agreeing = max(votes.values(), default=0)
+        weight: Counter[int] = Counter(votes)
+        if weights is not None:
+            weight = Counter()
+            for candidate, each in zip(candidates, weights, strict=True):
+                if candidate.answer_class is not None:
+                    weight[candidate.answer_class] += each  # type: ignore[assignment]
+        total = float(n) if weights is None else sum(weights)
+        first, other = (*(mass for _, mass in weight.most_common(2)), 0, 0)[:2]
+        leader = max(min(agreeing, 1), round(n * first / total)) if total > 0 else min(agreeing, 1)
+        second = min(round(n * other / total), leader, n - leader) if total > 0 else 0
+        return cls(n, leader, second, agreeing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +112,28 @@ class Auto(Named):
 
     Args:
         n: most plain samples, at least 1; None: as many as the budget pays and are worth it.
-        pilots: samples before the first decision, at least 1.
+        pilots: samples before the first decision, at least 1; None: 4 of a problem alone, 1 of each of many that share a total.
         price: chance of a right answer that one more sample must add, at least 0; at 0 all of the budget is spent.
-        model: path of a performance model (`tts fit`); None: votes alone decide, under a broad population.
+        model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
+            under a broad population.
+        verifier: the role whose scores are read as samples come, where there is one and the selection asks about every candidate.
 
-    Cost: at most n samples, or the budget; other strategies of the performance model cost what they do.
+    Cost: at most n samples, or the budget; other strategies of the performance model cost what they do. Scores are read once, whether
+        by this or by the selection.
     """
 
     registered_as = "auto"
     n: int | None = None
-    pilots: int = 4
+    pilots: int | None = None
     price: float = 0.001
     model: str | None = None
+    verifier: str = "main"
 
     def __post_init__(self) -> None:
         whole("n", self.n, 1)
-        whole("pilots", self.pilots, 1, optional=False)
+        whole("pilots", self.pilots, 1)
         number("price", self.price, 0, optional=False)
+        nonempty_text("verifier", self.verifier)
         if self.model is not None:
             nonempty_text("model", self.model)
 
@@ -116,10 +154,11 @@ class Auto(Named):
     async def served(self, search: Search, ration: Ration) -> Sequence[Candidate]:
         """Take turns from a ration until it says that it is over."""
         while True:
-            found = Found.of(search.candidates)
+            found = await self._found(search)
             turn = await ration.turn(search, found)
             if turn.why:
-                search.notes.explain(f"after {found.samples} samples ({found.leader} agree): {turn.why}")
+                agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
+                search.notes.explain(f"after {found.samples} samples ({agree}): {turn.why}")
             if not turn.samples:
                 raise SearchEnded(turn.why)
             try:
@@ -131,6 +170,21 @@ class Auto(Named):
                 if not ration.goes_on(end):
                     raise
 
+    async def _found(self, search: Search) -> Found:
+        """Return what the candidates show, by their scores where the selection will ask for all of these anyway."""
+        candidates = search.candidates
+        if self.verifier not in search.scoring.verifiers or any(c.trajectory.node in search.unscorable for c in candidates):
+            return Found.of(candidates)
+        verifier = search.scoring.get(self.verifier)
+        if not candidates:
+            return Found(checked=verifier.oracle)
+        scores = await search.score_affordable([c.trajectory for c in candidates], self.verifier)
+        found = Found.of(candidates, np.nan_to_num(to_unit(scores, verifier.range), nan=0.0).tolist())
+        if not verifier.oracle:
+            return found if not np.isnan(scores).all() else Found.of(candidates)
+        accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(candidates, scores.tolist(), strict=True))
+        return dataclasses.replace(found, checked=True, solved=accepted)
+
     def plans(self) -> tuple[str, ...]:
         """Return the strategies that it may choose, plain samples first."""
         return (FALLBACK, *self._other_texts())
@@ -138,21 +192,25 @@ class Auto(Named):
     def _other_texts(self) -> tuple[str, ...]:
         if self.model is None:
             return ()
-        return tuple(text for text in _loaded(self.model).curves if parse(text).strategy.registered_as != FALLBACK)
+        return tuple(text for text in shipped.load(self.model).curves if parse(text).strategy.registered_as != FALLBACK)
 
-    def values(self) -> Values:
+    def values(self, *, checked: bool = False, each: float = 0.0) -> Values:
         """Return what samples are worth, before any is drawn.
+
+        Args:
+            checked: whether a checker judges them. each: samples of a problem that are to be expected.
 
         Raises:
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
-        return _values(self.model)
+        return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4])
 
-    def allocator(self, *, alone: bool) -> Allocator:
-        """Return who decides: for a problem alone, in waves that double at most; for many, in small ones."""
+    def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
+        """Return who decides: for a problem alone, in waves that double at most; for many, in small ones. The rest as `values`."""
+        values = self.values(checked=checked, each=each)
         if alone:
-            return Allocator(values=self.values(), pilots=self.pilots, growth=0.5, share=1.0, price=self.price)
-        return Allocator(values=self.values(), pilots=self.pilots, price=self.price)
+            return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=self.price)
+        return Allocator(values=values, pilots=self.pilots or 1, price=self.price)
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever is worth it and paid."""
@@ -178,9 +236,12 @@ class Alone:
         left = min(each for each in (units, most) if each is not None)
         if left <= 0:
             return Turn(0, why="samples drawn")
-        allocator, state = auto.allocator(alone=True), state_of([found], [1.0], float(left))
+        allocator = auto.allocator(alone=True, checked=found.checked, each=found.samples + left)
+        state = state_of([found], [1.0], float(left))
         grant = allocator.next(state)
         if grant.reason:
+            if found.solved:
+                return Turn(0, why="settled: the checker has accepted an answer")
             gain = f"{float(grant.rate[0]):.2g}"
             return Turn(0, why=f"settled: another sample would add {gain} to the chance of a right answer, below the price {auto.price:g}")
         return Turn(int(grant.samples[0]), int(grant.plan[0]), self.why(allocator, state, grant.rate[0], int(grant.plan[0])))
@@ -198,31 +259,26 @@ class Alone:
         return f"{self.auto.plans()[plan]}: right by {chance:.2f} as it stands, and each further sample adds {rate:.2g}"
 
 
-def state_of(found: Sequence[Found], cost: Sequence[float], left: float, is_open: Sequence[bool] | None = None) -> State:
+def state_of(found: Sequence[Found], cost: Sequence[float], left: float, waves: float = math.inf) -> State:
     """Return the allocator's state of problems."""
-    return State(
-        samples=np.array([each.samples for each in found], np.int64),
-        leader=np.array([each.leader for each in found], np.int64),
-        second=np.array([each.second for each in found], np.int64),
-        solved=np.zeros(len(found), np.bool_),
-        open=np.ones(len(found), np.bool_) if is_open is None else np.array(is_open, np.bool_),
-        cost=np.array(cost, np.float64),
-        left=left,
-    )
+
+    def each(name: str) -> list[int]:
+        return [getattr(one, name) for one in found]
+
+    return State.of(
+        each("samples"), left, leader=each("leader"), second=each("second"), solved=each("solved"), cost=cost, waves=waves,
+        checked=all(each("checked")),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=8)
-def _values(model: str | None) -> Values:
+def _values(model: str | None, room: int | None) -> Values:
+    """Return what samples are worth by a performance model, or else by `room` votes; None: by a checker's verdicts."""
     if model is None:
-        return Voted(Population.beta(), _ROOM)
-    known = _loaded(model)
+        return Checked(Population.beta()) if room is None else Voted(Population.beta(), room)
+    known = shipped.load(model)
     sampled = [text for text in known.curves if parse(text).strategy.registered_as == FALLBACK]
     if not sampled:
         raise ConfigError(f"the performance model {model!r} has no curve of {FALLBACK}", hint="fit it to a study with that strategy too")
     others = [text for text in known.curves if parse(text).strategy.registered_as != FALLBACK]
     return Curved(known, (sampled[0], *others), known.population)
-
-
-@lru_cache(maxsize=8)
-def _loaded(model: str) -> PerformanceModel:
-    return PerformanceModel.load(model)

@@ -142,18 +142,16 @@ class Checked:
 
     def adapted(self, state: State) -> Checked:
         """Learn from which problems were solved, at their last sample, and which not at all."""
-        tried = state.samples > 0
-        right = state.solved[tried].astype(np.int64)
-        pairs, count = np.unique(np.stack([right, state.samples[tried] - right]), axis=1, return_counts=True)
-        return Checked(self.population.fitted(self.population.checked(*pairs), count)) if tried.any() else self
+        population = learnt(self.population, dataclasses.replace(state, checked=True))
+        return self if population is self.population else Checked(population)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Voted:
-    """By votes alone.
+    """By votes, plain or weighted.
 
     Args:
-        population: of the problems. most: samples that a problem gets at most, 1 to 256.
+        population: of the problems. most: votes that are told apart exactly, 1 to 256; more are read in proportion.
     """
 
     population: Population
@@ -166,11 +164,11 @@ class Voted:
     def worth(self, state: State) -> Worth:
         """Return the index of each problem's votes."""
         one = np.ones_like(state.samples)
-        return Worth(self.table.look(*state.votes())[1], one, one * 0)
+        return Worth(np.where(state.solved, 0.0, self.table.look(*state.votes())[1]), one, one * 0)
 
     def chance(self, state: State) -> Floats:
         """Return the chance that the leading answer is right."""
-        return self.table.look(*state.votes())[0]
+        return np.where(state.solved, 1.0, self.table.look(*state.votes())[0])
 
     def adapted(self, state: State) -> Voted:
         """Learn from the votes of all problems together."""
@@ -178,13 +176,26 @@ class Voted:
         return self if population is self.population else Voted(population, self.most)
 
 
+def observed(state: State) -> Whole:
+    """Return what tells of problems' difficulty: rows of right and wrong samples where a checker judged them, else of votes."""
+    if not state.checked:
+        return np.stack(state.votes())
+    right = state.solved.astype(np.int64)  # of the first that was right: what came after it was not waited for
+    return np.stack([right, np.maximum(0, state.samples - right)])
+
+
+def likelihood(population: Population, seen: Whole, *, checked: bool) -> Floats:
+    """Return the log-likelihood [S, Z] of what `observed` told."""
+    return population.checked(*seen) if checked else population.voted(*seen)
+
+
 def learnt(population: Population, state: State) -> Population:
-    """Return the population that the votes of problems are most likely from."""
-    tried = state.samples > 0
+    """Return the population that what was observed of problems is most likely from."""
+    tried = state.samples > (0 if state.checked else 1)  # one vote agrees with itself
     if not tried.any():
         return population
-    votes, count = np.unique(np.stack(state.votes())[:, tried], axis=1, return_counts=True)
-    return population.fitted(population.voted(*votes), count)
+    seen, count = np.unique(observed(state)[:, tried], axis=1, return_counts=True)
+    return population.fitted(likelihood(population, seen, checked=state.checked), count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +223,7 @@ class Curved:
             rows = slice(first, first + _ROWS)
             known = self._over_rates(state, rows)
             rate[rows], block[rows], plan[rows] = _steepest([known @ table for table in tables], state.samples[rows])
-        return Worth(rate, block, plan)
+        return Worth(np.where(state.solved, 0.0, rate), block, plan)
 
     def chance(self, state: State) -> Floats:
         """Return the expected accuracy of plain sampling at the samples so far."""
@@ -222,20 +233,20 @@ class Curved:
             rows = slice(first, first + _ROWS)
             size = np.minimum(state.samples[rows], table.shape[1] - 1)
             found[rows] = (self._over_rates(state, rows) * table.T[size]).sum(axis=1)
-        return found
+        return np.where(state.solved, 1.0, found)
 
     def adapted(self, state: State) -> Curved:
-        """Learn from the votes of all problems together."""
+        """Learn from what was observed of all problems together."""
         return dataclasses.replace(self, population=learnt(self.population, state))
 
     def _over_rates(self, state: State, rows: slice) -> Floats:
         """Return the posterior over the grid of success rates, [rows, G]."""
-        votes = np.stack(state.votes())[:, rows]
+        seen, place = np.unique(observed(state)[:, rows], axis=1, return_inverse=True)
+        known = likelihood(self.population, seen, checked=state.checked)
         if state.evidence is None:
-            kinds, place = np.unique(votes, axis=1, return_inverse=True)
-            posterior = self.population.posterior(self.population.voted(*kinds))[place.ravel()]
+            posterior = self.population.posterior(known)[place.ravel()]
         else:
-            posterior = self.population.posterior(self.population.voted(*votes) + state.evidence[rows])
+            posterior = self.population.posterior(known[place.ravel()] + state.evidence[rows])
         return posterior.reshape(len(posterior), len(RATES), -1).sum(axis=2)
 
 

@@ -77,14 +77,30 @@ class Votes:
         return float((self.worth + PRICES * samples).min())
 
     def look(self, leader: Whole, second: Whole, samples: Whole) -> tuple[Floats, Floats]:
-        """Return chance and index of problems' states, [P] each; index 0 beyond N, where states are scaled down to N samples."""
-        shrink = np.maximum(1.0, samples / self.most)
-        n = np.minimum(samples, self.most)
-        a = np.where(n > 0, np.clip(np.rint(leader / shrink).astype(np.int64), 1, np.maximum(1, n)), 0)
-        b = np.minimum(np.rint(second / shrink).astype(np.int64), np.minimum(a, n - a))
-        b = np.where(b >= 2, b, 0)
-        chance = np.where(n > 0, np.nan_to_num(self.chance[n, a, b]), 0.0)
-        return chance, np.where(samples < self.most, self.index[n, a, b], 0.0).astype(np.float64)
+        """Return chance and index of problems' states, [P] each.
+
+        States of more than N samples are read at N, and indices of more than three quarters of it there, where a third as many more are
+        ahead: votes shrink so that the lead stays as significant as it is, which goes with the root of their number (the limit of
+        many votes, where what they do is a diffusion), and a sample is worth less in proportion. So no number is too large for the table.
+        """
+        last = max(1, 3 * self.most // 4)
+        chance = _read(self.chance, leader, second, samples, self.most)
+        index = _read(self.index, leader, second, samples, last) / np.maximum(1.0, samples / last)
+        return np.where(samples > 0, chance, 0.0), index
+
+
+def _read(table: Floats | NDArray[np.float32], leader: Whole, second: Whole, samples: Whole, most: int) -> Floats:
+    """Return what a table holds of states, [P]; those of more than `most` samples are shrunk to it."""
+    shrink = np.maximum(1.0, samples / most)
+    n = np.minimum(samples, most)
+    gap = (leader - second) / np.sqrt(shrink)
+    b = np.where(shrink > 1, np.rint(np.maximum(0.0, ((leader + second) / shrink - gap) / 2)), second).astype(np.int64)
+    b = np.where(b >= 2, np.minimum(b, n // 2), 0)
+    lead = np.where(shrink > 1, b + gap, leader)
+    lead = np.where(n > 0, np.clip(lead, np.maximum(1, b), np.maximum(1, n - b)), 0.0)
+    low = np.floor(lead).astype(np.int64)
+    high, share = np.ceil(lead).astype(np.int64), lead - low
+    return np.nan_to_num((1 - share) * table[n, low, b] + share * table[n, high, b])
 
 
 def _marginals(population: Population, most: int) -> tuple[Floats, Floats]:
