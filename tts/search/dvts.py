@@ -36,8 +36,8 @@ class Dvts(Wide):
         lookahead: steps that are written greedily beyond a path before it is scored, and dropped; 0: none.
         n, temperature, max_steps, verifier, aggregate: as in `Wide`.
 
-    Cost: n steps a level, n (lookahead + 1) x mean length generated tokens, at most; a verifier call a step; in samples, n and M - 1
-        a level of each subtree. Nested in n at multiples of M.
+    Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n and M - 1 a
+        level of each subtree. Nested in n at multiples of M.
     Random: none of its own.
     """
 

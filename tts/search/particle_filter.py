@@ -32,8 +32,8 @@ class ParticleFilter(ParticleMethod):
         weight_temperature: of the weights (tau): 1 is the paper's law, a great one resamples evenly, a small one keeps the best.
         n, resampling, temperature, max_steps, verifier, aggregate: as in `ParticleMethod`.
 
-    Cost: n x mean length generated tokens; a verifier call for each new step, at most n x max_steps; in samples, n and one for each
-        copy that goes on. Not nested in n.
+    Cost: about n x mean length generated tokens, for particles that have ended write no more; a verifier call for each new step, at most
+        n x max_steps; in samples, n and one for each copy that goes on. Not nested in n.
     Random: the ancestors, addressed by step.
     """
 

@@ -67,8 +67,8 @@ class Rebase(RewardBalanced):
         n: the width at first, and how many paths are to end (N in the paper); None: as many samples as the budget pays.
         balance_temperature, temperature, max_steps, verifier, aggregate: as in `RewardBalanced`.
 
-    Cost: at most n steps a level and n x mean length generated tokens; a verifier call a step; in samples, n and one for each child
-        beyond a node's first. Not nested in n.
+    Cost: at most n steps a level, fewer by the paths that have ended: about n x mean length generated tokens; a verifier call a step; in
+        samples, n and one for each child beyond a node's first. Not nested in n.
     Random: none of its own.
     """
 
