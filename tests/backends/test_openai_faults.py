@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 
 import pytest
 
-from tests.backends.openai_making import LONG, PROMPT, QUICK, all_ended, asked, drawn, on, samples_of, told_at, until, using
-from tests.backends.openai_server import ToyServer, serving
+from tests.backends.openai_faulty import BROKEN, REFUSED, run_faulty
+from tests.backends.openai_making import LONG, PROMPT, QUICK, asked, drawn, samples_of, told_at, until, using
+from tests.backends.openai_server import ToyServer
 from tests.runs import check_books, make_run, solved
 from tts.backends.base import Stop
 from tts.backends.openai import OpenAIBackend
-from tts.backends.openai_http import Patience
 from tts.budget import Budget
-from tts.randomness import hash64
 
-REFUSED = {"429": "RateLimited", "500": "ServerError", "503": "Unavailable", "close": "ConnectionLost"}
-BROKEN = {
-    "reset": "ConnectionLost", "cut": "ConnectionLost", "json": "BadReply", "empty": "NoChoice", "none": "NoContent", "extra": "WrongCount",
-    "twice": "DuplicateChoice", "hang": "TimedOut", "drip": "TooSlow", "error": "ServerError",
-}  # fmt: skip
 IMPATIENT = {"drip": dataclasses.replace(QUICK, call_s=1.0), "hang": dataclasses.replace(QUICK, first_s=1.0)}
 
 
@@ -167,42 +160,9 @@ def test_failed_rows_are_counted_by_kind_are_no_candidates_and_are_made_good_wit
 
 @pytest.mark.slow
 def test_ten_thousand_calls_of_which_a_third_fail_lose_no_token_and_leak_nothing() -> None:
-    faults = [*REFUSED, *(fault for fault in BROKEN if fault not in ("hang", "drip")), "usage"]  # those two only take long
-
-    def fault(number: int, body: object) -> str:
-        del body
-        drawn_ = hash64("fault", number)
-        return faults[drawn_ // 100 % len(faults)] if drawn_ % 100 < 30 else ""
-
-    problems = [f"{i % 7 + 1} + {i % 5 + 3} - {i % 3 + 1}" for i in range(250)]
-    server = ToyServer(prompts=problems, fault=fault)
-    patience = Patience(concurrency=200, wait_s=0.001, first_s=60.0, gap_s=60.0, call_s=90.0)
-
-    async def run(url: str) -> None:
-        backend = on(url, patience)
-        ends = await solved([make_run(problem, Budget(tokens=900), "best_of_n | majority", backend) for problem in problems])
-        charged = 0
-        for end in ends:
-            assert end.solution.error is None
-            assert end.search is not None
-            check_books(end.search)
-            usage = end.solution.usage
-            assert usage.generated_tokens + usage.cancelled_tokens <= 900
-            charged += usage.generated_tokens + usage.cancelled_tokens
-            assert set(end.solution.failures) <= {*REFUSED.values(), *BROKEN.values()}
-        assert charged == backend.counters.generated_tokens
-        lossy = sum(one.generated for one in server.served if one.fault in ("reset", "drip"))
-        made = sum(one.generated for one in server.served)
-        assert made - lossy <= charged <= made
-        await backend.close()
-        await all_ended()
-
-    with serving(server) as url:
-        asyncio.run(run(url))
-        assert len(server.served) > 10_000
-        assert sum(bool(one.fault) for one in server.served) > 0.28 * len(server.served)
-        assert server.most_open <= 200
-        asyncio.run(until(lambda: server.open == 0))
+    told = run_faulty(250)
+    assert told.calls > 10_000
+    assert sum(told.given.values()) > 0.28 * told.calls
 
 
 def test_calls_at_once_are_no_more_than_was_allowed() -> None:
