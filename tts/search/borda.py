@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selected, nonempty_text, number
-from tts.search.choosing import by_class, check_truncated, scores_of, voters_of
+from tts.search.base import Selected, number
+from tts.search.choosing import ByScore, by_class, scores_of, voters_of
 from tts.types import Candidate
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Borda(Named):
+class Borda(ByScore):
     """Chooses the answer with most votes, where the candidate of rank r among N has (N - r + 1) ** exponent of them.
 
     Only the order of scores matters, so any verifier will do, on any scale; the paper's is self-certainty,
@@ -34,27 +33,17 @@ class Borda(Named):
     Args:
         exponent: 0 is a majority vote, and the larger it is, the more the best-ranked decides; 0.3 for few samples, 0.7 to 1.2 for many
             (secondary), 0.5 by the paper's script.
-        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+        verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate.
     """
 
     registered_as = "borda"
     exponent: float = 0.5
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
 
     def __post_init__(self) -> None:
+        ByScore.__post_init__(self)
         number("exponent", self.exponent, 0, 100, optional=False)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-        check_truncated(self.truncated)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about those that may win."""

@@ -4,19 +4,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts.errors import ConfigError
-from tts.search.base import Selected, nonempty_text
+from tts.search.aggregation import check_aggregate
+from tts.search.base import Named, Selected, nonempty_text
 from tts.types import Candidate
 
 if TYPE_CHECKING:
     from tts.search.search import Search
 
 Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByScore(Named):
+    """The parameters of selections that go by the scores of candidates.
+
+    Args:
+        verifier: the role that scores. aggregate: step scores to one. truncated: "vote": a truncated candidate with an answer counts;
+            "drop": it does not.
+    """
+
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        nonempty_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+        check_truncated(self.truncated)
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The role that scores."""
+        return (self.verifier,)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about all."""
+        del candidate, agreeing
+        return True
 
 
 def check_truncated(value: str) -> None:

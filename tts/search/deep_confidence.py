@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selected, nonempty_text, number, whole
-from tts.search.choosing import by_class, check_truncated, scores_of, voters_of
+from tts.search.base import Selected, number, whole
+from tts.search.choosing import ByScore, by_class, scores_of, voters_of
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepConfidence(Named):
+class DeepConfidence(ByScore):
     """Keeps the candidates whose score is among the highest, and chooses the answer whose kept scores sum highest.
 
     With `keep=100` nothing is dropped: a confidence-weighted vote. The paper's confidence is
@@ -34,7 +33,7 @@ class DeepConfidence(Named):
         keep: percent of the candidates kept, above 0 and at most 100, inclusive of ties; η in the paper, 10 or 90. 10 can lock on
             confident wrong answers.
         among: the percentile is that of the first so many candidates, and all others are held against it; None: of all.
-        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+        verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate.
     """
@@ -42,26 +41,11 @@ class DeepConfidence(Named):
     registered_as = "deepconf"
     keep: float = 10.0
     among: int | None = None
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
 
     def __post_init__(self) -> None:
+        ByScore.__post_init__(self)
         number("keep", self.keep, 1e-9, 100, optional=False)
         whole("among", self.among, 1)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-        check_truncated(self.truncated)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
-
-    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about all."""
-        del candidate, agreeing
-        return True
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by the summed confidence of those that are kept."""

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import gamma
 
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selected, nonempty_text, whole
-from tts.search.choosing import by_class, check_truncated, scores_of, voters_of
+from tts.search.base import Selected, whole
+from tts.search.choosing import ByScore, by_class, scores_of, voters_of
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 
@@ -27,7 +26,7 @@ _LIMITS = ((0.2, 0.8), *((0.01, None),) * 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rpc(Named):
+class Rpc(ByScore):
     """Drops the paths that belong to the low mode of the probabilities, and chooses the answer whose distinct paths' sum highest.
 
     Source: algorithm B3, Zhou et al., "Bridging Internal Probability and Self-Consistency for Effective and Efficient LLM Reasoning"
@@ -38,32 +37,17 @@ class Rpc(Named):
 
     Args:
         least: known probabilities below which the fit means nothing, and nothing is dropped.
-        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+        verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate, without tokens for `confidence`; a fit of five numbers.
     """
 
     registered_as = "rpc"
     least: int = 10
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
 
     def __post_init__(self) -> None:
+        ByScore.__post_init__(self)
         whole("least", self.least, 2, optional=False)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-        check_truncated(self.truncated)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
-
-    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about all: the fit is of all paths."""
-        del candidate, agreeing
-        return True
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by the summed probability of distinct paths."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selected, nonempty_text, number, whole
+from tts.search.base import Named, Selected, number, whole
 from tts.search.choosing import (
+    ByScore,
     Scores,
     by_class,
     check_truncated,
@@ -69,37 +69,19 @@ class Majority(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighted(Named):
+class Weighted(ByScore):
     """Chooses the answer whose candidates' scores sum highest (weighted best-of-N).
 
     Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores outside [0, high] are
     mapped to [0, 1] first, since sums of signed scores mean nothing; without a single known score it is a majority vote.
 
     Args:
-        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+        verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate that has an answer or not: the confidence needs them all.
     """
 
     registered_as = "weighted"
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-        check_truncated(self.truncated)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
-
-    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about all."""
-        del candidate, agreeing
-        return True
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by summed score."""
@@ -111,7 +93,7 @@ class Weighted(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchical(Named):
+class Hierarchical(ByScore):
     """Chooses within each group by `weighted`, then among the groups' winners by `weighted`: for chains of revisions.
 
     A group's winner is the highest-scored candidate that has the group's winning answer; the first among equals.
@@ -120,30 +102,12 @@ class Hierarchical(Named):
     single known score it is a flat vote over all candidates, as in the paper, where voting within short chains proved unstable.
 
     Args:
-        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+        verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate.
     """
 
     registered_as = "hierarchical"
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-        check_truncated(self.truncated)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
-
-    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about all."""
-        del candidate, agreeing
-        return True
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by summed score, group by group, then over all."""
@@ -165,37 +129,19 @@ class Hierarchical(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Best(Named):
+class Best(ByScore):
     """Chooses the answer of the candidate with the highest score (plain best-of-N); the first among equals.
 
     Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score the first
     answer wins.
 
     Args:
-        verifier: the role that scores. aggregate: step scores to one. truncated: as in `Majority`.
+        verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate.
     """
 
     registered_as = "best"
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
-
-    def __post_init__(self) -> None:
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-        check_truncated(self.truncated)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
-
-    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """It asks about all."""
-        del candidate, agreeing
-        return True
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by highest score."""
@@ -215,7 +161,7 @@ class Best(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestOfMajority(Named):
+class BestOfMajority(ByScore):
     """Keeps the answers that are frequent enough, asks the verifier about those only, and chooses the k it likes most.
 
     Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
@@ -225,7 +171,7 @@ class BestOfMajority(Named):
     Args:
         k: answers to return, at least 1; all of those kept when they are fewer.
         alpha: least share of all N candidates, in [0, 1]; None: 2/N, so that answers given once go.
-        asked: most responses of one answer that are scored. verifier, aggregate, truncated: as in `Weighted`.
+        asked: most responses of one answer that are scored. verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: at most `asked` / alpha verifier calls.
     """
@@ -234,22 +180,12 @@ class BestOfMajority(Named):
     k: int = 1
     alpha: float | None = None
     asked: int = 4
-    verifier: str = "main"
-    aggregate: str = "last"
-    truncated: str = "vote"
 
     def __post_init__(self) -> None:
+        ByScore.__post_init__(self)
         whole("k", self.k, 1, optional=False)
         whole("asked", self.asked, 1, optional=False)
         number("alpha", self.alpha, 0, 1)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-        check_truncated(self.truncated)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about the first `asked` of an answer."""
