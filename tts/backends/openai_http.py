@@ -163,6 +163,11 @@ def roots(url: str) -> tuple[str, ...]:
     return (bare,) if bare.endswith("/v1") else (f"{bare}/v1", bare)
 
 
+def checks(root: str) -> ssl.SSLContext | bool:
+    """Return what certificates are checked by; False for http, which has none: to read the authorities takes longer than a call."""
+    return httpx.create_ssl_context() if urlsplit(root).scheme == "https" else False
+
+
 def fault_of(reply: httpx.Response, key: Key) -> Fault:
     """Return the fault of a reply with another status than 200; its body has been read."""
     status = reply.status_code
@@ -227,7 +232,7 @@ class Http:
         self.faults: Counter[str] = Counter()
         self.in_flight = 0
         self.gate = asyncio.Semaphore(patience.concurrency)
-        self._context: ssl.SSLContext | None = None
+        self._checks: ssl.SSLContext | bool = False
         self._clients: list[httpx.AsyncClient] = []
         self._busy: list[int] = []
 
@@ -320,10 +325,10 @@ class Http:
     def _least_busy(self) -> int:
         """Return the client with the fewest calls; there are as many as the calls at once need."""
         if not self._clients or (min(self._busy) >= _POOL and len(self._clients) * _POOL < self.patience.concurrency):
-            self._context = self._context or httpx.create_ssl_context()
+            self._checks = self._checks or checks(self.root)
             limits = httpx.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
             timeout = httpx.Timeout(None, connect=self.patience.connect_s)
-            self._clients.append(httpx.AsyncClient(headers=self.key.headers, limits=limits, timeout=timeout, verify=self._context))
+            self._clients.append(httpx.AsyncClient(headers=self.key.headers, limits=limits, timeout=timeout, verify=self._checks))
             self._busy.append(0)
         return min(range(len(self._busy)), key=self._busy.__getitem__)
 

@@ -19,7 +19,7 @@ import httpx
 from tts.backends.base import TEMPLATE_TOKENS
 from tts.backends.openai_call import CONTINUE, HOW_CERTIFICATE
 from tts.backends.openai_findings import MODES, Findings, Mode
-from tts.backends.openai_http import HOW_KEY, Fault, Key, broken, fault_of, roots
+from tts.backends.openai_http import HOW_KEY, Fault, Key, broken, checks, fault_of, roots
 from tts.backends.openai_reply import Reply
 from tts.errors import CapabilityError, ConfigError, EngineError, TTSError, shown
 
@@ -48,7 +48,7 @@ class Asker:
         self.root = root
         self.key = key
         self.denied: Fault | None = None
-        self._client = httpx.Client(headers=key.headers, timeout=patience_s)
+        self._client = httpx.Client(headers=key.headers, timeout=patience_s, verify=checks(root))
         self._slow = patience_s * 30
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
