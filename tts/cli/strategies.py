@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -64,15 +65,24 @@ def _show(name: str, tables: tuple[Names, ...], console: Console) -> None:
     made = names.get(name)
     module = inspect.getmodule(made)
     console.print(f"{names.kind} {name}({', '.join(_parameters(made))})\n")
-    for text in (_doc(made), "" if module is None else inspect.getdoc(module) or ""):
+    for text in (_doc(made), *_inherited(made), "" if module is None else inspect.getdoc(module) or ""):
         if text:
             console.print(visible(text) + "\n", soft_wrap=True)
 
 
 def _parameters(made: Any) -> list[str]:
-    """Return the parameters of a class or function with their defaults, as they are written."""
-    found = inspect.signature(made).parameters.values()
+    """Return the parameters of a class or function with their defaults, as they are written, its own before those of its bases."""
+    bases = inspect.getmro(made) if isinstance(made, type) else (made,)
+    place = {name: place for place, base in reversed(list(enumerate(bases))) for name in inspect.get_annotations(base)}
+    found = sorted(inspect.signature(made).parameters.values(), key=lambda p: place[p.name])
     return [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in found]
+
+
+def _inherited(made: Any) -> list[str]:
+    """Return what the bases of a class say of their parameters."""
+    bases = inspect.getmro(made)[1:] if isinstance(made, type) else ()
+    said = [(base.__name__, re.search(r"^Args:\n(?: {4}.*\n?)+", _doc(base), re.MULTILINE)) for base in bases]
+    return [f"{name}: {args[0].rstrip()}" for name, args in said if args]
 
 
 def _doc(made: Any) -> str:
