@@ -74,7 +74,7 @@ def _parameters(made: Any) -> list[str]:
     """Return the parameters of a class or function with their defaults, as they are written, its own before those of its bases."""
     bases = inspect.getmro(made) if isinstance(made, type) else (made,)
     place = {name: place for place, base in reversed(list(enumerate(bases))) for name in inspect.get_annotations(base)}
-    found = sorted(inspect.signature(made).parameters.values(), key=lambda p: place[p.name])
+    found = sorted(inspect.signature(made).parameters.values(), key=lambda p: place.get(p.name, 0))
     return [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in found]
 
 
