@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.backends.openai_server import ToyServer, serving
+from tests.backends.vllm_fake import faked
+from tests.backends.vllm_lent import SUMS, lent
 from tests.chaos import ChaosBackend
 from tests.contracts.backend_contract import BackendContract
 from tests.contracts.walk import classes_with, missing
@@ -181,8 +183,47 @@ class TestOpenAIChat(TestOpenAI):
     findings = dataclasses.replace(TestOpenAI.findings, mode="chat", streams=False)
 
 
-CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI)}
-CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend"}
+class TestVLLM(BackendContract):
+    """The backend on an engine that stands in for vLLM. What it emulates keeps the promises of what is native."""
+
+    name = "vllm"
+    prompts = ("the cat and the other one", "12 + 12 =", "a")
+    step = ("a", "th", "\n", "1", "e")
+    pieces = ("z", "k", "7", "?")
+    max_tokens = 10
+    test_opening_counts_the_prompt = TestOpenAI.test_opening_counts_the_prompt
+
+    def make(self) -> Backend:
+        return faked()[0]
+
+    def run(self, check: Any, *needs: str) -> None:
+        super().run(check, *(need.rstrip("!") for need in needs))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # vLLM's own
+class TestVLLMItself(TestVLLM):
+    """The embedded model in vLLM, which one test after another is lent."""
+
+    prompts = SUMS[:3]
+    step = ("\n",)
+    pieces = ("Restart?", " yes", "\n")
+    max_tokens = 24
+
+    def make(self) -> Backend:
+        return lent("pocket")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+class TestVLLMItselfInsideALine(TestVLLMItself):
+    """The same, with steps that end inside of lines, and within tokens."""
+
+    step = (" = ", "=", "1")
+
+
+CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM)}
+CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend"}
 
 
 def test_every_backend_has_a_contract_class() -> None:

@@ -13,5 +13,6 @@ BACKENDS = Table(
         "openai": "tts.backends.openai:OpenAIBackend",
         "toy": "tts.backends.toy:ToyBackend",
         "transformers": "tts.backends.transformers:TransformersBackend",
+        "vllm": "tts.backends.vllm:VLLMBackend",
     },
 )

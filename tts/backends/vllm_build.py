@@ -1,0 +1,126 @@
+"""From a record to a model in vLLM: options, files, and vLLM's own arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tts.backends.serving import readable
+from tts.backends.vllm import VLLMBackend
+from tts.backends.vllm_engine import Engine, imported
+from tts.budget import Rates
+from tts.errors import ConfigError, missing_extra
+from tts.models.registry import ModelRecord, rates, refuse_url
+
+try:
+    from tts.backends.rendering import Renderer, eos_ids
+    from tts.backends.vllm_files import Files, digest
+except ModuleNotFoundError as failure:
+    raise missing_extra(failure.name or "transformers", "vllm", "the vllm backend") from failure
+
+_CPU_KV_GIB = 2.0
+_CPU_BLOCK = 32  # tokens: vLLM's attention on CPUs takes multiples of it; its default there, 128, would share less of a path
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def build(
+    record: ModelRecord,
+    *,
+    dtype: str | None = None,
+    kv_gib: float | None = None,
+    max_rows: int | None = None,
+    devices: int = 1,
+    eager: bool | None = None,
+    lora: str | None = None,
+) -> VLLMBackend:
+    """Return the backend of a model, started; that takes from seconds to minutes.
+
+    Args:
+        dtype: "auto" (the model's own), "float32", "bfloat16" or "float16"; None: float32 on a CPU, "auto" elsewhere.
+        kv_gib: memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
+        max_rows: most rows that are written at once; None: vLLM's choice. devices: that share the model (tensor parallelism).
+        eager: whether nothing is compiled; None: on a CPU, where that takes minutes.
+        lora: the folder of a LoRA adapter that the model goes through; None: none.
+
+    Raises:
+        ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
+        MissingDependency: vLLM is not installed.
+    """
+    refuse_url(record)
+    _check(dtype, kv_gib, max_rows, devices)
+    adapter = None if lora is None else _adapter(lora)
+    platform = imported("vllm.platforms").current_platform
+    cpu = bool(platform.is_cpu())
+    space = _CPU_KV_GIB if cpu and kv_gib is None else kv_gib
+    arguments: dict[str, Any] = {
+        "skip_tokenizer_init": True,
+        "dtype": dtype or ("float32" if cpu else "auto"),
+        "max_model_len": record.context,
+        "enable_prefix_caching": True,
+        "enforce_eager": cpu if eager is None else eager,
+        "tensor_parallel_size": devices,
+        "disable_log_stats": True,
+        "logits_processors": ["tts.backends.vllm_processor:Streams"],
+    }
+    arguments |= {} if space is None else {"kv_cache_memory_bytes": int(space * 2**30)}
+    arguments |= {} if max_rows is None else {"max_num_seqs": max_rows}
+    arguments |= {"block_size": _CPU_BLOCK} if cpu else {}
+    arguments |= {} if adapter is None else {"enable_lora": True, "max_lora_rank": adapter}
+    with readable(record, gguf=False) as location:
+        files = Files.of(record, location)
+        engine = Engine({"model": location, **arguments}, lora)
+    device = "cpu" if cpu else str(platform.get_device_name())
+    adapted = "" if lora is None else f" lora={digest(Path(lora))}"
+    text = files.config.get_text_config(decoder=True)
+    return VLLMBackend(
+        engine,
+        Renderer(files.tokenizer, eos_ids(files.generation, files.config, files.tokenizer)),
+        context=engine.context,
+        vocab=text.vocab_size,
+        identity=f"vllm {engine.version} weights={files.weights} dtype={engine.dtype} device={device}{adapted}",
+        streams=engine.dtype == "float32" or os.environ.get("VLLM_BATCH_INVARIANT") == "1",
+        rates=_rates(record, files),
+        kv_bytes_per_token=_kv_bytes(text, engine.itemsize),
+    )
+
+
+def _rates(record: ModelRecord, files: Files) -> Rates:
+    known = rates(record)
+    return known if known.flops is not None or not files.parameters else dataclasses.replace(known, flops=2 * files.parameters)
+
+
+def _check(dtype: str | None, kv_gib: float | None, max_rows: int | None, devices: int) -> None:
+    if dtype is not None and dtype not in _DTYPES:
+        raise ConfigError(f"dtype is {dtype!r}, but must be {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}")
+    if kv_gib is not None and not 0 < kv_gib < 2**20:
+        raise ConfigError(f"kv_gib is {kv_gib!r}, but must be a number of GiB above 0")
+    for name, value in (("max_rows", max_rows), ("devices", devices)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1")
+
+
+def _adapter(folder: str) -> int:
+    """Return the rank of a LoRA adapter.
+
+    Raises:
+        ConfigError: the folder holds none.
+    """
+    try:
+        return int(json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))["r"])
+    except (OSError, ValueError, KeyError, TypeError) as failure:
+        raise ConfigError(
+            f"lora is {folder!r}, but must be the folder of an adapter, with adapter_config.json and its rank r", hint="save it with peft"
+        ) from failure
+
+
+def _kv_bytes(config: Any, itemsize: int) -> int | None:
+    """Return the size of one token's keys and values; None for models that keep another state."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or getattr(config, "kv_lora_rank", None) is not None:
+        return None
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * size * itemsize

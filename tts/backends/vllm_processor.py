@@ -1,0 +1,59 @@
+"""What runs inside vLLM: it leaves of a row's logits the one token that the row's own stream draws.
+
+vLLM's own draws come from one generator, in the order of its batch, or from a seed for each request: such a row cannot be continued
+where it stopped, and seeds end the engine on CPUs in version 0.32. Here every draw has its address, as on every backend of ours.
+The engine is asked for its greedy choice, which is then the drawn token; log-probabilities are taken before, of the untempered law.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.v1.sample.logits_processor import LogitsProcessor  # pyright: ignore[reportMissingImports]
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates  # pyright: ignore[reportMissingImports]
+
+from tts.backends.base import Sampling
+from tts.backends.vllm import DRAWS
+from tts.backends.vllm_draw import drawn
+from tts.randomness import uniforms
+
+
+class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
+    """Draws for all rows of vLLM's batch that have an address; others keep their logits."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: Any) -> None:
+        del vllm_config, device, is_pin_memory
+        self._rows: dict[int, tuple[list[Any], Sampling, list[int]]] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        """Whether it leaves the most likely token: no."""
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        """Take note of which row stands where."""
+        process_dict_updates(self._rows, batch_update, _asked)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Raise each row's drawn token above all others."""
+        if not self._rows:
+            return logits
+        places = list(self._rows)
+        told = list(self._rows.values())
+        streams = np.array([where[0] for where, _, _ in told], np.uint64)
+        positions = np.array([where[1] + len(written) for where, _, written in told], np.int64)
+        words = np.array([where[2] for where, _, _ in told], np.uint64)
+        tokens = drawn(logits[places], [sampling for _, sampling, _ in told], uniforms(streams, positions, words))
+        logits[places, tokens] = torch.finfo(logits.dtype).max
+        return logits
+
+
+def _asked(params: Any, prompt: Any, written: list[int]) -> tuple[list[Any], Sampling, list[int]] | None:
+    """Return a request's address; `written` is its tokens, a list that grows."""
+    del prompt
+    told = (params.extra_args or {}).get(DRAWS)
+    if told is None:
+        return None
+    temperature, top_p, top_k, min_p = told[3:]
+    return told[:3], Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p), written
