@@ -281,4 +281,4 @@ def _values(model: str | None, room: int | None) -> Values:
     if not sampled:
         raise ConfigError(f"the performance model {model!r} has no curve of {FALLBACK}", hint="fit it to a study with that strategy too")
     others = [text for text in known.curves if parse(text).strategy.registered_as != FALLBACK]
-    return Curved(known, (sampled[0], *others), known.population)
+    return Curved(known, (sampled[0], *others), known.population, room or _ROOM[0])

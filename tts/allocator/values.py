@@ -200,44 +200,53 @@ def learnt(population: Population, state: State) -> Population:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curved:
-    """By the measured accuracy of strategies, under the posterior over success rates.
+    """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
 
-    Idea: the expected accuracy of a strategy at a size is its curve's mean over the posterior. Further samples are worth the
-        steepest line from where a problem stands to any point ahead, of the strategy itself (samples so far count) or of another
-        one (which starts anew, beside them). That is A14's choice with a posterior for the bin, at a price.
+    Idea: plain samples are worth what `Checked` or `Voted` says under the model's population. Another strategy starts anew beside them:
+        it is worth the steepest line from the chance that the problem is right as it stands to any point of the strategy's curve,
+        averaged over the posterior. That is A14's choice with a posterior for the bin, at a price. Plain samples do not go by their
+        own curve, for it cannot tell settled votes from open ones: by it, allocation gained next to nothing over uniform on the toy
+        world, where votes gained what the best policy does.
 
     Args:
         model: fitted. plans: the strategies that may be chosen, the first of which draws plain samples.
-        population: of the problems; by default the model's.
+        population: of the problems; by default the model's. most: as in `Voted`.
     """
 
     model: PerformanceModel
     plans: tuple[str, ...]
     population: Population
+    most: int = 64
+    votes: Voted = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "votes", Voted(self.population, self.most))
 
     def worth(self, state: State) -> Worth:
-        """Return the steepest rise ahead of each problem."""
-        rate, block, plan = np.zeros(len(state.samples)), np.ones_like(state.samples), np.zeros_like(state.samples)
-        tables = [self.model.table(text) for text in self.plans]
-        for first in range(0, len(rate), _ROWS):
+        """Return the index of plain samples, or the steepest rise of another strategy where that is greater."""
+        plain = (Checked(self.population) if state.checked else self.votes).worth(state)
+        rate, block, plan = plain.rate.copy(), plain.block.copy(), plain.plan.copy()
+        tables, now = [self.model.table(text)[:, 1:] for text in self.plans[1:]], self.chance(state)
+        for first in range(0, len(rate) if tables else 0, _ROWS):
             rows = slice(first, first + _ROWS)
             known = self._over_rates(state, rows)
-            rate[rows], block[rows], plan[rows] = _steepest([known @ table for table in tables], state.samples[rows])
-        return Worth(np.where(state.solved, 0.0, rate), block, plan)
+            for number, table in enumerate(tables, 1):
+                rise = (known @ table - now[rows, None]) / np.arange(1, table.shape[1] + 1)
+                best = rise.max(axis=1)
+                better = (best > rate[rows]) & ~state.solved[rows]
+                rate[rows] = np.where(better, best, rate[rows])
+                block[rows] = np.where(better, rise.argmax(axis=1) + 1, block[rows])
+                plan[rows] = np.where(better, number, plan[rows])
+        return Worth(rate, block, plan)
 
     def chance(self, state: State) -> Floats:
-        """Return the expected accuracy of plain sampling at the samples so far."""
-        table = self.model.table(self.plans[0])
-        found = np.zeros(len(state.samples))
-        for first in range(0, len(found), _ROWS):
-            rows = slice(first, first + _ROWS)
-            size = np.minimum(state.samples[rows], table.shape[1] - 1)
-            found[rows] = (self._over_rates(state, rows) * table.T[size]).sum(axis=1)
-        return np.where(state.solved, 1.0, found)
+        """Return the chance that the answer is right as it stands."""
+        return (Checked(self.population) if state.checked else self.votes).chance(state)
 
     def adapted(self, state: State) -> Curved:
         """Learn from what was observed of all problems together."""
-        return dataclasses.replace(self, population=learnt(self.population, state))
+        population = learnt(self.population, state)
+        return self if population is self.population else dataclasses.replace(self, population=population)
 
     def _over_rates(self, state: State, rows: slice) -> Floats:
         """Return the posterior over the grid of success rates, [rows, G]."""
@@ -248,17 +257,3 @@ class Curved:
         else:
             posterior = self.population.posterior(known[place.ravel()] + state.evidence[rows])
         return posterior.reshape(len(posterior), len(RATES), -1).sum(axis=2)
-
-
-def _steepest(expected: list[Floats], samples: Whole) -> tuple[Floats, Whole, Whole]:
-    """Return rate, block and plan of the steepest rise from each problem's samples; expected accuracies [plan][rows, B+1]."""
-    rows, sizes = expected[0].shape
-    at = np.arange(rows)
-    ahead = np.arange(1, sizes)
-    now = expected[0][at, np.minimum(samples, sizes - 1)][:, None]
-    own = expected[0][at[:, None], np.minimum(samples[:, None] + ahead, sizes - 1)]
-    rises = [(own - now) / ahead, *((other[:, 1:] - now) / ahead for other in expected[1:])]
-    best = np.stack([rise.max(axis=1) for rise in rises])
-    where = np.stack([rise.argmax(axis=1) + 1 for rise in rises])
-    plan = best.argmax(axis=0)
-    return np.maximum(best[plan, at], 0.0), where[plan, at], plan
