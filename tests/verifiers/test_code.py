@@ -98,9 +98,22 @@ class TestOutcomes:
         going = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()"
         assert ran(going, isolated=isolated).outcome is Outcome.PASSED
 
-    def test_tests_that_are_no_python(self, isolated: bool) -> None:
+    def test_tests_that_are_no_python_or_test_nothing(self, isolated: bool) -> None:
         with pytest.raises(VerifierError, match="the tests of the problem are no Python: SyntaxError"):
             ran(RIGHT, "assert f(1) ==", isolated=isolated)
+        for nothing in ("7", "import math\nX = 1\ndef check(f):\n    assert f(1) == 3\n"):
+            with pytest.raises(VerifierError, match=r"the tests of the problem test nothing .*end them in assertions, or in a call"):
+                ran(RIGHT, nothing, isolated=isolated)
+
+    def test_a_loop_over_tests_is_one(self, isolated: bool) -> None:
+        loop = "'''What f does.'''\nfor x in (1, 2):\n    assert f(x) == x + 1\nassert f(0) == 1"
+        right, wrong = ran(RIGHT, loop, isolated=isolated), ran(WRONG, loop, isolated=isolated)
+        assert (right.outcome, right.passed, right.total) == (Outcome.PASSED, 2, 2)
+        assert (wrong.outcome, wrong.passed, wrong.total) == (Outcome.FAILED, 0, 2)
+
+    def test_a_flood_where_it_is_reported_is_not_held(self, isolated: bool) -> None:
+        tries = "        try: os.write(end, b'x' * 2**16)\n        except OSError: pass"
+        assert ran(f"import os\nwhile True:\n    for end in range(3, 100):\n{tries}", isolated=isolated).outcome is Outcome.OUTPUT
 
 
 @SHUT_IN
@@ -226,6 +239,7 @@ class TestTheVerifier:
         ("parameters", "message"),
         [
             ({"tests": "assert f(1) =="}, "tests is 'assert f.1. ==', but must be Python"),
+            ({"tests": "def check(f): assert f(1)"}, "tests is 'def check.f.: assert f.1.', but must test something"),
             ({"sandbox": "chroot"}, "sandbox is 'chroot', but must be 'landlock' or 'docker' or 'none'"),
             ({"credit": "some"}, "credit is 'some', but must be 'all' or 'share'"),
             ({"seconds": 0}, "seconds is 0, but must be a number above 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, check_text
 from tts.verifiers.container import check_docker, run_in_container
-from tts.verifiers.sandbox import Limits, Outcome, Result, run, why_not
+from tts.verifiers.sandbox import TEST_SOMETHING, Limits, Outcome, Result, run, why_not
+from tts.verifiers.sandbox_child import is_test
 
 _BLOCK = re.compile(r"^[^\S\n]*```[^\S\n]*(\w*)[^\n]*\n(.*?)^[^\S\n]*```", re.DOTALL | re.MULTILINE)
 _SANDBOXES = ("landlock", "docker", "none")
@@ -27,8 +29,8 @@ class Code:
     """Runs the Python program in a solution with unit tests: 1 where all pass, else 0, or the share that passes.
 
     The program is the last fenced block of a solution that is Python or says no language; without one, all of its text. A test is a
-    top-level assertion or call of the tests, which run behind the program, in its names. A program that raises, runs too long, floods its
-    output, forks without end or fills its folder scores 0; `outcome` tells what became of one.
+    top-level statement of the tests that does more than import, define or assign; they run behind the program, in its names. A program
+    that raises, runs too long, floods its output, forks without end or fills its folder scores 0; `outcome` tells what became of one.
 
     This is containment of accidents, not a defence against an attacker: the program runs on this machine's kernel, in namespaces of users,
     processes and network, with every mount but its own folder read-only and Landlock's rights on files; it is bounded in time, memory,
@@ -38,7 +40,8 @@ class Code:
 
     Args:
         tests: Python; None: those of the problem, its reference answer, which makes this verifier an oracle.
-        sandbox: "landlock"; "docker", a container of llm-sandbox; "none": limits and watch alone, for programs that are trusted.
+        sandbox: "landlock"; "docker", a container of llm-sandbox; "none": limits and watch alone, with all rights of the
+            user that runs this, for programs that are trusted.
         credit: "all", or "share" of the tests.
         seconds: that a program may run, above 0. memory_mb, processes, output_kb: what it may use.
 
@@ -62,9 +65,11 @@ class Code:
         if self.tests is not None:
             check_text("tests", self.tests)
             try:
-                compile(self.tests, "tests", "exec")
+                steps = ast.parse(self.tests, "tests").body
             except (SyntaxError, ValueError) as failure:
                 raise ConfigError(f"tests is {shown(self.tests)}, but must be Python: {failure}") from None
+            if not any(map(is_test, steps)):
+                raise ConfigError(f"tests is {shown(self.tests)}, but must test something", hint=TEST_SOMETHING)
         for name, known in (("sandbox", _SANDBOXES), ("credit", _CREDITS)):
             check_text(name, getattr(self, name))
             if getattr(self, name) not in known:

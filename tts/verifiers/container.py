@@ -11,7 +11,7 @@ from typing import Any
 
 from tts.errors import CapabilityError, VerifierError, missing_extra
 from tts.verifiers.sandbox import Limits, Outcome, Result, judged
-from tts.verifiers.sandbox_child import run_tests
+from tts.verifiers.sandbox_child import is_test, run_tests
 
 _KEPT = 4096  # characters of output
 _REPORT = 1 << 16  # more than the report and what is kept of the output, written as JSON
@@ -111,5 +111,5 @@ end(said)
 
 def _script(program: str, tests: str, mark: str, most: int) -> str:
     """Return a program that runs another and its tests as in `sandbox_child`, and writes what became of them behind a mark."""
-    source = inspect.getsource(run_tests)
-    return _SCRIPT.format(run_tests=source, program=program, tests=tests, mark=mark, most=most, kept=_KEPT)
+    run = inspect.getsource(is_test) + inspect.getsource(run_tests)
+    return _SCRIPT.format(run_tests=run, program=program, tests=tests, mark=mark, most=most, kept=_KEPT)

@@ -30,10 +30,12 @@ from tts.errors import CapabilityError, VerifierError
 from tts.verifiers import sandbox_child
 
 _CHILD = Path(sandbox_child.__file__)
+TEST_SOMETHING = "end them in assertions, or in a call of what has some"
 _WATCH_S = 0.02
 _START_S = 20.0  # for the child to start, on a busy machine, beside the program's own time
 _MOST_FILES, _DEEPEST = 1000, 40
 _KEPT = 4096  # characters of output
+_REPORT = 1 << 16  # bytes, and more than a line of the child's own
 
 
 class Outcome(StrEnum):
@@ -86,7 +88,7 @@ def run(program: str, tests: str, limits: Limits, *, isolated: bool = True) -> R
 
     Raises:
         CapabilityError: Landlock or a namespace cannot be had here; the reason is named.
-        VerifierError: the tests are no Python.
+        VerifierError: the tests are no Python, or test nothing.
     """
     started = time.monotonic()
     folder = os.path.realpath(tempfile.mkdtemp(prefix="tts-code-"))
@@ -106,7 +108,7 @@ def why_not() -> str:
     if not sys.platform.startswith("linux"):
         return f"it takes Linux, and this is {sys.platform}"
     try:
-        run("", "", Limits())
+        run("", "assert True", Limits())
     except CapabilityError as failure:
         return failure.cause
     return ""
@@ -217,6 +219,8 @@ class _Program:
             self._output += piece[: max(0, _KEPT - len(self._output))]
             return bool(piece)
         self._report += piece
+        if len(self._report) > _REPORT:  # the program found the end that is not its own
+            self._wrote = self._limits.output + 1
         *lines, self._report = self._report.split(b"\n")
         for line in lines:
             with suppress(ValueError):
@@ -266,10 +270,12 @@ def judged(said: Mapping[str, Any], output: str, seconds: float = 0.0) -> Result
     """Return what became of a program that said so itself (see `sandbox_child.run_tests`).
 
     Raises:
-        VerifierError: its tests are no Python.
+        VerifierError: its tests are no Python, or test nothing.
     """
     if "tests" in said:
         raise VerifierError(f"the tests of the problem are no Python: {said['tests']}")
+    if said.get("total") == 0:
+        raise VerifierError("the tests of the problem test nothing", hint=TEST_SOMETHING)
     if "error" in said:
         kind = Outcome.MEMORY if said.get("kind") == "MemoryError" else Outcome.ERROR
         return Result(kind, str(said["error"])[:400], output=output, seconds=seconds)

@@ -196,8 +196,15 @@ def limit(limits: dict[str, int], others: int) -> None:
         resource.setrlimit(kind, (least, least))
 
 
+def is_test(step: ast.stmt) -> bool:
+    """Return whether a top-level statement of tests is one: it does more than import, define or assign, and is no bare text."""
+    defines = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    others = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Pass
+    return not isinstance(step, defines | others) and not (isinstance(step, ast.Expr) and isinstance(step.value, ast.Constant))
+
+
 def run_tests(program: str, tests: str) -> dict[str, Any]:
-    """Run a program and then its tests, each top-level assertion or call being one, and return what became of them."""
+    """Run a program and then its tests, and return what became of them."""
     scope: dict[str, Any] = {"__name__": "solution", "__builtins__": __builtins__}
     try:
         exec(compile(program, "solution.py", "exec"), scope)
@@ -208,17 +215,16 @@ def run_tests(program: str, tests: str) -> dict[str, Any]:
         steps = ast.parse(tests, "tests.py").body
     except (SyntaxError, ValueError) as failure:
         return {"tests": f"{type(failure).__name__}: {failure}"}
-    total = sum(isinstance(step, ast.Assert) or (isinstance(step, ast.Expr) and isinstance(step.value, ast.Call)) for step in steps)
+    total = sum(map(is_test, steps))
     for step in steps:
-        is_test = isinstance(step, ast.Assert) or (isinstance(step, ast.Expr) and isinstance(step.value, ast.Call))
         try:
             exec(compile(ast.Module([step], []), "tests.py", "exec"), scope)
         except BaseException as failure:  # noqa: BLE001 - as above
             faults.append(f"{type(failure).__name__}: {failure}")
-            if not is_test:
+            if not is_test(step):
                 break
         else:
-            passed += is_test
+            passed += is_test(step)
     return {"passed": passed, "total": total, "faults": [fault[:200] for fault in faults[:5]]}
 
 
