@@ -208,14 +208,15 @@ def watch(server: Server) -> None:
 
 
 def _wait(server: Server, health: str, wait_s: float) -> None:
-    began = time.monotonic()
+    began, pause = time.monotonic(), 0.05
     while not _answers(server.url + health):
         passed = time.monotonic() - began
         if server.process.poll() is not None:
             raise _ended(server)
         if passed > wait_s:
             raise EngineError(f"the server is not ready after {passed:.0f} s; its log ends: {_tail(server.log)}", hint=f"see {server.log}")
-        time.sleep(1.0)
+        time.sleep(pause)
+        pause = min(1.0, 2 * pause)
 
 
 def _answers(url: str) -> bool:
@@ -244,14 +245,14 @@ def _free_port(host: str, port: int) -> int:
     Raises:
         ConfigError: the one that is wanted is taken, or the host is none of this machine's.
     """
-    try:
-        with socket.create_server((host, port)) as held:
-            return int(held.getsockname()[1])
-    except (OSError, OverflowError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "a port is a number up to 65535"
-        raise ConfigError(
-            f"port is {port} on {host}, where no server can listen: {why}", hint="choose another: --port 0 takes a free one"
-        ) from None
+    why = "a port is a number from 0 to 65535"
+    if 0 <= port < 2**16:
+        try:
+            with socket.create_server((host, port)) as held:
+                return int(held.getsockname()[1])
+        except OSError as failure:
+            why = failure.strerror or str(failure)
+    raise ConfigError(f"port is {port} on {host}, where no server can listen: {why}", hint="choose another; --port 0 takes a free one")
 
 
 def _dies_with_parent() -> None:

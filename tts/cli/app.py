@@ -19,6 +19,7 @@ from tts.cli.report import report
 from tts.cli.run import run as run_study
 from tts.cli.runs import runs
 from tts.cli.sample import sample
+from tts.cli.serve_model import serve_model
 from tts.cli.show import show
 from tts.cli.solve import Solve, solve
 from tts.cli.strategies import strategies
@@ -45,6 +46,7 @@ app.command()(report)
 app.command()(strategies)
 app.command()(datasets)
 app.command()(doctor)
+app.command("serve-model")(serve_model)
 app.add_typer(verifiers, name="verifiers")
 
 

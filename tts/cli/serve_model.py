@@ -1,0 +1,67 @@
+"""`tts serve-model`: a server for a model, with the flags that searches make use of."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from tts.cli.boundary import Debug, boundary
+
+
+def serve_model(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `tts models`, a folder, or a Hub name (organisation/model).")],
+    *,
+    engine: Annotated[str, typer.Option(help="vllm or llama_cpp (GGUF files).")] = "vllm",
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8000,
+    python: Annotated[str, typer.Option(metavar="FILE", help="The interpreter that has the engine, if another environment's.")] = "",
+    wait: Annotated[float, typer.Option(metavar="SECONDS", help="That it may take until it is ready.")] = 900.0,
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Start a server for a model, wait until it is ready, and say how it is used. It ends with Ctrl-C."""
+    with boundary(debug=debug):
+        from tts.backends.serving import engine_of, launch, readable, serving, watch
+        from tts.errors import ConfigError
+        from tts.models import registry
+
+        chosen = engine_of(engine)
+        record = registry.get(name)
+        if record.readout:
+            raise ConfigError(f"model is {name!r}, which scores and writes nothing", hint="serve the policy that it belongs to")
+        if not wait > 0:
+            raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
+        with ExitStack() as held:
+            held.enter_context(_ended_by_signals())
+            file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
+            location = held.enter_context(readable(record, gguf=chosen == "llama_cpp"))
+            wanted = launch(record, location, chosen, python or sys.executable)
+            typer.echo(f"starting {chosen} for {record.name}; its words go to {file}", err=True)
+            server = held.enter_context(serving(wanted, file.absolute(), wait, host=host, port=port))
+            typer.echo(f"ready: {server.url}")
+            typer.echo(f'use it: tts solve "What is 2 + 2?" --model {record.name} --url {server.url} --budget 2000')
+            typer.echo(f"look at it: tts doctor --url {server.url}")
+            sys.stdout.flush()
+            watch(server)
+
+
+@contextmanager
+def _ended_by_signals() -> Generator[None]:
+    """Let a request to end (SIGTERM) end the block as an exit does, so that no server is left behind."""
+
+    def leave(number: int, frame: Any) -> None:
+        del frame
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
