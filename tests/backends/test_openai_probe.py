@@ -220,9 +220,14 @@ def test_what_is_no_url_is_refused(url: str, says: str) -> None:
     assert "secret" not in error + hint
 
 
-def test_a_method_that_needs_steps_is_refused_with_what_works() -> None:
-    with serving(ToyServer(ids=False, continues=False)) as url:
-        error, hint = told("--url", url, "--model", "toy", "--strategy", "answer_convergence")
+@pytest.mark.parametrize("strategy", ["answer_convergence", "early_pruning", "deepconf_online"])
+def test_a_method_that_goes_on_with_what_it_began_is_refused_with_what_works(strategy: str) -> None:
+    server = ToyServer(ids=False, continues=False)
+    with serving(server) as url:
+        error, hint = told("--url", url, "--model", "toy", "--strategy", strategy, "--verifier", "confidence")
+        asked = len(server.bodies)
+        look(url, "toy", Key())
+        assert len(server.bodies) == 2 * asked  # by the look alone
     assert "needs the capability 'steps', which the backend 'openai' lacks" in error
     assert "best_of_n, self_consistency and other methods of whole solutions work there" in hint
 

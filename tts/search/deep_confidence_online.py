@@ -55,7 +55,7 @@ class DeepConfidenceOnline(Named):
     """
 
     registered_as = "deepconf_online"
-    needs = ()
+    needs = ("steps",)
     n: int | None = None
     warmup: int = 16
     keep: float = 10.0

@@ -45,7 +45,7 @@ class EarlyPruning(Named):
     """
 
     registered_as = "early_pruning"
-    needs = ()
+    needs = ("steps",)
     n: int | None = None
     tokens: int | None = None
     pruned: float = 0.5
