@@ -15,7 +15,7 @@ from tts.budget import Budget, Meter
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.recording import RecordedNodes
 from tts.search.aggregation import aggregate_scores
-from tts.search.base import GoesByPairs, GoesByScores, Plan, SearchEnded, Selected, Selection, Stop
+from tts.search.base import GoesByPairs, GoesByScores, Plan, ScoresAll, SearchEnded, Selected, Selection, Stop
 from tts.search.embedding import Embedder
 from tts.search.search import Search
 from tts.search.selection import Majority
@@ -170,6 +170,7 @@ class Run:
             on_call=None if self.on_event is None else _reporter(self.problem.stripped(), self.on_event),
             embedder=self.embedder,
             may_score=None if self.plan.strategy.verifiers else self.selection.may_score,
+            asked_of_all=self._asked_of_all(),
         )
         outcome = Outcome()
         try:
@@ -184,6 +185,11 @@ class Run:
             search.spending.free_all()
             search.opener.release_all()
         return self._solution(search, outcome)
+
+    def _asked_of_all(self) -> Sequence[str]:
+        """Return the roles that will score every candidate, whatever comes of the search."""
+        scores_all = isinstance(self.selection, ScoresAll) and self.selection.scores_all
+        return self.selection.verifiers if scores_all and not self.plan.strategy.verifiers else ()
 
     async def _explore(self, search: Search, outcome: Outcome) -> None:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""

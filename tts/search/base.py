@@ -200,6 +200,16 @@ class Selection(Protocol):
 
 
 @runtime_checkable
+class ScoresAll(Protocol):
+    """A selection that may say that it scores every candidate which it may score: those scores may be made before it asks."""
+
+    @property
+    def scores_all(self) -> bool:
+        """Whether it does."""
+        ...
+
+
+@runtime_checkable
 class GoesByPairs(Protocol):
     """A selection that compares candidates two by two; that its verifier can (`Compares`) is checked before anything is spent."""
 

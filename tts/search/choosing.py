@@ -23,13 +23,14 @@ Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByScore(Named):
-    """The parameters of selections that go by the scores of candidates.
+    """The parameters of selections that go by the scores of candidates: of all of them, unless they say otherwise.
 
     Args:
         verifier: the role that scores. aggregate: step scores to one. truncated: "vote": a truncated candidate with an answer counts;
             "drop": it does not.
     """
 
+    scores_all = True
     verifier: str = "main"
     aggregate: str = "last"
     truncated: str = "vote"

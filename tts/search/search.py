@@ -11,7 +11,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice, repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from tts.backends.base import Backend, Sampling
 from tts.budget import Exhausted
 from tts.errors import ConfigError
 from tts.search.aggregation import aggregate_scores, check_aggregate
-from tts.search.base import END, STEP, GoesByScores, SearchEnded, Stop, StopRule, Tokens, Until, whole
+from tts.search.base import STEP, GoesByScores, SearchEnded, Stop, StopRule, Tokens, Until, whole
 from tts.search.classes import AnswerClasses
 from tts.search.embedding import Embedder, HashedNgrams
 from tts.search.notes import Notes
@@ -38,7 +37,6 @@ from tts.types import Candidate, Problem, Trajectory
 from tts.verifiers.base import Scorer, Verifier
 
 T = TypeVar("T")
-_MOST_ROWS = 1024  # of a wave of `complete`: a budget for millions is spent in waves that can be stopped
 
 
 class Search:
@@ -47,7 +45,7 @@ class Search:
     Attributes:
         problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
         candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind. causes: of the first of each.
-        answered: whether a candidate has an answer. stopped: the stop rule's verdict, once there is one.
+        answered: whether a candidate has an answer. stopped: the stop rule's verdict, once there is one. judges: whether it goes by scores.
         unscorable: nodes of candidates that nobody will ask a verifier about. notes: what the strategy has to say of its search.
         tree, spending, opener, scoring: its parts, for the solver and the trace.
     """
@@ -68,6 +66,7 @@ class Search:
         on_call: Callable[[Search], None] | None = None,
         embedder: Embedder | None = None,
         may_score: Callable[[Candidate, int], bool] | None = None,
+        asked_of_all: Sequence[str] = (),
     ) -> None:
         self.problem = problem
         self.task = task
@@ -87,13 +86,13 @@ class Search:
         self._seed = seed
         self._sampling = sampling
         self._stopping = stopping
-        self._judged = stopping if isinstance(stopping, GoesByScores) else None
+        self.judges = isinstance(stopping, GoesByScores)
         self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
         self._on_call = on_call
         self._work = Work(embedder or HashedNgrams(), spending, clock)
         self.notes = Notes()
         self.answers = AnswerClasses(task, lambda: spending.meter.seconds_left)
-        self._writer = Writer(self, task, backends, sampling, clock)
+        self._writer = Writer(self, task, backends, sampling, clock, asked_of_all)
         self._may_score = may_score
         self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
         self._finished: dict[int, Candidate] = {}
@@ -212,30 +211,7 @@ class Search:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
         """
         whole("n", n, 1)
-        first, barren, waiting = len(self.candidates), 0, list[Trajectory]()
-        fresh = chain.from_iterable(repeat(ts) if n is None and ts else repeat(ts, n or 0))
-
-        async def on_child(index: int, child: Trajectory) -> None:
-            ended[index] = child
-            if self._judged is None:
-                self.finish(child)
-
-        while True:
-            width = 1 if self._judged else _MOST_ROWS if n is not None else self._writer.next_width(_MOST_ROWS)
-            waiting += islice(fresh, max(0, width - len(waiting)))
-            if not waiting:
-                return self.candidates[first:]
-            ended, spent = dict[int, Trajectory](), dict(self.spending.meter.spent)
-            with self._call(writes=True):
-                await self._writer.wave(waiting, END, on_child, sampling=sampling, model=model)
-            waiting = [t for i, t in enumerate(waiting) if i not in ended]  # rows that did not start, or failed
-            await self.judge(list(ended.values()))
-            for child in ended.values():
-                self.finish(child)
-            if (barren := 0 if ended else barren + 1) == 3:
-                raise SearchEnded("every row failed")
-            if n is None and ended and self.spending.meter.deadline is None and spent == self.spending.meter.spent:
-                raise SearchEnded("nothing is spent any more")
+        return await self._writer.complete(ts, n, sampling=sampling, model=model, call=self._call)
 
     def finish(self, t: Trajectory) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
@@ -269,7 +245,7 @@ class Search:
     async def judge(self, ts: Sequence[Trajectory]) -> None:
         """Score trajectories that have ended for a stop rule that goes by scores, before `finish` asks it; without one do nothing."""
         ended = [t for t in ts if t.status in ("finished", "truncated")]
-        if (rule := self._judged) is not None and ended:
+        if isinstance(rule := self._stopping, GoesByScores) and ended:
             scores = await self.score_affordable(ended, rule.verifier, rule.aggregate)
             self._judged_by |= {t.node: {rule.verifier: score} for t, score in zip(ended, scores.tolist(), strict=True)}
 

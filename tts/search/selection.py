@@ -177,6 +177,7 @@ class BestOfMajority(ByScore):
     """
 
     registered_as = "best_of_majority"
+    scores_all = False
     k: int = 1
     alpha: float | None = None
     asked: int = 4

@@ -12,7 +12,7 @@ import numpy as np
 
 from tts.errors import ConfigError, shown
 from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, Selected, Selection, nonempty_text, number
+from tts.search.base import Named, ScoresAll, Selected, Selection, nonempty_text, number
 from tts.search.choosing import check_truncated
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
@@ -79,6 +79,11 @@ class Selective(Named):
     def verifiers(self) -> tuple[str, ...]:
         """The roles that the other selection scores with."""
         return self.inner.verifiers
+
+    @property
+    def scores_all(self) -> bool:
+        """Whether the other selection scores all."""
+        return isinstance(self.inner, ScoresAll) and self.inner.scores_all
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
         """It asks about those that the other selection asks about."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 
 from tts.backends.base import Backend, Extension, Sample, Sampling, Stop, require
 from tts.budget import Exhausted
 from tts.errors import ConfigError
 from tts.randomness import MAIN_WORD, SCRATCH_WORD
-from tts.search.base import END, STEP, Tokens, Until
+from tts.search.base import END, STEP, SearchEnded, Tokens, Until
 from tts.search.wave import OUT_OF_TIME, RowTask, Wave, WaveSpec, branches_of, tasks_for
 from tts.tasks.base import Task
-from tts.types import Status, Trajectory
+from tts.types import Candidate, Status, Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
 
 _FIRST_WIDTH = 4  # rows to begin with where a time is given
+_MOST_ROWS = 1024  # of a wave of `complete`: a budget for millions is spent in waves that can be stopped
 _UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
 _NO_CAP = 1 << 20  # of a row on a backend without a context limit
 _STATUS: Mapping[str, Status] = {
@@ -35,10 +38,20 @@ class Writer:
 
     Args:
         search: whose tree, spending, opener and answers it uses. sampling: of rows that name none.
+        asked_of_all: roles that will score every candidate for which scores are held.
     """
 
-    def __init__(self, search: Search, task: Task, backends: Mapping[str, Backend], sampling: Sampling, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        search: Search,
+        task: Task,
+        backends: Mapping[str, Backend],
+        sampling: Sampling,
+        clock: Callable[[], float],
+        asked_of_all: Sequence[str] = (),
+    ) -> None:
         self._search = search
+        self._asked_of_all = asked_of_all
         self._task = task
         self._backends = backends
         self._sampling = sampling
@@ -138,6 +151,59 @@ class Writer:
             if until is not END:
                 return
 
+    async def complete(
+        self,
+        ts: Sequence[Trajectory],
+        n: int | None,
+        *,
+        sampling: Sampling | None,
+        model: str,
+        call: Callable[..., AbstractContextManager[None]],
+    ) -> list[Candidate]:
+        """See `Search.complete`; `call` holds the one call in flight.
+
+        Scores that are held for, and will be asked for anyway, are made when nothing more can be paid: what they cost less than their
+        bound pays more rows.
+        """
+        search, first = self._search, len(self._search.candidates)
+        barren, waiting = 0, list[Trajectory]()
+        fresh = chain.from_iterable(repeat(ts) if n is None and ts else repeat(ts, n or 0))
+
+        async def on_child(index: int, child: Trajectory) -> None:
+            ended[index] = child
+            if not search.judges:
+                search.finish(child)
+
+        while True:
+            width = 1 if search.judges else _MOST_ROWS if n is not None else self._next_width()
+            waiting += islice(fresh, max(0, width - len(waiting)))
+            if not waiting:
+                return search.candidates[first:]
+            ended, spent = dict[int, Trajectory](), dict(search.spending.meter.spent)
+            try:
+                with call(writes=True):
+                    await self.wave(waiting, END, on_child, sampling=sampling, model=model)
+            except SearchEnded:
+                if search.stopped or not await self._score_held():
+                    raise
+                continue
+            waiting = [t for i, t in enumerate(waiting) if i not in ended]  # rows that did not start, or failed
+            await search.judge(list(ended.values()))
+            for child in ended.values():
+                search.finish(child)
+            if (barren := 0 if ended else barren + 1) == 3:
+                raise SearchEnded("every row failed")
+            if n is None and ended and search.spending.meter.deadline is None and spent == search.spending.meter.spent:
+                raise SearchEnded("nothing is spent any more")
+
+    async def _score_held(self) -> bool:
+        """Score the candidates whose scores are held for; return whether there were any."""
+        search = self._search
+        held = [c.trajectory for c in search.candidates if search.spending.is_reserved(c.trajectory.node)] if self._asked_of_all else []
+        for role in self._asked_of_all if held else ():
+            await search.score_affordable(held, role)
+        return bool(held)
+
     def units(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of typical length that are left in the budget; None: it does not bound them.
 
@@ -158,9 +224,9 @@ class Writer:
             return max(1, min(units))
         return None if search.spending.meter.deadline is None else self._doubled()
 
-    def next_width(self, most: int) -> int:
+    def _next_width(self) -> int:
         """Return the rows of the next wave of as many as the budget pays; towards a deadline, which cuts a wave, they double."""
-        units = min(self.units() or _UNBOUNDED_WIDTH, most)
+        units = min(self.units() or _UNBOUNDED_WIDTH, _MOST_ROWS)
         return units if self._search.spending.meter.deadline is None else min(units, self._doubled())
 
     def _doubled(self) -> int:
