@@ -90,7 +90,7 @@ def test_a_path_that_is_too_long_is_not_shown_in_part() -> None:
     assert math.isnan(long)
     assert short == 0.9
     assert len(calls.asked) == 1
-    assert calls.noted["prompts were too long for the judge, and not shown"] == (1, 2)
+    assert calls.noted["prompts were longer than the judge's prompt_tokens=200, and not shown"] == (1, 2)
 
 
 def compare(judge: Judge, say: Callable[[str], str], a: str, b: str) -> tuple[float, Replies]:

@@ -126,7 +126,7 @@ class Judge:
         said: list[tuple[str, ...]] = []
         if shown_to:
             said = await calls.replies(shown_to, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
-        calls.unread("prompts were too long for the judge, and not shown", fits.count(False), len(prompts))
+        calls.unread(f"prompts were longer than the judge's prompt_tokens={self._room}, and not shown", fits.count(False), len(prompts))
         unread = sum(_verdict(reply, key) is None for of_prompt in said for reply in of_prompt)
         calls.unread("replies of the judge could not be read", unread, self.votes * len(said))
         replies = iter(said)
