@@ -1,0 +1,106 @@
+"""The HTTP backend: its throughput beside a server's own batch and beside its_hub, requests in flight, and a faulty server.
+
+    python benchmarks/servers.py throughput --vllm PYTHON --model FOLDER [--its-hub PYTHON] [--repeats 3]
+    python benchmarks/servers.py flight [--requests 1000]
+    python benchmarks/servers.py faults [--problems 250]
+    python benchmarks/servers.py findings URL [URL ...]
+
+`throughput` starts a vLLM server on this machine, and the same engine without it; FOLDER is what `benchmarks/engine/convert.py` makes
+(its folder `hf`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from benchmarks.servers import flight, throughput
+from tests.backends.openai_faulty import run_faulty
+from tts.backends.openai_http import Key
+from tts.backends.openai_probe import look
+from tts.cli.server import shown_lines
+
+HERE = Path(__file__).parent / "servers"
+
+
+def run_throughput(options: argparse.Namespace) -> None:
+    """Print tokens a second, and what was cached."""
+    jobs = {
+        "best-of-n": throughput.Job(prompts=throughput.prompts(options.problems), n=options.n, kept=1, levels=1, tokens=options.tokens),
+        "beam": throughput.Job(
+            prompts=throughput.prompts(options.problems), n=options.beam, kept=options.kept, levels=options.levels, tokens=options.tokens
+        ),
+    }
+    rivals = throughput.Rivals(options.vllm, options.its_hub, str(options.model), str(HERE))
+    try:
+        print(
+            f"vLLM {rivals.version}, {os.cpu_count()} cores; {options.problems} problems at once, {options.repeats} runs each, in turns\n"
+        )
+        for name, job in jobs.items():
+            if name in options.only:
+                says = f"{name}: {job.n} rows of {job.tokens} tokens" + (f", {job.levels} levels, {job.kept} kept" * (job.levels > 1))
+                print("\n".join(throughput.lines(says, throughput.measure(rivals, job, options.repeats))), flush=True)
+    finally:
+        rivals.close()
+
+
+def run_flight(options: argparse.Namespace) -> None:
+    """Print how many requests were held in flight, and what that took."""
+    print(" ".join(flight.measure(options.requests, options.tokens, options.gap)))
+
+
+def run_faults(options: argparse.Namespace) -> None:
+    """Print what came of calls through a faulty server; fails where a token, a connection or a task is lost."""
+    told = run_faulty(options.problems)
+    num_faults = sum(told.given.values())
+    print(f"{told.calls:,} calls, {num_faults:,} of them faulty ({num_faults / told.calls:.1%}); {told.seconds:.0f} s")
+    print(f"given:  {', '.join(f'{name} {count}' for name, count in told.given.most_common())}")
+    print(f"typed:  {', '.join(f'{name} {count}' for name, count in told.found.most_common())}")
+    print(f"tokens: {told.written:,} written, {told.charged:,} booked; {told.lossy:,} stood in replies whose connection was reset")
+    print(f"{told.candidates:,} candidates; no budget passed, every ledger sums, no task and no connection left ({told.most_open} at most)")
+
+
+def run_findings(options: argparse.Namespace) -> None:
+    """Print what one look finds on each server, as a table."""
+    found = {url: dict(shown_lines(look(url, options.served, Key.find()))) for url in options.urls}
+    print("| | " + " | ".join(found) + " |\n| :-- |" + " :-- |" * len(found))
+    for name in next(iter(found.values())):
+        print(f"| {name} | " + " | ".join(lines[name] for lines in found.values()) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    what = parser.add_subparsers(required=True)
+    one = what.add_parser("throughput")
+    one.set_defaults(run=run_throughput)
+    one.add_argument("--vllm", required=True, help="the Python of an environment with vLLM")
+    one.add_argument("--model", required=True, type=Path, help="a folder with weights and tokenizer")
+    one.add_argument("--its-hub", help="the Python of an environment with its_hub 1.2")
+    one.add_argument("--repeats", type=int, default=3)
+    one.add_argument("--only", nargs="+", default=["best-of-n", "beam"])
+    for name, value in (("problems", 64), ("n", 16), ("beam", 16), ("kept", 4), ("levels", 3), ("tokens", 16)):
+        one.add_argument(f"--{name}", type=int, default=value)
+    one = what.add_parser("flight")
+    one.set_defaults(run=run_flight)
+    one.add_argument("--requests", type=int, default=1000)
+    one.add_argument("--tokens", type=int, default=20)
+    one.add_argument("--gap", type=float, default=0.5, help="seconds between two tokens of a reply")
+    one = what.add_parser("faults")
+    one.set_defaults(run=run_faults)
+    one.add_argument("--problems", type=int, default=250)
+    one = what.add_parser("findings")
+    one.set_defaults(run=run_findings)
+    one.add_argument("urls", nargs="+")
+    one.add_argument("--served", default="", help="the model; needed where a server has several")
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

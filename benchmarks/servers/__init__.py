@@ -1,0 +1,1 @@
+"""The parts of the measurement of the HTTP backend."""

@@ -1,0 +1,233 @@
+"""The same work by a server's own batch, through the HTTP backend, and through its_hub: tokens a second, and what was cached."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.orchestration import Instant
+from benchmarks.servers.processes import Process, Shares, VllmServer
+from tts.backends.base import RowSet, SampleRequest, Sampling
+from tts.backends.openai import OpenAIBackend
+from tts.budget import Budget
+from tts.models.registry import ModelRecord
+from tts.search.base import END, Named, Selection, Tokens
+from tts.search.search import Search
+from tts.search.selection import Best
+from tts.solver import Solver
+from tts.types import Candidate
+
+NAME = "measured"
+BLOCK = 32  # tokens: the least that vLLM's attention on CPUs takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Work that everyone does.
+
+    Args:
+        prompts: texts. n: rows of each at every level. kept: paths that go on. levels: 1 is best-of-n. tokens: of a row at a level.
+    """
+
+    prompts: tuple[str, ...]
+    n: int
+    kept: int
+    levels: int
+    tokens: int
+
+    def message(self, prompts: Sequence[Any]) -> dict[str, Any]:
+        """Return it for a driver."""
+        return {"prompts": list(prompts), "n": self.n, "kept": self.kept, "levels": self.levels, "tokens": self.tokens}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBeam(Named):
+    """Beam search by steps of so many tokens: expand, score, keep; the same dependencies for everyone who is measured."""
+
+    registered_as = "step_beam"
+    needs = ("steps",)
+    verifiers = ()
+    job: Job
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        job, live = self.job, [search.root]
+        for level in range(job.levels):
+            last = level + 1 == job.levels  # its rows have the same cap, and are candidates
+            rows = await search.expand([live[i % len(live)] for i in range(job.n)], until=END if last else Tokens(job.tokens))
+            children = [child for siblings in rows for child in siblings]
+            await search.score(children)
+            for child in children:
+                search.finish(child)
+            live = [child for child in children if child.status == "active"][: job.kept]
+            search.keep(live)
+            if not live:
+                break
+        return search.candidates
+
+    def size(self, units: int | None) -> StepBeam:
+        return self
+
+    def default_selection(self, *, verified: bool) -> Selection:
+        return Best()
+
+
+Asked = tuple[RowSet, int]  # a request, and how many calls it was: each of them reads the input
+
+
+class Watched(OpenAIBackend):
+    """Keeps what was asked of it."""
+
+    def watch(self) -> list[Asked]:
+        """Return the list that requests are noted in from now on."""
+        self.asked: list[Asked] = []
+        return self.asked
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        rows = super().sample(request)
+        self.asked.append((rows, len(self._groups(request))))
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: tokens that were generated, seconds, others' share of the machine; input and reused tokens where they are known."""
+
+    generated: int
+    seconds: float
+    others: float
+    inputs: int = 0
+    cached: int = 0
+    allowed: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.generated / self.seconds
+
+
+def reusable(asked: Sequence[Asked], block: int) -> int:
+    """Return how much of the input of these requests, in their order, whole blocks of earlier ones could have served.
+
+    A block is known when it was read, or written and then continued: the last token that a row writes is never computed. The last
+    token of an input always is, for what comes next depends on it.
+    """
+    known: set[tuple[int, ...]] = set()
+    total = 0
+    for rows, calls in asked:
+        ids = tuple(rows.request.handle.ids)
+        whole = [ids[: i + block] for i in range(0, len(ids) - block, block)]
+        total += block * (next((i for i, one in enumerate(whole) if one not in known), len(whole)) + (calls - 1) * len(whole))
+        paths = [ids, *(ids + tuple(sample.token_ids[:-1]) for sample in rows.samples if sample is not None)]
+        known.update(path[: i + block] for path in paths for i in range(0, len(path) - block + 1, block))
+    return total
+
+
+class Rivals:
+    """The server and who works on it, all started.
+
+    Args:
+        vllm, its_hub: interpreters; its_hub may be None. model: a folder.
+    """
+
+    def __init__(self, vllm: str, its_hub: str | None, model: str, here: str) -> None:
+        options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 256, "block_size": BLOCK, "enforce_eager": True}
+        environment = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        self.processes: list[Process] = []
+        self.offline = self._started(Process([vllm, f"{here}/offline.py", model, json.dumps(options)], environment))
+        self.version = self.offline.ask()["ready"]
+        self.offline.ask({"prompts": [[1, 2, 3]], "n": 2, "kept": 1, "levels": 1, "tokens": 2})
+        self.server = VllmServer(vllm, model, NAME, options, environment)
+        self.processes.append(self.server)
+        self.its_hub: Process | None = None
+        if its_hub:
+            self.its_hub = self._started(Process([its_hub, f"{here}/peer_its_hub.py", f"{self.server.url}/v1", NAME]))
+            self.its_hub_version = self.its_hub.ask()["ready"]
+        record = ModelRecord(name=NAME, backend="openai", url=self.server.url)
+        self.backend = Watched.from_record(record)
+
+    def _started(self, process: Process) -> Process:
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self.processes:
+            process.close()
+
+    def offline_run(self, job: Job, ids: Sequence[Sequence[int]]) -> Measured:
+        """Measure the server's own batch, or its replay of the levels."""
+        shares = Shares([self.offline.group])
+        told = self.offline.ask(job.message(ids))
+        return Measured(told["generated"], told["seconds"], shares.others(), told["inputs"], told["cached"])
+
+    def ours(self, job: Job) -> tuple[Measured, list[Asked]]:
+        """Measure the HTTP backend; its books must be the server's."""
+        assert isinstance(self.backend, Watched)
+        asked, before = self.backend.watch(), self.server.generated()
+        strategy: Any = f"best_of_n(n={job.n}) | majority" if job.levels == 1 else StepBeam(job=job)
+        shares, started = Shares([self.server.group]), time.perf_counter()
+        solver = Solver(self.backend, {"main": Instant()}, task="text", sampling=Sampling(temperature=1.0, max_tokens=job.tokens))
+        solutions = solver.solve_many(job.prompts, each=Budget(samples=job.n * job.levels), strategy=strategy)
+        seconds, others = time.perf_counter() - started, shares.others()
+        made = self.server.generated() - before
+        charged = sum(one.usage.generated_tokens + one.usage.cancelled_tokens for one in solutions)
+        if made != charged:
+            raise AssertionError(f"the server wrote {made} tokens, but {charged} are booked")
+        cached = sum(rows.reused_tokens or 0 for rows, _ in asked)
+        inputs = sum(rows.prompt_tokens for rows, _ in asked) + cached
+        return Measured(made, seconds, others, inputs, cached, reusable(asked, BLOCK)), asked
+
+    def theirs(self, job: Job) -> Measured:
+        """Measure its_hub."""
+        assert self.its_hub is not None
+        before, shares = self.server.generated(), Shares([self.server.group, self.its_hub.group])
+        told = self.its_hub.ask(job.message(job.prompts))
+        return Measured(self.server.generated() - before, told["seconds"], shares.others())
+
+
+def prompts(count: int) -> tuple[str, ...]:
+    """Return problems of about the length that problems have."""
+    return tuple(
+        f"A shop sells {7 + i} boxes of {3 + i % 11} pencils on Monday, and twice as many boxes on Tuesday. Each pencil costs {2 + i % 5} "
+        f"cents, and {1 + i % 4} boxes are given back. How many cents has the shop earned at the end? Explain every step, then answer."
+        for i in range(count)
+    )
+
+
+def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]:
+    """Return each one's runs; they take turns, and the server's cache is emptied before each."""
+    found: dict[str, list[Measured]] = {"offline": [], "ours": [], "its_hub": []}
+    for _ in range(repeats):
+        with rivals.server.running():
+            rivals.server.forget()
+            mine, asked = rivals.ours(job)
+            found["ours"].append(mine)
+            if rivals.its_hub is not None:
+                rivals.server.forget()
+                with rivals.its_hub.running():
+                    found["its_hub"].append(rivals.theirs(job))
+        opened = {rows.request.handle.prompt: tuple(rows.request.handle.ids) for rows, _ in asked if not rows.request.text}
+        with rivals.offline.running():
+            found["offline"].append(rivals.offline_run(job, list(opened.values())))
+    return found
+
+
+def lines(title: str, found: Mapping[str, Sequence[Measured]]) -> list[str]:
+    """Return a table of what was found."""
+    out = [f"### {title}", "", "| | tokens/s, median [least, greatest] | share of offline | tokens | others' share of the machine |"]
+    out.append("| :-- | --: | --: | --: | --: |")
+    for name, runs in found.items():
+        if runs:
+            rates = [run.rate for run in runs]
+            of = statistics.median(run.rate / base.rate for run, base in zip(runs, found["offline"], strict=True))
+            spread = f"{statistics.median(rates):.1f} [{min(rates):.1f}, {max(rates):.1f}]"
+            out.append(f"| {name} | {spread} | {of:.1%} | {runs[-1].generated:,} | {max(run.others for run in runs):.0%} |")
+    mine, base = found["ours"][-1], found["offline"][-1]
+    out += ["", f"Input tokens: {mine.inputs:,}, of which cached {mine.cached:,} ({mine.cached / mine.inputs:.1%});"]
+    out += [f"whole blocks of {BLOCK} allow {mine.allowed:,}: {mine.cached / max(1, mine.allowed):.1%} of it was used."]
+    out += [f"Offline: {base.inputs:,} input tokens, cached {base.cached:,} ({base.cached / base.inputs:.1%})."]
+    return [*out, ""]
