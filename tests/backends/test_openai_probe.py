@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.backends.openai_making import PROMPT
+from tests.backends.openai_making import PROMPT, drawn, on
 from tests.backends.openai_server import ToyServer, serving
 from tests.runs import make_run, solved
+from tts.backends.base import Sample
 from tts.backends.openai import OpenAIBackend
 from tts.backends.openai_http import KEY_FILE_VARIABLE, KEY_VARIABLE, Key
 from tts.backends.openai_probe import look
@@ -257,7 +258,17 @@ def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
             error, hint = told("--url", written, "--model", "toy")
             assert "has a certificate that cannot be trusted" in error
             assert hint == "hint: name its authority's file in the environment variable SSL_CERT_FILE"
+        [sample] = asyncio.run(drawn_and_closed(url))  # as when the certificate changes later
+    assert (sample.finish, sample.num_tokens, sample.error.partition(":")[0]) == ("error", 0, "CertificateError")
     assert server.headers == []
+
+
+async def drawn_and_closed(url: str) -> list[Sample]:
+    backend = on(url, mode="text")
+    try:
+        return await drawn(backend, 1)
+    finally:
+        await backend.close()
 
 
 # The key ----------------------------------------------------------------------------------------------------------------------------
