@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,36 @@ def test_an_adapter_is_what_its_weights_added_to_the_models_are(tmp_path: Path) 
 
     asyncio.run(check())
     assert adapted.identity.startswith(f"{plain.identity} lora=")
+
+
+SCRIPT = """
+import dataclasses, time
+from tts.backends import BACKENDS
+from tts.models import registry
+if __name__ == "__main__":
+    backend = BACKENDS.get("vllm").from_record(dataclasses.replace(registry.get("pocket"), backend="vllm"), kv_gib=1)
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_an_engine_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", exc_type=ImportError)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with subprocess.Popen([sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None
+        while "ready" not in script.stdout.readline():
+            assert script.poll() is None
+        engines = children(script.pid)
+        engines += [one for engine in engines for one in children(engine)]
+        assert engines
+        script.kill()
+    while any(Path(f"/proc/{one}").exists() for one in engines):  # a test that waits in vain is cut off from outside
+        time.sleep(0.5)
+
+
+def children(process: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 class Watched:

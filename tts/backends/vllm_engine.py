@@ -20,6 +20,7 @@ from tts.errors import ConfigError, EngineError, missing_extra
 
 T = TypeVar("T")
 _ENDS_S = 20.0  # for vLLM's process at the end
+STARTER = "TTS_VLLM_STARTER"  # the variable that tells vLLM's processes who started them
 _SETTINGS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -73,6 +74,7 @@ class Engine:
         self.version = str(vllm.__version__)
 
         async def start() -> Any:
+            os.environ[STARTER] = str(os.getpid())
             return imported("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**arguments))
 
         try:

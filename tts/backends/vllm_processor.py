@@ -7,6 +7,11 @@ The engine is asked for its greedy choice, which is then the drawn token; log-pr
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +22,10 @@ from vllm.v1.sample.logits_processor.builtin import process_dict_updates  # pyri
 from tts.backends.base import Sampling
 from tts.backends.vllm import DRAWS
 from tts.backends.vllm_draw import drawn
+from tts.backends.vllm_engine import STARTER
 from tts.randomness import uniforms
+
+_LOOKS_S = 2.0
 
 
 class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
@@ -25,6 +33,7 @@ class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: Any) -> None:
         del vllm_config, device, is_pin_memory
+        _end_with(int(os.environ.get(STARTER, "0")))
         self._rows: dict[int, tuple[list[Any], Sampling, list[int]]] = {}
 
     def is_argmax_invariant(self) -> bool:
@@ -47,6 +56,26 @@ class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
         tokens = drawn(logits[places], [sampling for _, sampling, _ in told], uniforms(streams, positions, words))
         logits[places, tokens] = torch.finfo(logits.dtype).max
         return logits
+
+
+def _end_with(starter: int) -> None:
+    """End vLLM when the process that started it is gone: where that was killed, its engine would wait for ever.
+
+    This runs in a worker, which is the engine's child, or in the engine itself.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(starter, 0)
+                time.sleep(_LOOKS_S)
+        if parent not in (starter, 0) and os.getppid() == parent:
+            os.kill(parent, signal.SIGKILL)
+        os._exit(1)
+
+    if starter:
+        threading.Thread(target=watch, name="tts-starter", daemon=True).start()
 
 
 def _asked(params: Any, prompt: Any, written: list[int]) -> tuple[list[Any], Sampling, list[int]] | None:
