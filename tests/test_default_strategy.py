@@ -11,6 +11,7 @@ import tts
 from tts.allocator import shipped
 from tts.allocator.difficulty import RATES, Population
 from tts.allocator.performance import Curve, PerformanceModel
+from tts.backends.toy import ToyBackend
 from tts.errors import ConfigError
 from tts.search.registry import parse_call
 from tts.verifiers import VERIFIERS
@@ -89,3 +90,17 @@ def test_a_damaged_file_is_one_clear_line(ship, tmp_path, text, why):
 @pytest.mark.parametrize("text", ["process", "toy(error=0.3)", "self_evaluation"])
 def test_verifiers_are_described_as_they_are_written(text):
     assert shipped.described(parse_call(VERIFIERS, text)) == text
+
+
+def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, monkeypatch):
+    ship(sums=fitted(first=0.0))
+    seen = []
+    sample = ToyBackend.sample
+    monkeypatch.setattr(ToyBackend, "sample", lambda self, request: (seen.append(request.sampling.temperature), sample(self, request))[1])
+    with tts.Solver("toy", {}, sampling=tts.Sampling(temperature=0.7)) as solver:
+        end = solver.solve("3 + 4 - 2 + 8", tts.Budget(samples=6), strategy="auto(price=0.0)")
+        ends = solver.solve_many(["3 + 4 - 2 + 8", "5 - 1"], tts.Budget(samples=2))
+    assert seen[0] == 0.0
+    assert set(seen[1:-2]) == {0.7}
+    assert seen[-2:] == [0.0, 0.0]
+    assert (end.usage.samples, [one.usage.samples for one in ends]) == (6, [1, 1])

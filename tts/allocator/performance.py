@@ -21,8 +21,10 @@ from typing import Any, Final
 import numpy as np
 
 from tts.allocator.difficulty import RATES, Floats, Population
+from tts.allocator.gauges import Gauge, Probe, from_data, to_data
 from tts.allocator.greedy import falling
 from tts.errors import ConfigError, unknown_name
+from tts.search.base import check_temperature
 
 FORMAT: Final = 1
 MOST = 128  # size of the greatest table, in samples
@@ -50,6 +52,7 @@ class PerformanceModel:
         model: the policy's name. task: the task's. verifiers: by role, as text. source: the study it was fitted to.
         problems: how many. tokens: that one plain sample costs, on average.
         population: of the problems. curves: by the strategy's text, with its selection and without its size.
+        first: temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
     """
 
     model: str
@@ -60,6 +63,7 @@ class PerformanceModel:
     tokens: float
     population: Population
     curves: Mapping[str, Curve]
+    first: float | None = None
     _tables: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
 
     def table(self, strategy: str) -> Floats:
@@ -100,6 +104,7 @@ class PerformanceModel:
                 "source": self.source,
                 "problems": self.problems,
                 "tokens": self.tokens,
+                "first": self.first,
                 "population": {"rates": _short(RATES), "share": [_short(row) for row in lures], "problems": self.population.problems},
                 "curves": {
                     text: {
@@ -109,6 +114,7 @@ class PerformanceModel:
                     }
                     for text, curve in self.curves.items()
                 },
+                **to_data(self.gauges, self.probe),
             },
             indent=1,
         )
@@ -128,14 +134,16 @@ class PerformanceModel:
             grid = Population.of_rates(np.ones(len(RATES)))
             population = Population(grid.rate, grid.lure, share.ravel() / share.sum(), int(data["population"]["problems"]))
             curves = {name: _curve(name, each) for name, each in data["curves"].items()}
+            gauges, probe = from_data(data)
             head = {name: data[name] for name in ("model", "task", "verifiers", "source", "problems", "tokens")}
+            check_temperature(first := data.get("first"))
         except ConfigError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as failure:
             raise ConfigError(f"the text is no performance model: {failure}", hint="make one with tts fit") from None
         if not curves:
             raise ConfigError("the performance model has no curve, but needs one of each strategy", hint="make it again with tts fit")
-        return cls(**head, population=population, curves=curves)
+        return cls(**head, population=population, curves=curves, first=first)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file.

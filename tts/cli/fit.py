@@ -60,7 +60,8 @@ def _print(measured: Measured, model: PerformanceModel) -> None:
         "task": model.task,
         "verifiers": ", ".join(f"{role}={text}" for role, text in model.verifiers.items()) or "none",
         "problems": f"{model.problems:,}, one sample right {rate:.1%} of the time",
-        "sample": f"{model.tokens:.1f} tokens, its score included",
+        "sample": f"{model.tokens:.1f} tokens",
+        "first sample": "as the others" if model.first is None else f"at temperature {model.first:g}, which is better",
         "held out": f"a {PARTS}th of the problems at a time, predicted from {PILOTS} samples each",
     }
     margin = max(map(len, facts))
@@ -71,6 +72,7 @@ def _print(measured: Measured, model: PerformanceModel) -> None:
         "accuracy": [f"{row.measured:.1%}" for row in rows],
         "predicted": [f"{row.predicted:.1%}" for row in rows],
         "calibration error": [f"{row.error:.1%}" for row in rows],
+        "kept": ["yes" if row.strategy in model.curves else "no, plain samples are as good" for row in rows],
     }
     typer.echo("\n".join(f"{title:<{margin}}  {visible(fact)}" for title, fact in facts.items()))
     typer.echo(f"\n{visible(text_of(columns))}")

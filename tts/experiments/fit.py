@@ -9,10 +9,12 @@ Shapes: P problems, Z kinds, G success rates, B sizes.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -25,14 +27,17 @@ from tts.experiments.averaging import Reading, means_of
 from tts.experiments.config import StudyConfig
 from tts.experiments.grid import load_problems
 from tts.experiments.pool import Pool, pools_of
-from tts.experiments.record import Cell, Result
+from tts.experiments.record import Cell, Drawn, Result
+from tts.experiments.recorded import Recorded
 from tts.models import registry
 from tts.search.base import Plan, Selection
+from tts.search.best_of_n import BestOfN
 from tts.search.registry import parse
 from tts.search.selection import Majority, Weighted
+from tts.search.single import Single
 
 _FEWEST = 20  # problems; with fewer, a curve by difficulty is noise
-_DRAWS = 64  # subsets of a pool at each size, where there is no closed form
+_DRAWS = 32  # subsets of a pool at each size, where there is no closed form
 PARTS = 5  # of the problems, each predicted from the others
 _GROUPS = 10  # of predictions, by size, that are compared with what came true
 PILOTS = 4  # samples that a prediction is made from
@@ -55,20 +60,31 @@ class HeldOut:
     error: float
 
 
+class Sampled(NamedTuple):
+    """What plain sampling comes to. sizes: [B], samples. right: [P, B], share of right answers. tokens: [B], mean cost, scores included."""
+
+    sizes: Floats
+    right: Floats
+    tokens: Floats
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
     """What a study says of each of its problems.
 
     Args:
         cell: one of them. known: [P, Z], log-likelihood of all samples of each pool. votes: [P] each, of the first `PILOTS` samples.
-        tokens: that a plain sample costs on average, its score included. shares: by strategy, its sizes [B] in plain samples, and the
-            share of right answers [P, B]; NaN: not measured.
+        first: temperature of the first sample of each problem, where another than the others' was found better.
+        tokens: that a plain sample costs on average, with its score if its selection asks for one. sampled: the strategies that draw
+            plain samples. shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
     """
 
     cell: Cell
     known: Floats
     votes: tuple[Whole, Whole, Whole]
+    first: float | None
     tokens: float
+    sampled: tuple[str, ...]
     shares: Mapping[str, tuple[Floats, Floats]]
 
     @classmethod
@@ -95,11 +111,17 @@ class Measured:
                 hint="draw more with tts sample",
             )
         chosen = list(by_problem.values())
-        verified = all(pool.has("main") for pool in chosen)
-        tokens = float(np.mean([one.tokens + verified * one.verifier_tokens for pool in chosen for one in pool.drawn]))
-        leader, second, samples = np.array([_votes(pool) for pool in chosen]).T
-        shares = {**_sampled(chosen, seed, verified=verified), **_others(every, list(by_problem), tokens)}
-        return cls(chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), tokens, shares)
+        greedy = _greedy(every, chosen)
+        first, drawn = greedy or (None, chosen)
+        sampled = _sampled(drawn, seed, begun=greedy is not None)
+        best = next(iter(sampled.values()))
+        tokens = float(best.tokens[-1] / best.sizes[-1])
+        shares = {text: (each.sizes, each.right) for text, each in sampled.items()}
+        leader, second, samples = np.array([_votes(pool) for pool in drawn]).T
+        return cls(
+            chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), first, tokens,
+            tuple(shares), {**shares, **_others(every, list(by_problem), tokens)},
+        )  # fmt: skip
 
     @property
     def problems(self) -> int:
@@ -107,22 +129,24 @@ class Measured:
         return len(self.known)
 
     def fitted(self, *, model: str, task: str, source: str, seed: int = 0) -> PerformanceModel:
-        """Return the performance model.
+        """Return the performance model; a strategy that is nowhere better than plain samples by twice its error is left out.
 
         Args:
             model, task: of what it is, by name (`of_what`). source: the study's name. seed: of the problems drawn again, for errors.
         """
-        named = {"model": model, "task": task, "source": source}
-        return self._fitted(np.arange(self.problems), np.random.default_rng(seed), **named)
+        population, curves = self._fitted(np.arange(self.problems), np.random.default_rng(seed))
+        plain = next(iter(curves.values()))
+        kept = {text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, plain)}
+        return PerformanceModel(
+            model=model, task=task, verifiers=dict(self.cell.verifiers), source=source, problems=self.problems, tokens=self.tokens,
+            population=population, curves=kept, first=self.first,
+        )  # fmt: skip
 
-    def _fitted(self, rows: Whole, rng: np.random.Generator, *, model: str = "", task: str = "", source: str = "") -> PerformanceModel:
+    def _fitted(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, Curve]]:
+        """Return the population and the curves of some of the problems."""
         population = Population.beta().fitted(self.known[rows])
         posterior = _over_rates(population.posterior(self.known[rows]))
-        return PerformanceModel(
-            model=model, task=task, verifiers=dict(self.cell.verifiers), source=source, problems=len(rows), tokens=self.tokens,
-            population=population,
-            curves={text: Curve(sizes, *smooth(posterior, right[rows], rng)) for text, (sizes, right) in self.shares.items()},
-        )  # fmt: skip
+        return population, {text: Curve(sizes, *smooth(posterior, right[rows], rng)) for text, (sizes, right) in self.shares.items()}
 
     def held_out(self, seed: int = 0) -> list[HeldOut]:
         """Return how well each strategy is predicted: the problems in parts, each by a model that was fitted to the others."""
@@ -131,12 +155,17 @@ class Measured:
         predicted = {text: np.full(right.shape, np.nan) for text, (_, right) in self.shares.items()}
         for each in range(PARTS):
             rows, others = np.flatnonzero(part == each), np.flatnonzero(part != each)
-            model = self._fitted(others, rng)
-            seen = model.population.voted(*(votes[rows] for votes in self.votes))
-            chance = _over_rates(model.population.posterior(seen))
-            for text, curve in model.curves.items():
+            population, curves = self._fitted(others, rng)
+            chance = _over_rates(population.posterior(population.voted(*(votes[rows] for votes in self.votes))))
+            for text, curve in curves.items():
                 predicted[text][rows] = chance @ curve.accuracy
         return [_held_out(text, sizes, predicted[text], right) for text, (sizes, right) in self.shares.items()]
+
+
+def _pays(curve: Curve, plain: Curve) -> bool:
+    """Return whether a strategy is better than plain samples at the same cost, at some success rate, by twice its error."""
+    as_good = np.stack([np.interp(np.log(curve.sizes), np.log(plain.sizes), row) for row in plain.accuracy])
+    return bool((curve.accuracy - as_good > 2 * curve.error).any())
 
 
 def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str]:
@@ -191,28 +220,86 @@ def _seen(pool: Pool) -> Floats:
     return base + np.logaddexp(alone, math.log(missed) + special.xlogy(1, kinds.lure) + special.xlogy(missed - 1, kinds.scattered))
 
 
-def _sampled(pools: Sequence[Pool], seed: int, *, verified: bool) -> Mapping[str, tuple[Floats, Floats]]:
-    """Return sizes in plain samples and shares right [P, B] of plain sampling, under each selection that the pools have scores for.
+def _greedy(results: Sequence[Result], pools: Sequence[Pool]) -> tuple[float, Sequence[Pool]] | None:
+    """Return a temperature at which one sample alone is better than one of the pools, and the pools with that sample before theirs.
 
-    The selection that a strategy has by default comes first.
+    None: the study has no `single` at another temperature on the same problems, its candidates recorded, or it is no better.
     """
-    least = min(len(pool.drawn) for pool in pools)
+    found: dict[float, dict[_Problem, Drawn]] = defaultdict(dict)
+    for result in results:
+        strategy = parse(result.cell.strategy).strategy
+        if isinstance(strategy, Single) and strategy.temperature is not None and result.drawn:
+            drawn, known = result.drawn[0], found[strategy.temperature]
+            place = (result.cell.dataset, result.cell.problem)
+            if place not in known or len(drawn.scores) > len(known[place].scores):
+                known[place] = drawn
+    keys = [(pool.cell.dataset, pool.cell.problem) for pool in pools]
+    plain = np.mean([np.mean([one.right is True for one in pool.drawn]) for pool in pools])
+    right = {t: np.mean([of[key].right is True for key in keys]) for t, of in found.items() if all(key in of for key in keys)}
+    best = max(right, key=lambda t: right[t], default=None)
+    if best is None or right[best] <= plain:
+        return None
+    return best, [_begun(pool, found[best][key]) for pool, key in zip(pools, keys, strict=True)]
+
+
+def _begun(pool: Pool, first: Drawn) -> Pool:
+    """Return a pool with another sample before all of its own; its answer is of the class that is written alike, if any."""
+    classes = {one.answer: one.answer_class for one in pool.drawn}
+    kind = None if first.answer is None else classes.get(first.answer, len(pool.drawn))
+    rest = (
+        dataclasses.replace(one, like=None if one.like is None else one.like + 1, same=None if one.same is None else one.same + 1)
+        for one in pool.drawn
+    )
+    return dataclasses.replace(pool, drawn=(dataclasses.replace(first, answer_class=kind, like=None, same=None), *rest))
+
+
+def _sampled(pools: Sequence[Pool], seed: int, *, begun: bool) -> Mapping[str, Sampled]:
+    """Return what plain sampling comes to, under each selection that the pools have scores for; the best for its cost comes first.
+
+    Args:
+        begun: whether the first sample of each pool is always the first one drawn; else all subsets are alike.
+    """
+    least = min(len(pool.drawn) for pool in pools) - begun
     counts = tuple(2**i for i in range(min(least, MOST).bit_length()))
-    selections: list[Selection] = [Weighted(), Majority()] if verified else [Majority()]
-    found: dict[str, tuple[Floats, Floats]] = {}
+    selections: list[Selection] = [Majority()]
+    if all(pool.has("main") for pool in pools):
+        selections.append(Weighted())
+    read, found = Reading(sizes=counts, draws=_DRAWS, seed=seed), dict[str, Sampled]()
     for selection in selections:
         plan = Plan(pools[0].law, None, selection)
-        means = [means_of(pool, plan, Reading(sizes=counts, draws=_DRAWS, seed=seed)) for pool in pools]
-        found[str(plan)] = np.array(counts, np.float64), np.array([[one.right for one in row] for row in means])
-    return found
+        means = np.array([(_begun_means if begun else _means)(pool, plan, read) for pool in pools])  # [P, B, right and tokens]
+        found[str(plan)] = Sampled(np.array(counts, np.float64), means[:, :, 0], means[:, :, 1].mean(axis=0))
+    return dict(sorted(found.items(), key=lambda each: -_for_its_cost(each[1], list(found.values()))))
+
+
+def _means(pool: Pool, plan: Plan, reading: Reading) -> list[tuple[float, float]]:
+    """Return share right and tokens at each size, over all subsets of a pool."""
+    return [(one.right, one.generated_tokens + one.verifier_tokens) for one in means_of(pool, plan, reading)]
+
+
+def _begun_means(pool: Pool, plan: Plan, reading: Reading) -> list[tuple[float, float]]:
+    """Return the same over runs that all begin with the pool's first sample."""
+    run, rng = Recorded(pool, plan).run, reading.rng(pool)
+    orders = [[0, *(1 + rng.permutation(len(pool.drawn) - 1)).tolist()] for _ in range(reading.draws)]
+    every = [[run(order[:size]) for order in orders[: 1 if size == 1 else None]] for size in reading.sizes]
+    return [
+        (float(np.mean([one.right is True for one in of])), float(np.mean([one.generated_tokens + one.verifier_tokens for one in of])))
+        for of in every
+    ]
+
+
+def _for_its_cost(one: Sampled, every: Sequence[Sampled]) -> float:
+    """Return the mean accuracy over the costs, evenly spaced in their logarithms, that all of several ways have in common."""
+    low, high = (math.log(limit) for limit in (max(each.tokens[0] for each in every), min(each.tokens[-1] for each in every)))
+    return float(np.interp(np.linspace(low, high, 32), np.log(one.tokens), one.right.mean(axis=0)).mean())
 
 
 def _others(results: Sequence[Result], problems: Sequence[_Problem], tokens: float) -> Mapping[str, tuple[Floats, Floats]]:
-    """Return the same of strategies that are no plain sampling, from their own runs: a size for each budget."""
+    """Return the same of strategies that draw no whole samples, from their own runs: a size for each budget."""
     place = {problem: i for i, problem in enumerate(problems)}
     runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
-        if result.right is not None and parse(result.cell.strategy).strategy.registered_as != "best_of_n":
+        if result.right is not None and not isinstance(parse(result.cell.strategy).strategy, BestOfN | Single):
             runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
     found: dict[str, tuple[Floats, Floats]] = {}
     for text, budgets in runs.items():
