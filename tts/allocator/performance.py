@@ -21,7 +21,6 @@ from typing import Any, Final
 import numpy as np
 
 from tts.allocator.difficulty import RATES, Floats, Population
-from tts.allocator.gauges import Gauge, Probe, from_data, to_data
 from tts.allocator.greedy import falling
 from tts.errors import ConfigError, unknown_name
 from tts.search.base import check_temperature
@@ -114,7 +113,6 @@ class PerformanceModel:
                     }
                     for text, curve in self.curves.items()
                 },
-                **to_data(self.gauges, self.probe),
             },
             indent=1,
         )
@@ -134,7 +132,6 @@ class PerformanceModel:
             grid = Population.of_rates(np.ones(len(RATES)))
             population = Population(grid.rate, grid.lure, share.ravel() / share.sum(), int(data["population"]["problems"]))
             curves = {name: _curve(name, each) for name, each in data["curves"].items()}
-            gauges, probe = from_data(data)
             head = {name: data[name] for name in ("model", "task", "verifiers", "source", "problems", "tokens")}
             check_temperature(first := data.get("first"))
         except ConfigError:
