@@ -84,7 +84,7 @@ class Purse:
         self._policy = policy
         self._gate = gate
         self._places = [Place() for _ in range(count)]
-        self._found = {f.name: np.zeros(count, np.int64) for f in dataclasses.fields(Found)}  # what each place has shown
+        self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Found)}  # what each place has shown
         self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
         self._waits = np.zeros(count, np.bool_)
         self._away = self._absent = count  # absent: who never came here
@@ -171,14 +171,10 @@ class Purse:
             timed = bool((1 / self._pace.payable(seconds) > cost).any())
             cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
         found = {name: values[waiting] for name, values in self._found.items()}
-        checked = bool(found["checked"].all())
-        state = State.of(
-            found["samples"], 1.0, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost, waves=waves,
-            checked=checked,
-        )  # fmt: skip
+        state = self._auto.state(found, cost, 1.0, waves)
         if self._allocator is None:
             each = 1 / float(cost.mean()) / len(waiting)
-            self._allocator = self._auto.allocator(alone=False, checked=checked, each=each)
+            self._allocator = self._auto.allocator(alone=False, checked=state.checked, each=each)
         self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)
         if grant.reason:

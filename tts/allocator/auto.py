@@ -20,18 +20,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
-from tts.allocator.difficulty import Population
+from tts.allocator.difficulty import Floats, Population
+from tts.allocator.gauges import Estimator, Guess, evidence_of
 from tts.allocator.values import Checked, Curved, State, Values, Voted
-from tts.errors import ConfigError
+from tts.errors import CapabilityError, ConfigError
 from tts.search.base import Named, SearchEnded, Selection, nonempty_text, number, whole
 from tts.search.registry import parse
 from tts.search.selection import Majority, Weighted
@@ -53,6 +54,8 @@ class Found:
     Args:
         samples: drawn. leader, second: of them, those that gave the answers of most and second most weight; see `of`.
         agreeing: that gave the most frequent answer. solved: whether a checker has accepted one. checked: whether there is a checker.
+        score, logprob: means over the samples of their scores, in [0, 1], and of their tokens' mean log-probabilities. probe: what the
+            prompt alone says. NaN: unknown.
     """
 
     samples: int = 0
@@ -61,6 +64,9 @@ class Found:
     agreeing: int = 0
     solved: bool = False
     checked: bool = False
+    score: float = math.nan
+    logprob: float = math.nan
+    probe: float = math.nan
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Found:
@@ -118,6 +124,8 @@ class Auto(Named):
         model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
             under a broad population.
         verifier: the role whose scores are read as samples come, where there is one and the selection asks about every candidate.
+        expected: the success rate that you take a sample of these problems to have, in (0, 1); None: you do not say.
+        certainty: samples of each problem that this is worth.
 
     Cost: at most n samples, or the budget; other strategies of the performance model cost what they do. Scores are read once, whether
         by this or by the selection.
@@ -129,12 +137,18 @@ class Auto(Named):
     price: float = 0.001
     model: str | None = None
     verifier: str = "main"
+    expected: float | None = None
+    certainty: float = 4.0
 
     def __post_init__(self) -> None:
         whole("n", self.n, 1)
         whole("pilots", self.pilots, 1)
         number("price", self.price, 0, optional=False)
         nonempty_text("verifier", self.verifier)
+        number("certainty", self.certainty, 0, optional=False)
+        number("expected", self.expected, 0, 1)
+        if self.expected is not None:
+            Guess(self.expected, self.certainty)
         if self.model is not None:
             nonempty_text("model", self.model)
 
@@ -154,8 +168,9 @@ class Auto(Named):
 
     async def served(self, search: Search, ration: Ration) -> Sequence[Candidate]:
         """Take turns from a ration until it says that it is over."""
+        probe = await self._probed(search)
         while True:
-            found = await self._found(search)
+            found = dataclasses.replace(await self._found(search), probe=probe)
             turn = await ration.turn(search, found)
             if turn.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
@@ -183,17 +198,40 @@ class Auto(Named):
     async def _found(self, search: Search) -> Found:
         """Return what the candidates show, by their scores where the selection will ask for all of these anyway."""
         candidates = search.candidates
+        found = dataclasses.replace(Found.of(candidates), logprob=_mean(_logprob(c) for c in candidates))
         if self.verifier not in search.scoring.verifiers or any(c.trajectory.node in search.unscorable for c in candidates):
-            return Found.of(candidates)
+            return found
         verifier = search.scoring.get(self.verifier)
         if not candidates:
             return Found(checked=verifier.oracle)
         scores = await search.score_affordable([c.trajectory for c in candidates], self.verifier)
-        found = Found.of(candidates, np.nan_to_num(to_unit(scores, verifier.range), nan=0.0).tolist())
+        units = to_unit(scores, verifier.range)
+        if not np.isnan(units).all():
+            weighted = Found.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
+            found = dataclasses.replace(weighted, logprob=found.logprob, score=float(np.nanmean(units)))
         if not verifier.oracle:
-            return found if not np.isnan(scores).all() else Found.of(candidates)
+            return found
         accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(candidates, scores.tolist(), strict=True))
         return dataclasses.replace(found, checked=True, solved=accepted)
+
+    async def _probed(self, search: Search) -> float:
+        """Return what the prompt alone says, by the performance model's probe; NaN where there is none, or no hidden state to read."""
+        probe = None if self.model is None else shipped.load(self.model).probe
+        if probe is None:
+            return math.nan
+        try:
+            return float(probe.reading(await search.hidden([search.root]))[0])
+        except CapabilityError:
+            search.notes.add("the performance model's probe is left out: the backend shows no hidden states")
+        except SearchEnded as end:
+            search.notes.add(f"the performance model's probe is left out: {end.reason}")
+        return math.nan
+
+    @property
+    def estimators(self) -> Mapping[str, Estimator]:
+        """What tells of difficulty beside votes and verdicts, by what it reads."""
+        guess: dict[str, Estimator] = {} if self.expected is None else {"guess": Guess(self.expected, self.certainty)}
+        return guess | ({} if self.model is None else dict(shipped.load(self.model).gauges))
 
     def plans(self) -> tuple[str, ...]:
         """Return the strategies that it may choose, plain samples first."""
@@ -214,6 +252,15 @@ class Auto(Named):
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
         return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4])
+
+    def state(self, found: Mapping[str, Any], cost: Floats, left: float, waves: float = math.inf) -> State:
+        """Return the allocator's state of problems; of `Found`, each field [P]."""
+        checked, samples = bool(found["checked"].all()), found["samples"]
+        evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))  # on the kinds that all have
+        return State.of(
+            samples, left, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost, waves=waves,
+            checked=checked, evidence=evidence,
+        )  # fmt: skip
 
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
         """Return who decides: for a problem alone, in waves that double at most; for many, in small ones. The rest as `values`."""
@@ -247,7 +294,7 @@ class Alone:
         if left <= 0:
             return Turn(0, why="samples drawn")
         allocator = auto.allocator(alone=True, checked=found.checked, each=found.samples + left)
-        state = state_of([found], [1.0], float(left))
+        state = auto.state({f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}, np.ones(1), float(left))
         grant = allocator.next(state)
         if grant.reason:
             if found.solved:
@@ -269,16 +316,14 @@ class Alone:
         return f"{self.auto.plans()[plan]}: right by {chance:.2f} as it stands, and each further sample adds {rate:.2g}"
 
 
-def state_of(found: Sequence[Found], cost: Sequence[float], left: float, waves: float = math.inf) -> State:
-    """Return the allocator's state of problems."""
+def _logprob(candidate: Candidate) -> float:
+    """Return the mean log-probability of a candidate's tokens; NaN where it has none."""
+    return _mean(logprob for piece in candidate.trajectory.path for logprob in piece.logprobs)
 
-    def each(name: str) -> list[int]:
-        return [getattr(one, name) for one in found]
 
-    return State.of(
-        each("samples"), left, leader=each("leader"), second=each("second"), solved=each("solved"), cost=cost, waves=waves,
-        checked=all(each("checked")),
-    )  # fmt: skip
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else math.nan
 
 
 @lru_cache(maxsize=8)

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from tts.allocator.difficulty import RATES, Floats, Population
+from tts.allocator.gauges import Gauge, Probe, from_data, to_data
 from tts.allocator.greedy import falling
 from tts.errors import ConfigError, unknown_name
 from tts.search.base import check_temperature
@@ -52,6 +53,7 @@ class PerformanceModel:
         problems: how many. tokens: that one plain sample costs, on average.
         population: of the problems. curves: by the strategy's text, with its selection and without its size.
         first: temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
+        gauges: by what they read (`tts.allocator.gauges.READINGS`). probe: that makes the reading "probe".
     """
 
     model: str
@@ -63,6 +65,8 @@ class PerformanceModel:
     population: Population
     curves: Mapping[str, Curve]
     first: float | None = None
+    gauges: Mapping[str, Gauge] = field(default_factory=dict[str, Gauge])
+    probe: Probe | None = None
     _tables: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
 
     def table(self, strategy: str) -> Floats:
@@ -113,6 +117,7 @@ class PerformanceModel:
                     }
                     for text, curve in self.curves.items()
                 },
+                **to_data(self.gauges, self.probe),
             },
             indent=1,
         )
@@ -132,6 +137,7 @@ class PerformanceModel:
             grid = Population.of_rates(np.ones(len(RATES)))
             population = Population(grid.rate, grid.lure, share.ravel() / share.sum(), int(data["population"]["problems"]))
             curves = {name: _curve(name, each) for name, each in data["curves"].items()}
+            gauges, probe = from_data(data)
             head = {name: data[name] for name in ("model", "task", "verifiers", "source", "problems", "tokens")}
             check_temperature(first := data.get("first"))
         except ConfigError:
@@ -140,7 +146,7 @@ class PerformanceModel:
             raise ConfigError(f"the text is no performance model: {failure}", hint="make one with tts fit") from None
         if not curves:
             raise ConfigError("the performance model has no curve, but needs one of each strategy", hint="make it again with tts fit")
-        return cls(**head, population=population, curves=curves, first=first)
+        return cls(**head, population=population, curves=curves, first=first, gauges=gauges, probe=probe)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file.

@@ -1,0 +1,212 @@
+"""What else tells of a problem's difficulty, besides votes and verdicts: a guess, scores, log-probabilities, a probe of the prompt.
+
+Idea: every estimator answers one question, how likely what it read is on each kind of problem, so that all of them are added up, and
+    to votes and verdicts, in one posterior (`State.evidence`). A gauge reads one number, a probe makes such a number of the policy's
+    hidden state; both are fitted to problems whose difficulty is known as a posterior. What is not known is no evidence.
+Source: mean scores as predicted difficulty are those of algorithm A14 (Snell et al. 2408.03314); a linear head on the hidden state of
+    the prompt's last token is the predictor of A16 (Damani et al. 2410.04707) and B18, which have a small network in its place. The
+    laws of readings are ours to decide.
+
+Shapes: P problems, Z kinds, G success rates, D width of hidden states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tts.allocator.difficulty import RATES, Floats, Population
+from tts.errors import ConfigError
+
+READINGS = ("score", "logprob", "probe")  # of an `auto` search: means over the samples so far, and what the prompt alone says
+_ROUNDS = 50
+_PENALTIES = np.geomspace(1e-3, 1e5, 25)
+
+
+class Estimator(Protocol):
+    """Something that tells of difficulty."""
+
+    def evidence(self, population: Population, reading: Floats, samples: Floats) -> Floats:
+        """Return the log-likelihood [P, Z], up to a constant a problem; 0 where the reading is NaN.
+
+        Args:
+            population: its kinds; their weights play no part. reading: [P]. samples: [P], that the reading is a mean of.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What somebody takes the success rate to be: as good as so many samples, of which that share was right.
+
+    Args:
+        mean: in (0, 1). strength: samples, above 0.
+
+    Raises:
+        ConfigError: a value is outside its range.
+    """
+
+    mean: float
+    strength: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.mean < 1 and 0 < self.strength < math.inf):
+            raise ConfigError(f"mean is {self.mean} and strength {self.strength}, but must be in (0, 1) and a number above 0")
+
+    def evidence(self, population: Population, reading: Floats, samples: Floats) -> Floats:
+        """Return the same for every problem, whatever was read."""
+        del samples
+        rate = np.clip(population.rate, 1e-6, 1 - 1e-6)  # a guess rules nothing out
+        known = self.mean * np.log(rate) + (1 - self.mean) * np.log1p(-rate)
+        return np.broadcast_to(self.strength * known, (len(reading), len(rate)))
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A number that rises, or falls, with the success rate, in a line along its angle (see `RATES`), with normal errors.
+
+    Args:
+        intercept, slope: of the line; the angle goes from 0, never right, to 1, always. deviation: standard error of a problem around it,
+            above 0. spread: standard deviation of one sample's reading within a problem; its share falls with their number.
+        low, high: range of what it was fitted to; readings beyond count as its ends, so that what is unheard of proves nothing more.
+    """
+
+    intercept: float
+    slope: float
+    deviation: float
+    spread: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        values = (self.intercept, self.slope, self.deviation, self.spread, self.low, self.high)
+        if not all(map(math.isfinite, values)) or self.deviation <= 0 or self.spread < 0 or self.low > self.high:
+            raise ConfigError(f"a gauge has the numbers {values}, but they must be finite, its deviation above 0 and its range a range")
+
+    @classmethod
+    def fitted(cls, reading: ArrayLike, posterior: Floats, *, spread: float = 0.0, samples: float = 1.0) -> Gauge:
+        """Return the gauge that readings are most likely from, by expectation and maximisation over the problems' success rates.
+
+        Args:
+            reading: [P]; NaN: unknown. posterior: [P, G] over `RATES`, from what is known without the reading.
+            spread: of one sample's reading within a problem; samples: that each reading is a mean of.
+
+        Raises:
+            ConfigError: fewer than three readings are known, or all are the same.
+        """
+        values = np.asarray(reading, np.float64)
+        known = np.isfinite(values)
+        x, prior, angle = values[known], np.asarray(posterior, np.float64)[known], _angle(RATES)
+        if len(x) < 3 or np.ptp(x) == 0:
+            raise ConfigError(f"there are {len(x)} readings, {len(np.unique(x))} of them different, but a gauge needs 3, not all the same")
+        weight, least = prior, 1e-3 * float(x.std())
+        intercept = slope = deviation = 0.0
+        for _ in range(_ROUNDS):
+            mean, square = weight @ angle, weight @ angle**2
+            variance = square.mean() - mean.mean() ** 2
+            slope = float(((x * mean).mean() - x.mean() * mean.mean()) / variance) if variance > 1e-12 else 0.0
+            intercept = float(x.mean() - slope * mean.mean())
+            error = (weight * (x[:, None] - intercept - slope * angle) ** 2).sum(axis=1)
+            deviation = max(least, math.sqrt(float(error.mean())))
+            near = np.log(np.maximum(prior, 1e-300)) - (x[:, None] - intercept - slope * angle) ** 2 / (2 * deviation**2)
+            weight = np.exp(near - near.max(axis=1, keepdims=True))
+            weight /= weight.sum(axis=1, keepdims=True)
+        between = max(least, math.sqrt(max(0.0, deviation**2 - spread**2 / samples)))
+        return cls(intercept, slope, between, spread, float(x.min()), float(x.max()))
+
+    def evidence(self, population: Population, reading: Floats, samples: Floats) -> Floats:
+        """Return the normal log-likelihood of each reading."""
+        variance = self.deviation**2 + self.spread**2 / np.maximum(1.0, samples)
+        error = np.clip(reading, self.low, self.high)[:, None] - self.intercept - self.slope * _angle(population.rate)
+        return np.where(np.isfinite(reading)[:, None], -(error**2) / (2 * variance[:, None]), 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """A linear reading of the policy's hidden state at the end of the prompt, before any sample: the expected angle of its success rate.
+
+    Args:
+        weight: [D]. bias: added.
+
+    Cost: one forward pass of the prompt's last token, where the backend has not kept it; charged as input.
+    """
+
+    weight: Floats
+    bias: float
+
+    @classmethod
+    def fitted(cls, hidden: ArrayLike, posterior: Floats) -> tuple[Probe, Floats]:
+        """Return the probe by ridge regression, and what it says of each problem had it been fitted to all others.
+
+        The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge is fitted to.
+
+        Args:
+            hidden: [P, D]. posterior: [P, G] over `RATES`.
+
+        Raises:
+            ConfigError: there are fewer than ten problems, or a state is no number.
+        """
+        states = np.asarray(hidden, np.float64)
+        if states.ndim != 2 or len(states) < 10 or not np.isfinite(states).all():
+            raise ConfigError(f"hidden is of shape {states.shape}, but must be numbers [problems, width] of at least 10 problems")
+        wanted = np.asarray(posterior, np.float64) @ _angle(RATES)
+        center, scale = states.mean(axis=0), float(states.std()) or 1.0
+        x, y = (states - center) / scale, wanted - wanted.mean()
+        value, vector = np.linalg.eigh(x @ x.T)
+        value, along = np.maximum(value, 0.0), vector.T @ y
+        best, kept, says = math.inf, 1.0, y
+        for penalty in _PENALTIES:
+            share = value / (value + penalty)
+            hat = (vector**2) @ share + 1 / len(y)
+            left_out = y - (y - vector @ (share * along)) / np.maximum(1e-9, 1 - hat)
+            if (error := float(((left_out - y) ** 2).mean())) < best:
+                best, kept, says = error, float(penalty), left_out
+        weight = x.T @ (vector @ (along / (value + kept))) / scale
+        return cls(weight, float(wanted.mean() - center @ weight)), says + wanted.mean()
+
+    def reading(self, hidden: Floats) -> Floats:
+        """Return the reading of each state [P, D]; NaN where a state is of another width."""
+        if hidden.shape[-1] != len(self.weight):
+            return np.full(len(hidden), math.nan)
+        return hidden @ self.weight + self.bias
+
+
+def evidence_of(
+    estimators: Mapping[str, Estimator], population: Population, readings: Mapping[str, Floats], samples: Floats
+) -> Floats | None:
+    """Return what estimators say together, [P, Z]; None: there are none.
+
+    Args:
+        estimators: by the name of what they read, or any other name where they read nothing. readings: [P] each, NaN where unknown.
+        samples: [P], drawn.
+    """
+    found: Floats | None = None
+    for name, one in estimators.items():
+        each = one.evidence(population, readings.get(name, np.full(len(samples), math.nan)), samples)
+        found = each if found is None else found + each
+    return found
+
+
+def to_data(gauges: Mapping[str, Gauge], probe: Probe | None) -> dict[str, Any]:
+    """Return gauges and a probe as JSON has them."""
+    data: dict[str, Any] = {name: [round(getattr(one, field), 6) for field in _FIELDS] for name, one in gauges.items()}
+    return {"gauges": data, "probe": None if probe is None else [float(f"{v:.6g}") for v in (*probe.weight.tolist(), probe.bias)]}
+
+
+def from_data(data: Mapping[str, Any]) -> tuple[dict[str, Gauge], Probe | None]:
+    """Return what `to_data` wrote; nothing where it is not there."""
+    gauges = {name: Gauge(**dict(zip(_FIELDS, map(float, each), strict=True))) for name, each in data.get("gauges", {}).items()}
+    probe = data.get("probe")
+    return gauges, None if probe is None else Probe(np.array(probe[:-1], np.float64), float(probe[-1]))
+
+
+_FIELDS = ("intercept", "slope", "deviation", "spread", "low", "high")
+
+
+def _angle(rate: Floats) -> Floats:
+    return np.arcsin(np.sqrt(rate)) * (2 / np.pi)
