@@ -84,7 +84,7 @@ def _draw_positions(panel: Axes, verdict: Verdict) -> None:
             _draw_line(panel, middles, within, colour=colour, linestyle=dashes, label=f"against the {gold}")
             shown = True
     if shown:
-        panel.legend(frameon=False, fontsize=7)
+        panel.legend(frameon=False, fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=2)  # above all lines
     else:
         _say(panel, "no scores of steps, or no problem with both right and wrong candidates")
 
