@@ -60,6 +60,7 @@ TEXTS = {
 OPTIONAL = {
     "model",
     "pilots",
+    "expected",
     "temperature",
     "weights",
     "prompt_tokens",
