@@ -25,14 +25,14 @@ class Process:
     """A program in a process group of its own, stopped while others run.
 
     Args:
-        command: of the program. environment: added to this one's.
+        command: of the program. environment: added to this one's. answers: whether it writes lines of JSON that are asked for.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, answers: bool = True) -> None:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, start_new_session=True,
-            env={**os.environ, **(environment or {})},
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else self.errors, stderr=self.errors, text=True,
+            start_new_session=True, env={**os.environ, **(environment or {})},
         )  # fmt: skip
 
     @property
@@ -102,7 +102,7 @@ class VllmServer(Process):
         flags = [f"--{key.replace('_', '-')}" + ("" if value is True else f"={value}") for key, value in options.items()]
         command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name, *flags]
         command += ["--host", "127.0.0.1", "--port", port, "--enable-prompt-tokens-details"]
-        super().__init__(command, {**environment, "VLLM_SERVER_DEV_MODE": "1"})  # which lets its cache be emptied
+        super().__init__(command, {**environment, "VLLM_SERVER_DEV_MODE": "1"}, answers=False)  # it lets its cache be emptied
         end = time.monotonic() + STARTS_S
         while not self._healthy():
             if (why := self.ended()) or time.monotonic() > end:

@@ -73,6 +73,7 @@ class ToyServer:
     key: str = ""
     shows_models: bool = False  # to everybody
     version: str = ""
+    metrics: str = ""
     strict: bool = False  # refuses parameters that the API does not have
     cap_name: str = "max_tokens"
     fault: Callable[[int, Any], str] = lambda _number, _body: ""
@@ -129,6 +130,8 @@ class ToyServer:
     def got(self, path: str) -> tuple[int, Any]:
         if path == "/v1/models":
             return 200, {"object": "list", "data": [{"id": one, "max_model_len": self.context} for one in (self.model, *self.others)]}
+        if path == "/metrics" and self.metrics:
+            return 200, self.metrics.encode()
         return (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})
 
     def plain(self, writer: asyncio.StreamWriter, status: int, told: Any, *more: str) -> bool:

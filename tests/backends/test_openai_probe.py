@@ -101,6 +101,18 @@ def test_a_server_that_takes_one_temperature_and_no_row_without_limit_is_asked_f
         assert CliRunner().invoke(app, command).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("version", "blocks", "risky"), [("0.32.0", 32, True), ("0.32.0", 128, True), ("0.32.0", 16, False), ("0.33.1", 128, False)]
+)
+def test_seeds_are_not_tried_where_they_may_end_the_server(version: str, blocks: int, risky: bool) -> None:
+    page = f'vllm:cache_config_info{{mamba_block_size="None",block_size="{blocks}",engine="0"}} 1.0'
+    server = ToyServer(version=version, metrics=page)
+    with serving(server) as url:
+        found = look(url, "toy", Key())
+    assert found.seeds == (not risky)
+    assert any("seed" in body for body in server.bodies) == (not risky)
+
+
 def test_a_mode_that_does_not_work_is_refused_with_those_that_do() -> None:
     with serving(ToyServer(ids=False, continues=False)) as url:
         with pytest.raises(CapabilityError, match="mode is 'tokens'") as refused:
