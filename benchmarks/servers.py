@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -99,6 +100,7 @@ def main() -> None:
     one.add_argument("urls", nargs="+")
     one.add_argument("--served", default="", help="the model; needed where a server has several")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     options.run(options)
 
 
