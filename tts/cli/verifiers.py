@@ -109,6 +109,31 @@ def report(
         typer.echo(reporting.as_json(told) if as_json else visible(reporting.as_text(told)))
 
 
+@verifiers.command()
+def threshold(
+    risk: Annotated[float, typer.Option(help="The share of answers that may be wrong, above 0 and below 1.")],
+    run: Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")] = None,
+    *,
+    delta: Annotated[float, typer.Option(help="How often, over sets of calibration problems, the risk may be passed after all.")] = 0.05,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    store: StoreFile = None,
+    debug: Debug = False,
+) -> None:
+    """Choose the least confidence at which to answer, so that answers are wrong no more often than is wanted.
+
+    By a study on calibration problems, of which nothing else is to be reported; for each of its settings it prints the strategy that
+    answers from there on, and gives no answer below (the selection `selective`).
+    """
+    with boundary(debug=debug):
+        from tts.cli.terminal import visible
+        from tts.experiments.store import Store, default_store
+        from tts.experiments.trust import answering as choosing
+
+        with Store.existing(store or default_store()) as opened:
+            found = choosing.answering(opened.results(opened.find(run).id, drawn=False), risk=risk, delta=delta)
+        typer.echo(choosing.as_json(found) if as_json else visible(choosing.as_text(found, risk)))
+
+
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
     from rich import box
     from rich.table import Table
