@@ -1,4 +1,7 @@
-"""What is run where no strategy was named: `auto`, if a performance model is there to go by; else best-of-N, and it is said."""
+"""What is run where no strategy was named: `auto`, if a performance model is there to go by; else best-of-N, and it is said.
+
+The performance model says the selection too, where none was named: that of its first curve, which reached most for its cost.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,18 @@ def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str
     Raises:
         ConfigError: a performance model cannot be read.
     """
-    if plan is None:
-        if name := shipped.fitting(model, task, verifiers):
-            return Plan.of(Auto(model=name)), ()
+    if plan is None and shipped.fitting(model, task, verifiers) is None:
         plan = parse(_FALLBACK["main" in verifiers])
         return plan, (f"no strategy was given, and no performance model of {model!r} is there to choose one: {plan} was used",)
-    if not isinstance(plan.strategy, Auto):
+    plan = Plan.of(Auto()) if plan is None else plan
+    auto = plan.strategy
+    if not isinstance(auto, Auto):
         return plan, ()
-    if given := plan.strategy.model:
-        why = shipped.load(given).fits(model, task, verifiers)
-        return plan, (f"the performance model {given!r} is of something else: {why}",) if why else ()
-    if name := shipped.fitting(model, task, verifiers):
-        return dataclasses.replace(plan, strategy=dataclasses.replace(plan.strategy, model=name)), ()
-    return plan, ("auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples",)
+    if auto.model is None:
+        if (name := shipped.fitting(model, task, verifiers)) is None:
+            return plan, ("auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples",)
+        auto = dataclasses.replace(auto, model=name)
+    known = shipped.load(str(auto.model))
+    if why := known.fits(model, task, verifiers):
+        return dataclasses.replace(plan, strategy=auto), (f"the performance model {auto.model!r} is of something else: {why}",)
+    return dataclasses.replace(plan, strategy=auto, selection=plan.selection or parse(next(iter(known.curves))).selection), ()

@@ -129,7 +129,7 @@ class Measured:
         return len(self.known)
 
     def fitted(self, *, model: str, task: str, source: str, seed: int = 0) -> PerformanceModel:
-        """Return the performance model; a strategy that is nowhere better than plain samples by twice its error is left out.
+        """Return the performance model; a strategy that is nowhere surely better than plain samples is left out.
 
         Args:
             model, task: of what it is, by name (`of_what`). source: the study's name. seed: of the problems drawn again, for errors.
@@ -163,9 +163,14 @@ class Measured:
 
 
 def _pays(curve: Curve, plain: Curve) -> bool:
-    """Return whether a strategy is better than plain samples at the same cost, at some success rate, by twice its error."""
-    as_good = np.stack([np.interp(np.log(curve.sizes), np.log(plain.sizes), row) for row in plain.accuracy])
-    return bool((curve.accuracy - as_good > 2 * curve.error).any())
+    """Return whether a strategy is better than plain samples at the same cost, at some size and success rate, beyond all doubt.
+
+    That is with 95 % over all sizes and rates together, by Bonferroni's bound.
+    """
+    logs = np.log(curve.sizes), np.log(plain.sizes)
+    as_good, doubt = (np.stack([np.interp(*logs, row) for row in table]) for table in (plain.accuracy, plain.error))
+    sure = float(special.ndtri(1 - 0.05 / curve.accuracy.size))
+    return bool((curve.accuracy - as_good > sure * np.hypot(curve.error, doubt) + 1e-9).any())
 
 
 def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str]:
