@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +38,13 @@ def draw(report: Trust) -> Figure:
             _draw_reliability(reliability, verdict)
             scored = verdict.scored
             name = f"{scored.role}: {scored.verifier}, {scored.dataset}, {len(scored.problems):,} problems"
-            choosing.set_title(name, loc="left", fontsize=8.5)
+            choosing.set_title(name, loc="left", fontsize=8.5, pad=10)
+        lines: dict[str, Any] = {}
+        for panel in figure.axes:
+            for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+                lines.setdefault(label, handle)
+        if lines:  # one for all rows, outside: no place in a panel is free in all of them
+            figure.legend(lines.values(), lines.keys(), loc="outside upper left", ncols=4, frameon=False, fontsize=7.5)
         return figure
 
 
@@ -64,15 +71,12 @@ def _draw_choosing(panel: Axes, verdict: Verdict) -> None:
         proxy.set_ylabel("score of the chosen", color=_RED)
         proxy.grid(visible=False)
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    panel.legend(frameon=False, fontsize=7)
 
 
 def _draw_positions(panel: Axes, verdict: Verdict) -> None:
     """Draw the AUC of steps' scores by position."""
     panel.set_xlabel("step")
     panel.set_ylabel("AUC within problems")
-    panel.axhline(0.5, color=_GREY, linewidth=0.9)
-    panel.locator_params(axis="x", integer=True)
     shown = False
     for gold, colour, dashes in (("answer", _BLUE, "-"), ("step", _GREEN, "--")):
         positions: Sequence[Position] = [
@@ -81,10 +85,11 @@ def _draw_positions(panel: Axes, verdict: Verdict) -> None:
         if positions:
             middles = [math.sqrt(each.first * each.last) for each in positions]
             within = [each.quality.within for each in positions]
-            _draw_line(panel, middles, within, colour=colour, linestyle=dashes, label=f"against the {gold}")
+            _draw_line(panel, middles, within, colour=colour, linestyle=dashes, label=f"AUC against the {gold}")
             shown = True
     if shown:
-        panel.legend(frameon=False, fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=2)  # above all lines
+        panel.axhline(0.5, color=_GREY, linewidth=0.9)
+        panel.locator_params(axis="x", integer=True)
     else:
         _say(panel, "no scores of steps, or no problem with both right and wrong candidates")
 
@@ -114,4 +119,6 @@ def _draw_line(panel: Axes, x: Sequence[float], estimates: Sequence[Estimate], *
 
 
 def _say(panel: Axes, why: str) -> None:
-    panel.text(0.5, 0.5, why, transform=panel.transAxes, ha="center", va="center", fontsize=7.5, wrap=True)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    panel.text(0.5, 0.5, textwrap.fill(why, 36), transform=panel.transAxes, ha="center", va="center", fontsize=7.5)
