@@ -6,6 +6,7 @@ import asyncio
 import runpy
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,9 +37,19 @@ class FakeEngine:
         self.asked: list[dict[str, Any]] = []
         self.live = 0
         self._known: set[tuple[int, ...]] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread: threading.Thread | None = None
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+
+        def run() -> None:
+            loop.run_forever()
+            loop.close()
+
+        self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
+        return loop
 
     def submit(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -96,11 +107,10 @@ class FakeEngine:
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
 
-        if not self._loop.is_closed():
+        if self._thread is not None and self._thread.is_alive():
             self.submit(end()).result(10)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(10)
-            self._loop.close()
 
 
 def faked(context: int = 256, **options: Any) -> tuple[VLLMBackend, FakeEngine]:

@@ -110,7 +110,7 @@ def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], mon
         together = ask(verifier, paths, Counting(), PROBLEM)
         alone = [ask(verifier, [one], Counting(), PROBLEM)[0] for one in paths]
         assert verifier.asked is not None
-        object.__setattr__(verifier.asked.server, "batch", 3)  # type: ignore[attr-defined]
+        verifier.asked.batch = 3  # type: ignore[attr-defined]
         server.requests.clear()
         batched = ask(verifier, paths, Counting(), PROBLEM)
     assert repr(together) == repr(alone) == repr(batched)

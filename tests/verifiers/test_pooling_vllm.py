@@ -30,11 +30,11 @@ def vllm(folder: Path, log: Path, *options: str) -> AbstractContextManager[str]:
     return served(record, "vllm", log, "--runner", "pooling", *options)
 
 
-def check(name: str, model: Any, folder: Path, url: str, problems: Sequence[str] = (PROBLEM, "Why?")) -> None:
+def check(name: str, model: Any, folder: Path, problems: Sequence[str] = (PROBLEM, "Why?"), **where: str) -> None:
     """Compare the scores of some paths with those of the authors' own code."""
     record = reward_record.load(name)
     head = head_tensors(record, HIDDEN) if record.readout.kind == "head" else None
-    verifier = Reward(record=name, weights=str(folder), url=url, served_as="prm").opened()
+    verifier = Reward(record=name, weights=str(folder), **where).opened()
     for problem in problems:
         calls = Counting()
         paths = [STEPS, STEPS[:1], [*STEPS[:2], "No."]]
@@ -54,7 +54,7 @@ def test_a_model_with_a_head_of_its_own_gives_its_step_tokens(tmp_path: Path) ->
     config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["Qwen2ForProcessRewardModel"]}))
     tag = qwen_tokenizer().convert_tokens_to_ids("<extra_0>")  # of Qwen's own vocabulary vLLM knows it
     with vllm(tmp_path / "model", tmp_path, "--pooler-config", json.dumps({"step_tag_id": tag})) as url:
-        check(name, model, tmp_path / "model", url)
+        check(name, model, tmp_path / "model", url=url, served_as="prm")
 
 
 @pytest.mark.parametrize(("name", "task"), [("rlhflow-mistral", "token_classify"), ("rlhflow-orm-mistral", "classify")])
@@ -63,4 +63,12 @@ def test_a_model_of_labels_is_cut_to_them_and_read_at_every_token_or_at_the_last
     model = saved(reward_record.load(name), tmp_path / "model", hidden=HIDDEN)
     options = ["--hf-overrides", json.dumps(CUT), "--pooler-config", json.dumps({"task": task})]
     with vllm(tmp_path / "model", tmp_path, *options) as url:
-        check(name, model, tmp_path / "model", url)
+        check(name, model, tmp_path / "model", url=url, served_as="prm")
+
+
+@pytest.mark.filterwarnings("ignore")  # vLLM's own
+@pytest.mark.parametrize("name", ["rlhflow-mistral", "rlhflow-orm-mistral"])
+def test_a_model_of_labels_gives_the_same_in_this_process(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("vllm", exc_type=ImportError)
+    model = saved(reward_record.load(name), tmp_path / "model", hidden=HIDDEN)
+    check(name, model, tmp_path / "model", backend="vllm")

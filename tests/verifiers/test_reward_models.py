@@ -179,7 +179,7 @@ def test_a_path_that_would_pass_the_bound_stays_unknown_and_costs_nothing(folder
     [
         ({"record": "qwen2.5-math-prm-7b"}, "has the separator '<extra_0>' of 1 tokens|layout 'reply', but the tokenizer has no chat"),
         ({"record": "rlhflow-mistral"}, "is of the architecture 'llama'"),
-        ({"backend": "toy"}, "a reward model runs on engine or transformers"),
+        ({"backend": "toy"}, "a reward model runs on engine, transformers or vllm"),
         ({"weights": "/nowhere/at/all"}, "no such folder"),
     ],
 )

@@ -53,26 +53,17 @@ def build(
     _check(dtype, kv_gib, max_rows, devices)
     adapter = None if lora is None else _adapter(lora)
     platform = imported("vllm.platforms").current_platform
-    cpu = bool(platform.is_cpu())
-    space = _CPU_KV_GIB if cpu and kv_gib is None else kv_gib
-    arguments: dict[str, Any] = {
-        "skip_tokenizer_init": True,
-        "dtype": dtype or ("float32" if cpu else "auto"),
-        "max_model_len": record.context,
-        "enable_prefix_caching": True,
-        "enforce_eager": cpu if eager is None else eager,
-        "tensor_parallel_size": devices,
-        "disable_log_stats": True,
-        "logits_processors": ["tts.backends.vllm_processor:Streams"],
-    }
-    arguments |= {} if space is None else {"kv_cache_memory_bytes": int(space * 2**30)}
+    arguments = _arguments(record) | {"enable_prefix_caching": True, "tensor_parallel_size": devices}
+    arguments["logits_processors"] = ["tts.backends.vllm_processor:Streams"]
+    arguments |= {} if dtype is None else {"dtype": dtype}
+    arguments |= {} if eager is None else {"enforce_eager": eager}
+    arguments |= {} if kv_gib is None else {"kv_cache_memory_bytes": int(kv_gib * 2**30)}
     arguments |= {} if max_rows is None else {"max_num_seqs": max_rows}
-    arguments |= {"block_size": _CPU_BLOCK} if cpu else {}
     arguments |= {} if adapter is None else {"enable_lora": True, "max_lora_rank": adapter}
     with readable(record, gguf=False) as location:
         files = Files.of(record, location)
         engine = Engine({"model": location, **arguments}, lora)
-    device = "cpu" if cpu else str(platform.get_device_name())
+    device = "cpu" if platform.is_cpu() else str(platform.get_device_name())
     adapted = "" if lora is None else f" lora={digest(Path(lora))}"
     text = files.config.get_text_config(decoder=True)
     return VLLMBackend(
@@ -85,6 +76,32 @@ def build(
         rates=_rates(record, files),
         kv_bytes_per_token=_kv_bytes(text, engine.itemsize),
     )
+
+
+def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[str, Any]) -> Engine:
+    """Return a reward model in vLLM, for `Engine.pooled`.
+
+    Args:
+        overrides: of the model's configuration. pooler: settings of vLLM's pooler; {}: its own.
+
+    Raises:
+        ConfigError, MissingDependency: as `build`.
+    """
+    refuse_url(record)
+    imported("vllm")
+    arguments = _arguments(record) | {"runner": "pooling", "hf_overrides": overrides}
+    arguments |= {"pooler_config": imported("vllm.config").PoolerConfig(**pooler)} if pooler else {}
+    with readable(record, gguf=False) as location:
+        return Engine({"model": location, **arguments})
+
+
+def _arguments(record: ModelRecord) -> dict[str, Any]:
+    """Return vLLM's arguments for a model, as they are where nobody says otherwise."""
+    known: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context, "disable_log_stats": True}
+    if not imported("vllm.platforms").current_platform.is_cpu():
+        return known
+    space = int(_CPU_KV_GIB * 2**30)
+    return known | {"dtype": "float32", "enforce_eager": True, "block_size": _CPU_BLOCK, "kv_cache_memory_bytes": space}
 
 
 def _rates(record: ModelRecord, files: Files) -> Rates:

@@ -16,6 +16,9 @@ from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tts.errors import ConfigError, EngineError, missing_extra
 
 T = TypeVar("T")
@@ -114,8 +117,25 @@ class Engine:
         except (EngineError, asyncio.CancelledError, GeneratorExit):
             raise
         except Exception as failure:
-            cause = failure.__cause__ or failure
-            raise EngineError(f"vLLM failed: {type(cause).__name__}: {_first_line(cause)}") from failure
+            raise _failed(failure) from failure
+
+    async def pooled(self, ids: Sequence[int], task: str) -> NDArray[np.float64]:
+        """Return the outputs of a pooling model for a prompt, before any activation, in the engine's loop.
+
+        Args:
+            ids: of the prompt. task: "token_classify" gives a row for each token, "classify" those of the last.
+
+        Raises:
+            EngineError: vLLM failed, or refused the request.
+        """
+        vllm = imported("vllm")
+        try:
+            params = vllm.PoolingParams(task=task, use_activation=False)
+            given = self._llm.encode(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}")
+            [output] = [output async for output in given]
+        except Exception as failure:
+            raise _failed(failure) from failure
+        return np.atleast_2d(output.outputs.data.double().numpy())
 
     def soon(self, fn: Any, *args: Any) -> None:
         """Call a function in the engine's loop, unless that has ended."""
@@ -142,6 +162,13 @@ class Engine:
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_ENDS_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+def _failed(failure: Exception) -> EngineError:
+    cause = failure.__cause__ or failure
+    return EngineError(f"vLLM failed: {type(cause).__name__}: {_first_line(cause)}")
 
 
 def _first_line(failure: BaseException) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from tts.errors import ConfigError, VerifierError, shown
 from tts.verifiers.base import Calls
 from tts.verifiers.reward_head import activated, among
 from tts.verifiers.reward_reader import Reader, Reading
-from tts.verifiers.reward_record import Head
+from tts.verifiers.reward_record import Head, RewardRecord
 
 Floats = NDArray[np.float64]
 
@@ -68,18 +69,11 @@ class PoolingServer:
                 raise ConfigError(f"{name} is {getattr(self, name)}, but must be at least 1")
 
 
-class PoolingModel:
-    """A reward model on a server of vLLM in its pooling mode.
-
-    Idea: the server is sent token ids, so that its own tokenizer and template decide nothing, and asked for outputs before any
-        activation, so that its defaults decide nothing either. A process model is asked at /pooling (task token_classify), which
-        answers a row of outputs for every token, or for every step token where the server was told one; an outcome model is asked
-        at /classify, which answers a row for the last token. A reply that is of another form is refused, with how to start the server.
-    Accounting: a path is computed whole for every score; the server may reuse prefixes, which costs the same here. A request that
-        timed out, or that the server failed in (5xx but 503), is charged in full, and its scores stay unknown, counted in `failures`.
+class Pooled(ABC):
+    """A reward model that is asked for the outputs of whole paths, before any activation: a row of them for every token that it tells of.
 
     Args:
-        reader: of its record. server: where it is.
+        reader: of its record. where: what runs it, for errors. batch: most paths asked about at once.
 
     Attributes:
         failures: requests without scores, by what went wrong.
@@ -87,9 +81,10 @@ class PoolingModel:
 
     incremental = False
 
-    def __init__(self, reader: Reader, server: PoolingServer) -> None:
+    def __init__(self, reader: Reader, where: str, batch: int) -> None:
         self.reader = reader
-        self.server = server
+        self.where = where
+        self.batch = batch
         flops = reader.record.parameters
         self.rates = Rates(flops=None if flops is None else 2 * flops)
         self.counters = Counters()
@@ -101,15 +96,63 @@ class PoolingModel:
         """Return a session; there is nothing to remember in it."""
         return PoolingSession(self)
 
+    @abstractmethod
     async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]] | None:
-        """Return the scores of some paths by one request; None where it failed in a way that is no mistake of the caller's.
+        """Return the scores of some paths; None where they could not be had in a way that is no mistake of the caller's.
 
         Args:
             seconds: that are left of a budget; None: not limited.
 
         Raises:
-            VerifierError: the server cannot be reached, refuses the request, or answers in another form.
+            VerifierError: what runs it cannot be reached, refuses, or answers in another form.
         """
+
+    def scores(self, rows: Floats, reading: Reading) -> tuple[float, ...]:
+        """Return the scores in the outputs for one path: one row of them for every token, every step token, or the last token."""
+        if not rows.size:
+            rows = rows.reshape(0, self.outputs)
+        elif self.outputs == 1 and rows.shape == (1, len(reading.ids)):
+            rows = rows.T  # a server that gives one number a token may leave out the rows
+        positions = sorted({at for at in reading.at if at is not None})
+        if rows.shape[1:] != (self.outputs,):
+            raise self.other(f"outputs of shape {rows.shape} for {len(reading.ids)} tokens, where each row must have {self.outputs}")
+        if self.reader.record.kind == "outcome" and len(rows):
+            wanted = [-1]
+        elif len(rows) == len(reading.ids):
+            wanted = positions
+        else:
+            tags = [i for i, token in enumerate(reading.ids) if token == reading.ids[positions[-1]]]
+            if len(rows) != len(tags) or not set(positions) <= set(tags):
+                raise self.other(f"{len(rows)} rows for {len(reading.ids)} tokens, of which {len(tags)} are step tokens")
+            wanted = [tags.index(at) for at in positions]
+        readout = self.reader.record.readout
+        return tuple(activated(rows[at], readout) if isinstance(readout, Head) else among(rows[at]) for at in wanted)
+
+    def other(self, what: str) -> VerifierError:
+        """Return the error of an answer in another form."""
+        return VerifierError(f"{self.where} answered {what}", hint=how_served(self.reader.record))
+
+
+class PoolingModel(Pooled):
+    """A reward model on a server of vLLM in its pooling mode.
+
+    Idea: the server is sent token ids, so that its own tokenizer and template decide nothing, and asked for outputs before any
+        activation, so that its defaults decide nothing either. A process model is asked at /pooling (task token_classify), which
+        answers a row of outputs for every token, or for every step token where the server was told one; an outcome model is asked
+        at /classify, which answers a row for the last token. A reply that is of another form is refused, with how to start the server.
+    Accounting: a path is computed whole for every score; the server may reuse prefixes, which costs the same here. A request that
+        timed out, or that the server failed in (5xx but 503), is charged in full, and its scores stay unknown, counted in `failures`.
+
+    Args:
+        reader: of its record. server: where it is.
+    """
+
+    def __init__(self, reader: Reader, server: PoolingServer) -> None:
+        super().__init__(reader, f"the server {server.url}", server.batch)
+        self.server = server
+
+    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]] | None:
+        """Return the scores of some paths by one request; see `Pooled.ask`."""
         outcome = self.reader.record.kind == "outcome"
         body: dict[str, Any] = {"model": self.server.model or self.reader.record.model, "input": [list(r.ids) for r in readings]}
         body |= {"use_activation": False} if outcome else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
@@ -123,8 +166,8 @@ class PoolingModel:
             return None
         if reply.status_code != 200:
             raise VerifierError(
-                f"the server {self.server.url} refused a request for {body['model']!r} with status {reply.status_code}: {_said(reply)}",
-                hint=self._how(),
+                f"{self.where} refused a request for {body['model']!r} with status {reply.status_code}: {_said(reply)}",
+                hint=how_served(self.reader.record),
             )
         return self._read(reply, readings)
 
@@ -139,7 +182,7 @@ class PoolingModel:
                 except httpx.ConnectError as failure:
                     if not left:
                         raise VerifierError(
-                            f"the server {self.server.url} cannot be reached: {failure or type(failure).__name__}", hint=self._how()
+                            f"{self.where} cannot be reached: {failure or type(failure).__name__}", hint=how_served(self.reader.record)
                         ) from None
                 else:
                     if reply.status_code not in _AGAIN or not left:
@@ -159,54 +202,41 @@ class PoolingModel:
             rows = [np.atleast_2d(np.asarray(one["probs"] if "probs" in one else one["data"], np.float64)) for one in data]
             read = int(said["usage"]["prompt_tokens"])
         except (ValueError, TypeError, KeyError) as failure:
-            raise self._other(f"what cannot be read ({type(failure).__name__}: {failure})") from None
+            raise self.other(f"what cannot be read ({type(failure).__name__}: {failure})") from None
         sent = sum(len(r.ids) for r in readings)
         if len(rows) != len(readings) or read != sent:
-            raise self._other(f"about {len(rows)} texts of {read} tokens, where {len(readings)} of {sent} were sent")
-        return [self._scores(found, reading) for found, reading in zip(rows, readings, strict=True)]
+            raise self.other(f"about {len(rows)} texts of {read} tokens, where {len(readings)} of {sent} were sent")
+        return [self.scores(found, reading) for found, reading in zip(rows, readings, strict=True)]
 
-    def _scores(self, rows: Floats, reading: Reading) -> tuple[float, ...]:
-        """Return the scores in the outputs for one path: one row of them for every token, every step token, or the last token."""
-        if not rows.size:
-            rows = rows.reshape(0, self.outputs)
-        elif self.outputs == 1 and rows.shape == (1, len(reading.ids)):
-            rows = rows.T  # a server that gives one number a token may leave out the rows
-        positions = sorted({at for at in reading.at if at is not None})
-        if rows.shape[1:] != (self.outputs,):
-            raise self._other(f"outputs of shape {rows.shape} for {len(reading.ids)} tokens, where each row must have {self.outputs}")
-        if self.reader.record.kind == "outcome" and len(rows):
-            wanted = [-1]
-        elif len(rows) == len(reading.ids):
-            wanted = positions
-        else:
-            tags = [i for i, token in enumerate(reading.ids) if token == reading.ids[positions[-1]]]
-            if len(rows) != len(tags) or not set(positions) <= set(tags):
-                raise self._other(f"{len(rows)} rows for {len(reading.ids)} tokens, of which {len(tags)} are step tokens")
-            wanted = [tags.index(at) for at in positions]
-        readout = self.reader.record.readout
-        return tuple(activated(rows[at], readout) if isinstance(readout, Head) else among(rows[at]) for at in wanted)
 
-    def _other(self, what: str) -> VerifierError:
-        return VerifierError(f"the server {self.server.url} answered {what}", hint=self._how())
+def how_served(record: RewardRecord) -> str:
+    """Return how a server of a reward model is started."""
+    overrides, pooler = pooling_settings(record)
+    command = f"vllm serve {record.model} --runner pooling"
+    if not overrides:
+        return command
+    return f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}' --pooler-config '{json.dumps(pooler)}'"
 
-    def _how(self) -> str:
-        """Return how such a server is started."""
-        record = self.reader.record
-        command = f"vllm serve {record.model} --runner pooling"
-        if isinstance(record.readout, Head):
-            return command
-        labels = (record.readout.good, *record.readout.bad)
-        known = _CLASSIFIERS.get(record.architecture, "…ForSequenceClassification")
-        overrides = {"architectures": [known], "classifier_from_token": labels, "method": "no_post_processing"}
-        task = "classify" if record.kind == "outcome" else "token_classify"
-        pooler = json.dumps({"task": task})
-        return f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}' --pooler-config '{pooler}'"
+
+def pooling_settings(record: RewardRecord) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return vLLM's overrides of a model's configuration, and its pooler's; models with a head of their own need none."""
+    if isinstance(record.readout, Head):
+        return {}, {}
+    labels = (record.readout.good, *record.readout.bad)
+    known = _CLASSIFIERS.get(record.architecture, "…ForSequenceClassification")
+    overrides = {"architectures": [known], "classifier_from_token": labels, "method": "no_post_processing"}
+    return overrides, {"task": pooling_task(record)}
+
+
+def pooling_task(record: RewardRecord) -> str:
+    """Return what vLLM is asked for: outputs of the last token, or of all."""
+    return "classify" if record.kind == "outcome" else "token_classify"
 
 
 class PoolingSession:
-    """Asks a server about the paths of one search."""
+    """Asks about the whole paths of one search."""
 
-    def __init__(self, model: PoolingModel) -> None:
+    def __init__(self, model: Pooled) -> None:
         self._model = model
 
     def cost(self, reading: Reading) -> tuple[int, int]:
@@ -217,8 +247,8 @@ class PoolingSession:
         """Return the score at each position that is read, of each path; unknown where the budget's time or the server failed."""
         asked = [i for i, reading in enumerate(readings) if reading.ids]
         scores: list[tuple[float, ...]] = [(math.nan,) * len(reading.pieces) for reading in readings]
-        for start in range(0, len(asked), self._model.server.batch):
-            some = asked[start : start + self._model.server.batch]
+        for start in range(0, len(asked), self._model.batch):
+            some = asked[start : start + self._model.batch]
             left = calls.seconds_left()
             if left is not None and left <= 0:
                 break

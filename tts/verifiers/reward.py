@@ -33,7 +33,7 @@ class Reward:
 
     Idea: the record says what the model is shown and where its scores are read (`tts.verifiers.reward_record`); what becomes of
         empty steps, of steps that hold a separator, and of steps that do not fit is stated there (`Reader`): they are unknown, never
-        cut. On a backend with handles a step is read once in a search, however many paths share it; a server is sent whole paths.
+        cut. On a backend with handles a step is read once in a search, however many paths share it; a server, or vLLM, is sent whole paths.
     Source: each record's own. Differs: one pass over all steps, or one step more, in place of a pass for every step; the same
         tokens are read at the same positions.
 
@@ -42,7 +42,7 @@ class Reward:
 
     Args:
         record: the name of a record of this package ("math-shepherd", …), or the path of a YAML file.
-        weights: a folder or Hub name; None: as the record says. backend: "engine" or "transformers"; None: the engine.
+        weights: a folder or Hub name; None: as the record says. backend: "engine", "transformers" or "vllm"; None: the engine.
         device: of the backend; None: its own choice. url: of a vLLM server in pooling mode; None: it runs in this process.
         served_as: its name on that server; None: as `weights`.
         ratio: the most tokens of its own that a token of the policy is on average, above 0; slack: the most tokens beside those that
@@ -50,7 +50,7 @@ class Reward:
             path that would pass them stays unknown.
 
     Cost: at most ratio * new + slack + the template's tokens a path, in verifier tokens at the model's own FLOPs; `new` is the whole path
-        on a server, else what the path's last scored ancestor lacks. The problem's tokens, once a search, are prompt tokens; on a
+        on a server or vLLM, else what the path's last scored ancestor lacks. The problem's tokens, once a search, are prompt tokens; on a
         server they are verifier tokens, again with every path. Steps that stay unknown are counted in the solution's warnings.
     """
 
@@ -177,15 +177,20 @@ class Reward:
         return StepScores(steps=steps, whole=whole)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return ratio * new + slack, and what the template adds to a step; on a server, `new` is the whole path with its prompt."""
+        """Return ratio * new + slack, and what the template adds to a step; on a server or vLLM `new` is the whole path and its prompt."""
         step = 0 if self.asked is None else self.asked.reader.step_overhead
-        if self.url is None:
+        if not self._whole:
             return math.ceil(self.ratio * new_tokens) + self.slack + step
         return math.ceil(self.ratio * (prefix_tokens + new_tokens)) + self.slack + step + self._around()
 
     def prompt_bound(self, prompt_tokens: int) -> int:
-        """Return ratio * prompt + slack, and what the template adds to a problem; 0 on a server, where `bound` has it."""
-        return 0 if self.url is not None else math.ceil(self.ratio * prompt_tokens) + self.slack + self._around()
+        """Return ratio * prompt + slack, and what the template adds to a problem; 0 on a server or vLLM, where `bound` has it."""
+        return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._around()
+
+    @property
+    def _whole(self) -> bool:
+        """Whether what runs the model is sent whole paths, for it remembers none: a server, or vLLM."""
+        return self.url is not None or self.backend == "vllm"
 
     def _around(self) -> int:
         return 0 if self.asked is None else self.asked.reader.prompt_overhead

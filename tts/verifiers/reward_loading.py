@@ -22,6 +22,7 @@ from tts.verifiers.reward_reader import Reader
 from tts.verifiers.reward_record import Head
 
 BACKENDS_WITH_HANDLES = ("engine", "transformers")
+_RUNS = "a reward model runs on engine, transformers or vllm"
 
 _KEPT: weakref.WeakValueDictionary[Serving, Any] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -33,7 +34,7 @@ class Serving:
 
     Args:
         record: the name of a record of this package, or the path of a YAML file. model: where its weights and tokenizer are; None: as
-            the record says. backend: "engine" or "transformers"; None: the engine. device: of it; None: its own choice.
+            the record says. backend: "engine", "transformers" or "vllm"; None: the engine. device: of it; None: its own choice.
         url: of a server that runs it; None: it runs in this process. served_as: its name there; None: as `model`.
     """
 
@@ -66,8 +67,12 @@ def _made(serving: Serving) -> ServedModel:
         reader = Reader(record, tokenizer_of(registry.get(record.model)))
         return PoolingModel(reader, PoolingServer(url=serving.url, model=serving.served_as))
     name = serving.backend or BACKENDS_WITH_HANDLES[0]
+    if name == "vllm":
+        from tts.verifiers.pooling_vllm import started
+
+        return started(record, registry.get(record.model), serving.device)
     if name not in BACKENDS_WITH_HANDLES:
-        raise ConfigError(f"backend is {name!r}, but a reward model runs on {' or '.join(BACKENDS_WITH_HANDLES)}", hint="leave it out")
+        raise ConfigError(f"backend is {name!r}, but {_RUNS}", hint="leave it out")
     known = dataclasses.replace(registry.get(record.model), backend=name, licence=record.licence)
     known = known if record.parameters is None else dataclasses.replace(known, parameters=record.parameters)
     options = {"output_layer": False} if isinstance(record.readout, Head) and name == "engine" else {}  # which classifiers lack
