@@ -84,7 +84,13 @@ def test_it_says_how_the_server_is_used_and_ends_it_when_it_is_ended(engines: An
         assert process.wait(30) == status
     assert gone(url)
     flags = (tmp_path / "log").read_text()
-    for flag in ("--enable-prefix-caching", "--enable-prompt-tokens-details", "--max-model-len 1024", "--dtype float32"):
+    for flag in (
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        "--generation-config vllm",
+        "--max-model-len 1024",
+        "--dtype float32",
+    ):
         assert flag in flags
     assert re.search(r"serve \S+/policy --served-model-name pocket ", flags)
 

@@ -119,7 +119,8 @@ def launch(record: ModelRecord, location: str, engine: Engine, python: str = sys
     if engine == "llama_cpp":
         return _llama(record, location, python)
     command = [python, "-m", "vllm.entrypoints.cli.main", "serve", location, "--served-model-name", record.name]
-    command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]  # cached tokens are reported
+    command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]  # reused tokens are reported
+    command += ["--generation-config", "vllm"]  # else the model's own file may cut the law
     command += [] if record.context is None else ["--max-model-len", str(record.context)]
     environment = {"VLLM_NO_USAGE_STATS": "1"}
     if _on_cpu(python):
