@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -201,18 +202,23 @@ def prompts(count: int) -> tuple[str, ...]:
 def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]:
     """Return each one's runs; they take turns, and the server's cache is emptied before each."""
     found: dict[str, list[Measured]] = {"offline": [], "ours": [], "its_hub": []}
+
+    def noted(name: str, run: Measured) -> None:
+        found[name].append(run)
+        print(f"{name}: {run.generated} tokens in {run.seconds:.1f} s, cached {run.cached} of {run.inputs}", file=sys.stderr, flush=True)
+
     for _ in range(repeats):
         with rivals.server.running():
             rivals.server.forget()
             mine, asked = rivals.ours(job)
-            found["ours"].append(mine)
+            noted("ours", mine)
             if rivals.its_hub is not None:
                 rivals.server.forget()
                 with rivals.its_hub.running():
-                    found["its_hub"].append(rivals.theirs(job))
+                    noted("its_hub", rivals.theirs(job))
         opened = {rows.request.handle.prompt: tuple(rows.request.handle.ids) for rows, _ in asked if not rows.request.text}
         with rivals.offline.running():
-            found["offline"].append(rivals.offline_run(job, list(opened.values())))
+            noted("offline", rivals.offline_run(job, list(opened.values())))
     return found
 
 
