@@ -150,12 +150,31 @@ def compared(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]) -> li
     return made
 
 
+def price_of(guide: str, rows: Sequence[Row]) -> float:
+    """Return the verifier tokens for each generated one, over all searches and limits."""
+    of = [row for row in rows if row.guide == guide]
+    return sum(row.verifier for row in of) / max(1e-9, sum(row.generated for row in of))
+
+
+def findings(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what the rows say: the probe's price, and where a guide is told from the process model after correction."""
+    yield f"- The probe costs {price_of('probe', rows):.3f} verifier tokens a generated token, the process model {price_of(BASE, rows):.3f}."
+    for strategy in dict.fromkeys(row.strategy for row in rows):
+        said: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            if row.strategy == strategy and row.difference is not None and row.p is not None and row.p < 0.05:
+                gain = row.difference.mean
+                said.setdefault((row.guide, "better" if gain.value > 0 else "worse"), []).append(f"{points(gain)} at {row.limit} tokens")
+        words = "; ".join(f"{guide} is {word} ({', '.join(at)})" for (guide, word), at in said.items())
+        yield f"- {name_of(strategy)}, against the process model: {words or 'no guide can be told from it'}."
+
+
 def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: int, seeds: int) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from (
         "# Verifiers as guides, on the embedded pair",
         "",
-        "Made by `python benchmarks/verifiers.py --compare`.",
+        f"Made by `python benchmarks/verifiers.py --compare --limit {limit} --seeds {seeds}`.",
         "",
         f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} operations; {seeds} seeds. "
         "The parameters of the searches were chosen on the validation split, with the process model as their guide.",
@@ -167,10 +186,10 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
         "- Price: verifier tokens for each generated token. FLOPs: of a problem, each token at its own model's price, prompts included.",
         "",
     )
+    yield from ("## What it says", "", *findings(rows), "")
     yield from ("## Price of each", "", "| guide | verifier tokens per generated token |", "| :-- | --: |")
     for guide in GUIDES:
-        of = [row for row in rows if row.guide == guide]
-        yield f"| {guide} | {sum(row.verifier for row in of) / max(1e-9, sum(row.generated for row in of)):.3f} |"
+        yield f"| {guide} | {price_of(guide, rows):.3f} |"
     yield from ("", "## Accuracy against all tokens", "", "![](verifiers_tokens.svg)", "")
     yield from ("## Accuracy against FLOPs", "", "![](verifiers_flops.svg)", "", "## All points", "")
     yield "| search | guide | limit | accuracy | generated | verifier | price | FLOPs | difference | p (Holm) |"
