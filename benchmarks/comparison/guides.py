@@ -158,7 +158,8 @@ def price_of(guide: str, rows: Sequence[Row]) -> float:
 
 def findings(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what the rows say: the probe's price, and where a guide is told from the process model after correction."""
-    yield f"- The probe costs {price_of('probe', rows):.3f} verifier tokens a generated token, the process model {price_of(BASE, rows):.3f}."
+    probe, process = price_of("probe", rows), price_of(BASE, rows)
+    yield f"- The probe costs {probe:.3f} verifier tokens a generated token, the process model {process:.3f}."
     for strategy in dict.fromkeys(row.strategy for row in rows):
         said: dict[tuple[str, str], list[str]] = {}
         for row in rows:
