@@ -18,6 +18,7 @@ from tts.backends.batching import closed_error
 from tts.backends.lengths import check_known, check_prompt, check_text
 from tts.backends.row_state import PathText, RowState, failed_row, said
 from tts.backends.vllm_engine import imported
+from tts.background import in_thread
 from tts.budget import Rates
 from tts.errors import CapabilityError, EngineError
 from tts.models.registry import ModelRecord
@@ -74,7 +75,7 @@ class VLLMBackend:
         where vLLM's own mode for it is on (VLLM_BATCH_INVARIANT=1); elsewhere solutions say that they are not reproducible.
 
     Accounting: nothing is read before rows or readings are asked for. Each reads its prompt and path, of which vLLM reports what it
-        reused; the rest is charged as computed. A row that was given up before its first token is charged its whole input. What
+        reused; the rest is charged as computed. A row that ended before its first token is charged its whole input. What
         vLLM writes behind a row's end, a token or two where a predicate ends it, is not reported and not charged; steps that end in
         a token which holds their stop text end in vLLM itself. `score` reads its path anew: vLLM has no cache for it.
 
@@ -229,13 +230,13 @@ class VLLMBackend:
             ends = await asyncio.gather(*futures, return_exceptions=True)
         finally:
             self._reads.difference_update(futures)
-        replies: list[Reply[Any]] = []
+        replies = [end for end in ends if not isinstance(end, BaseException)]
+        for reply in replies:
+            self.counters.prompt_tokens += reply.computed
+            self.counters.reused_tokens += reply.reused or 0
         for end in ends:
             if isinstance(end, BaseException):
                 raise closed_error() if self._closed else end
-            self.counters.prompt_tokens += end.computed
-            self.counters.reused_tokens += end.reused or 0
-            replies.append(end)
         return replies
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
@@ -381,7 +382,7 @@ class VLLMBackend:
         self._live.clear()
         for read in list(self._reads):
             read.cancel()
-        await asyncio.to_thread(self._engine.close)
+        await in_thread(self._engine.close)
 
 
 @dataclass(slots=True)

@@ -97,7 +97,8 @@ def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[
 
 def _arguments(record: ModelRecord) -> dict[str, Any]:
     """Return vLLM's arguments for a model, as they are where nobody says otherwise."""
-    known: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context, "disable_log_stats": True}
+    known: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context}
+    known |= {"disable_log_stats": True, "use_tqdm_on_load": False}
     if not imported("vllm.platforms").current_platform.is_cpu():
         return known
     space = int(_CPU_KV_GIB * 2**30)

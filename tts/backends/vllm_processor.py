@@ -3,6 +3,7 @@
 vLLM's own draws come from one generator, in the order of its batch, or from a seed for each request: such a row cannot be continued
 where it stopped, and seeds end the engine on CPUs in version 0.32. Here every draw has its address, as on every backend of ours.
 The engine is asked for its greedy choice, which is then the drawn token; log-probabilities are taken before, of the untempered law.
+Measured with vLLM 0.32 on CPUs; on GPUs it is run by the same model runner (`VLLM_USE_V2_MODEL_RUNNER=0`), which was not tried.
 """
 
 from __future__ import annotations
