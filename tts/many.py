@@ -171,16 +171,17 @@ class Purse:
             timed = bool((1 / self._pace.payable(seconds) > cost).any())
             cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
         found = {name: values[waiting] for name, values in self._found.items()}
-        state = self._auto.state(found, cost, 1.0, waves)
+        mean = float(cost.mean())  # so that prices are those of a sample
+        state = self._auto.state(found, cost / mean, 1 / mean, waves)
         if self._allocator is None:
-            each = 1 / float(cost.mean()) / len(waiting)
+            each = 1 / mean / len(waiting)
             self._allocator = self._auto.allocator(alone=False, checked=state.checked, each=each)
         self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)
         if grant.reason:
             self._end(waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}")
             return
-        self._give(waiting, grant, cost, left, timed=timed or grant.hurried)
+        self._give(waiting, grant, state.cost, left, timed=timed or grant.hurried)
         if seconds is not None:
             self._pace.begin(seconds, int(grant.samples.sum()))
 

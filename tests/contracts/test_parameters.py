@@ -61,6 +61,7 @@ OPTIONAL = {
     "model",
     "pilots",
     "expected",
+    "mean",
     "temperature",
     "weights",
     "prompt_tokens",

@@ -126,6 +126,8 @@ class Auto(Named):
         verifier: the role whose scores are read as samples come, where there is one and the selection asks about every candidate.
         expected: the success rate that you take a sample of these problems to have, in (0, 1); None: you do not say.
         certainty: samples of each problem that this is worth.
+        mean: samples that problems may cost on average where they are served one at a time, above 0, in place of a price: the one that
+            comes to so many over the population. Each problem's budget is then its own upper limit.
 
     Cost: at most n samples, or the budget; other strategies of the performance model cost what they do. Scores are read once, whether
         by this or by the selection.
@@ -139,6 +141,7 @@ class Auto(Named):
     verifier: str = "main"
     expected: float | None = None
     certainty: float = 4.0
+    mean: float | None = None
 
     def __post_init__(self) -> None:
         whole("n", self.n, 1)
@@ -147,6 +150,9 @@ class Auto(Named):
         nonempty_text("verifier", self.verifier)
         number("certainty", self.certainty, 0, optional=False)
         number("expected", self.expected, 0, 1)
+        number("mean", self.mean, 0)
+        if self.mean == 0:
+            raise ConfigError("mean is 0, but must be above 0")
         if self.expected is not None:
             Guess(self.expected, self.certainty)
         if self.model is not None:
@@ -229,9 +235,8 @@ class Auto(Named):
 
     @property
     def estimators(self) -> Mapping[str, Estimator]:
-        """What tells of difficulty beside votes and verdicts, by what it reads."""
-        guess: dict[str, Estimator] = {} if self.expected is None else {"guess": Guess(self.expected, self.certainty)}
-        return guess | ({} if self.model is None else dict(shipped.load(self.model).gauges))
+        """What tells problems apart beside votes and verdicts, by what it reads."""
+        return {} if self.model is None else shipped.load(self.model).gauges
 
     def plans(self) -> tuple[str, ...]:
         """Return the strategies that it may choose, plain samples first."""
@@ -251,7 +256,8 @@ class Auto(Named):
         Raises:
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
-        return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4])
+        guess = None if self.expected is None else Guess(self.expected, self.certainty)
+        return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4], guess)
 
     def state(self, found: Mapping[str, Any], cost: Floats, left: float, waves: float = math.inf) -> State:
         """Return the allocator's state of problems; of `Found`, each field [P]."""
@@ -265,6 +271,8 @@ class Auto(Named):
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
         """Return who decides: for a problem alone, in waves that double at most; for many, in small ones. The rest as `values`."""
         values = self.values(checked=checked, each=each)
+        if alone and self.mean is not None:
+            return Allocator(values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean))
         if alone:
             return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=self.price)
         return Allocator(values=values, pilots=self.pilots or 1, price=self.price)
@@ -299,8 +307,8 @@ class Alone:
         if grant.reason:
             if found.solved:
                 return Turn(0, why="settled: the checker has accepted an answer")
-            gain = f"{float(grant.rate[0]):.2g}"
-            return Turn(0, why=f"settled: another sample would add {gain} to the chance of a right answer, below the price {auto.price:g}")
+            gain = f"{float(grant.rate[0]):.2g} to the chance of a right answer"
+            return Turn(0, why=f"settled: another sample would add {gain}, below the price {allocator.price:.2g}")
         return Turn(int(grant.samples[0]), int(grant.plan[0]), self.why(allocator, state, grant.rate[0], int(grant.plan[0])))
 
     def goes_on(self, end: SearchEnded) -> bool:
@@ -327,13 +335,17 @@ def _mean(values: Iterable[float]) -> float:
 
 
 @lru_cache(maxsize=8)
-def _values(model: str | None, room: int | None) -> Values:
+def _values(model: str | None, room: int | None, guess: Guess | None) -> Values:
     """Return what samples are worth by a performance model, or else by `room` votes; None: by a checker's verdicts."""
+    population = Population.beta() if model is None else shipped.load(model).population
+    if guess is not None:  # it is the same for all problems: another population
+        weight = population.posterior(guess.evidence(population, np.zeros(1), np.zeros(1)))[0]
+        population = dataclasses.replace(population, weight=weight)
     if model is None:
-        return Checked(Population.beta()) if room is None else Voted(Population.beta(), room)
+        return Checked(population) if room is None else Voted(population, room)
     known = shipped.load(model)
     sampled = [text for text in known.curves if parse(text).strategy.registered_as == FALLBACK]
     if not sampled:
         raise ConfigError(f"the performance model {model!r} has no curve of {FALLBACK}", hint="fit it to a study with that strategy too")
     others = [text for text in known.curves if parse(text).strategy.registered_as != FALLBACK]
-    return Curved(known, (sampled[0], *others), known.population, room or _ROOM[0])
+    return Curved(known, (sampled[0], *others), population, room or _ROOM[0])

@@ -183,7 +183,8 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
     """Return the p-value of a posterior predictive check: whether votes on new problems look like those the population was fitted to.
 
     Idea: problems are grouped by what share of their first samples agrees; under the population each group has a known expected
-        size, and Pearson's statistic compares. All problems must show equally many samples, at least two.
+        size, and Pearson's statistic compares; where nearly all are expected in one group, the binomial tail of those outside it does.
+        All problems must show equally many samples, at least two.
 
     Raises:
         ConfigError: numbers of samples differ, or are below two.
@@ -204,7 +205,9 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
     found = np.bincount(a, minlength=size + 1).astype(np.float64)
     groups = _merged(expected * len(n), found)
     if len(groups) < 2:
-        return 1.0
+        usual = int(expected.argmax())
+        outside = len(n) - int(found[usual])
+        return float(special.betainc(outside, len(n) - outside + 1, 1.0 - expected[usual])) if outside else 1.0
     statistic = sum((seen - wanted) ** 2 / wanted for wanted, seen in groups)
     return float(special.chdtrc(len(groups) - 1, statistic))
 

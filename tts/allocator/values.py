@@ -21,6 +21,7 @@ from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.votes import Votes
 
+_FAILURES = 1024  # of a problem, that are told apart where a price is sought
 _ROWS = 4096  # problems whose tables are made at once
 _TILTS = (-24.0, -8.0, -4.0, -2.0, 0.0, 2.0, 4.0, 8.0, 24.0)  # of populations, by evidence beside votes
 _TILTED_ROOM = 64  # votes that their tables tell apart
@@ -106,6 +107,10 @@ class Values(Protocol):
         """Return the chance [P] that each problem's answer is right as it stands."""
         ...
 
+    def price(self, samples: float) -> float:
+        """Return the price at which plain samples come to so many a problem on average, problems being served one at a time."""
+        ...
+
     def adapted(self, state: State) -> Values:
         """Return values whose population has learnt from these problems' first samples."""
         ...
@@ -127,8 +132,8 @@ class Checked:
     def worth(self, state: State) -> Worth:
         """Return the expected success rate of those that are not solved."""
         if state.evidence is None:
-            failures = np.arange(int(state.samples.max(initial=0)) + 1)
-            rate = self._rates(failures, None)[state.samples]
+            failures, place = np.unique(state.samples, return_inverse=True)
+            rate = self._rates(failures, None)[place]
         else:
             rate = self._rates(state.samples, state.evidence)
         one = np.ones_like(state.samples)
@@ -141,6 +146,12 @@ class Checked:
     def chance(self, state: State) -> Floats:
         """Return 1 for what is solved."""
         return state.solved.astype(np.float64)
+
+    def price(self, samples: float) -> float:
+        """Return the rate behind as many failures as bring the samples of all to so many on average."""
+        failures = np.arange(_FAILURES)
+        reached = np.exp(self.population.checked(0 * failures, failures)) @ self.population.weight
+        return float(np.interp(samples, np.cumsum(reached), self._rates(failures, None)))
 
     def adapted(self, state: State) -> Checked:
         """Learn from which problems were solved, at their last sample, and which not at all."""
@@ -192,6 +203,10 @@ class Voted:
             rows = np.flatnonzero(share > 0)
             found[:, rows] += share[rows] * np.stack(self._tilted[number].look(*(votes[rows] for votes in state.votes())))
         return found[0], found[1]
+
+    def price(self, samples: float) -> float:
+        """Return the price of votes, from their table."""
+        return self.table.price(samples)
 
     def adapted(self, state: State) -> Voted:
         """Learn from the votes of all problems together."""
@@ -271,6 +286,10 @@ class Curved:
     def chance(self, state: State) -> Floats:
         """Return the chance that the answer is right as it stands."""
         return (Checked(self.population) if state.checked else self.votes).chance(state)
+
+    def price(self, samples: float) -> float:
+        """Return the price of votes; other strategies compete at it."""
+        return self.votes.price(samples)
 
     def adapted(self, state: State) -> Curved:
         """Learn from what was observed of all problems together."""

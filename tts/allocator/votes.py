@@ -76,6 +76,18 @@ class Votes:
         """
         return float((self.worth + PRICES * samples).min())
 
+    def price(self, samples: float) -> float:
+        """Return the price at which the best policy comes nearest to so many samples a problem, on average.
+
+        After one or two votes problems can hardly be told apart, and all of them stop or all go on: small averages can be off by half.
+
+        Source: the table that algorithm A16 makes beforehand for problems served one at a time ("offline", unverified, from memory), with
+            a price in place of bins: it needs no others to trade with, only the population.
+        """
+        drawn = -np.diff(self.worth) / np.diff(PRICES)  # a policy's worth falls with the price by what it draws
+        nearest = int(np.abs(np.log(np.maximum(drawn, 1.0) / samples)).argmin())
+        return float(np.sqrt(PRICES[nearest] * PRICES[nearest + 1]))
+
     def look(self, leader: Whole, second: Whole, samples: Whole) -> tuple[Floats, Floats]:
         """Return chance and index of problems' states, [P] each.
 

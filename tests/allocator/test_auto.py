@@ -1,0 +1,120 @@
+"""`auto` with what tells of difficulty beside votes: a guess, a mean, a probe, scores that are unknown, a model of other problems."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tests.allocator.test_performance import COVERAGE, model
+from tts.allocator.auto import Auto, Found
+from tts.allocator.difficulty import Population
+from tts.allocator.gauges import Gauge, Probe
+from tts.allocator.values import State
+from tts.backends.base import Reply
+from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.budget import Budget
+from tts.errors import ConfigError
+from tts.solver import Solver
+from tts.types import Candidate, Trajectory
+
+LANGUAGE = ToyLanguage(accuracy=0.8, mute=0.05)
+HARD = [f"{i} + 4 - 2 + 7 - 5 + 9" for i in range(24)]
+
+
+class HiddenBackend(ToyBackend):
+    """The toy, with a hidden state that says how long the prompt is."""
+
+    caps = dataclasses.replace(ToyBackend.caps, hidden="native")
+
+    async def hidden(self, handles):
+        return [Reply(np.array([float(len(handle.steps)), 1.0], np.float32), 1) for handle in handles]
+
+
+def samples(strategy, problems, backend=None, verifiers=None, budget=64):
+    with Solver(backend or ToyBackend(LANGUAGE), verifiers or {}, task="arithmetic", strategy=strategy) as one:
+        return [one.solve(problem, Budget(samples=budget), seed=1) for problem in problems]
+
+
+def drawn(ends):
+    return sum(end.usage.samples for end in ends)
+
+
+def candidate(kind):
+    end = Trajectory(None, "", (), (), "finished", 0, 0, 1, 1)
+    return Candidate(end, None if kind is None else str(kind), kind)
+
+
+def test_weights_count_as_shares_of_votes():
+    candidates = [candidate(kind) for kind in (0, 0, 1, None)]
+    assert Found.of(candidates) == Found(4, 2, 1, 2)
+    assert Found.of(candidates, [0.5] * 4) == Found(4, 2, 1, 2)
+    assert Found.of(candidates, [0.1, 0.1, 0.7, 0.1]) == Found(4, 3, 1, 2)
+    assert Found.of(candidates, [0.0] * 4) == Found(4, 1, 0, 2)  # nobody believes any of them
+    assert Found.of([candidate(None)] * 3, [0.5] * 3) == Found(3, 0, 0, 0)
+    assert Found.of([]) == Found()
+
+
+def test_served_one_at_a_time_problems_keep_to_their_mean():
+    few, many = (samples(f"auto(mean={mean}) | majority", HARD[:8]) for mean in (4, 16))
+    assert 8 < drawn(few) < 8 * 8
+    assert 2 * drawn(few) < drawn(many) < 8 * 32
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.9])
+def test_what_you_expect_of_problems_is_what_votes_are_read_under(rate):
+    at = State.of(np.ones(1, np.int64), 1.0, leader=1)
+    assert Auto(expected=rate, certainty=50).values().chance(at)[0] == pytest.approx(rate, abs=0.02)
+    assert Auto(expected=rate, certainty=50).values(checked=True).worth(State.of([0], 1.0)).rate[0] == pytest.approx(rate, abs=0.02)
+
+
+def test_scores_that_are_all_unknown_change_nothing():
+    plain = samples("auto(price=0.003) | weighted", HARD[:3], verifiers={"main": lambda problem, text: math.nan})
+    without = samples("auto(price=0.003) | majority", HARD[:3])
+    assert [end.usage.samples for end in plain] == [end.usage.samples for end in without]
+
+
+def fitted(tmp_path, **parts):
+    name = str(tmp_path / "model.json")
+    dataclasses.replace(model(**{"best_of_n | majority": COVERAGE}), model="toy", task="arithmetic", **parts).save(name)
+    return name
+
+
+def test_a_probe_of_the_prompt_is_read_before_any_sample_and_charged(tmp_path):
+    gauge = Gauge(0.0, 1.0, 0.05, 0.0, 0.0, 1.0)
+    by_length = {"gauges": {"probe": gauge}, "probe": Probe(np.array([-0.1, 0.0]), 1.0)}  # one step is easy, five are not
+    name = fitted(tmp_path, **by_length)
+    short, long = (
+        samples(f"auto(model={name!r}, price=0.002) | majority", [text], HiddenBackend(LANGUAGE))[0] for text in ("1 + 1", HARD[0])
+    )
+    assert [call.kind for call in short.trace.calls][:2] == ["open", "hidden"]
+    assert short.usage.prompt_tokens > samples("auto | majority", ["1 + 1"])[0].usage.prompt_tokens
+    assert short.usage.samples < long.usage.samples
+    blind = samples(f"auto(model={name!r}, price=0.002) | majority", ["1 + 1"])[0]
+    assert any("probe is left out: the backend shows no hidden states" in line for line in blind.warnings)
+
+
+@pytest.mark.parametrize(("population", "foreign"), [(Population.beta(0.97, 30.0, hopeless=0.0), True), (Population.beta(), False)])
+def test_a_model_of_other_problems_is_told_by_how_votes_agree(tmp_path, population, foreign):
+    name = fitted(tmp_path, population=population)
+    with Solver(ToyBackend(LANGUAGE), {}, task="arithmetic", strategy=f"auto(model={name!r}, pilots=4) | majority") as one:
+        ends = one.solve_many(HARD, Budget(samples=240), seed=1)
+    assert all(any("not like those of the problems" in line for line in end.warnings) == foreign for end in ends)
+
+
+def test_problems_that_nobody_can_solve_return_the_rest_or_spend_all_as_the_price_says():
+    for price, least, most in ((0.01, 6, 500), (0.0, 600, 600)):
+        with Solver(ToyBackend(ToyLanguage(accuracy=0.8, mute=1.0)), {}, task="arithmetic", strategy=f"auto(price={price})") as one:
+            ends = one.solve_many(HARD[:6], Budget(samples=600), seed=1)
+        assert [end.answer for end in ends] == [None] * 6
+        assert least <= drawn(ends) <= most
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [({"mean": 0}, "mean is 0"), ({"expected": 1.0}, r"mean is 1\.0"), ({"certainty": -1}, "certainty")]
+)
+def test_what_makes_no_sense_is_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        Auto(**given)
