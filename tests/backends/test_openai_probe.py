@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -130,8 +131,8 @@ def test_the_only_model_needs_no_name() -> None:
 
 
 @contextmanager
-def answering(reply: bytes | None) -> Iterator[str]:
-    """A server that answers each connection with these bytes, or, for None, never."""
+def answering(reply: bytes | None, *, endless: bool = False) -> Iterator[str]:
+    """A server that answers each connection with these bytes, or, for None, never; `endless`: and goes on with spaces."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         kept: list[socket.socket] = []
 
@@ -146,6 +147,9 @@ def answering(reply: bytes | None) -> Iterator[str]:
                     with suppress(OSError):  # the client may have gone
                         connection.recv(65536)
                         connection.sendall(reply)
+                        while endless:
+                            connection.sendall(b" " * 1000)
+                            time.sleep(0.001)
                         connection.shutdown(socket.SHUT_WR)
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -180,6 +184,7 @@ def page(content: bytes, kind: bytes = b"text/html") -> bytes:
         (page(b"<html>hello</html>"), "does not answer as an OpenAI-compatible server does"),
         (page(b'{"data": [1, 2]}', b"application/json"), "does not answer as an OpenAI-compatible server does"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "cannot be reached"),
+        (page(b"{}").replace(b"Content-Type", b"Content-Encoding: gzip\r\nContent-Type"), "its encoding is broken"),
         (b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n", "does not answer as an OpenAI-compatible"),
     ],
 )
@@ -207,6 +212,12 @@ def test_of_hundreds_of_models_some_are_named_and_the_nearest_is_hinted_at() -> 
         error, hint = told("--url", url, "--model", "org/model-2777")
     assert error.endswith("org/model-10, org/model-11 and 288 others")
     assert hint == "hint: for example --model org/model-277"
+
+
+def test_a_reply_without_an_end_is_not_waited_for() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\n\r\n"
+    with answering(head, endless=True) as url, pytest.raises(ConfigError, match="a reply that does not end"):
+        look(url, "toy", Key(), patience_s=0.3)
 
 
 def test_a_model_that_is_not_served_names_those_that_are() -> None:

@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
-import httpx
-
 from tts.backends.base import TEMPLATE_TOKENS
+from tts.backends.openai_asker import Asker
 from tts.backends.openai_call import CONTINUE, HOW_CERTIFICATE
 from tts.backends.openai_findings import MODES, Findings, Mode
-from tts.backends.openai_http import HOW_KEY, Fault, Key, broken, checks, fault_of, roots
+from tts.backends.openai_http import HOW_KEY, Fault, Key, roots
 from tts.backends.openai_reply import Reply
 from tts.errors import CapabilityError, ConfigError, EngineError, TTSError, shown
 
@@ -32,107 +31,6 @@ LOOK_S = 4.0  # for a server's first reply
 _NEUTRAL = ({"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}, {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
 _NAMED = 12  # models in one message
 _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
-
-
-class Asker:
-    """Asks a server one thing after another, in the thread of the caller.
-
-    Args:
-        root: where the API begins. patience_s: for a reply that is not written by a model; others have thirty times as long.
-
-    Attributes:
-        denied: the last refusal for want of a key, or of a better one.
-    """
-
-    def __init__(self, root: str, key: Key, patience_s: float) -> None:
-        self.root = root
-        self.key = key
-        self.denied: Fault | None = None
-        self._client = httpx.Client(headers=key.headers, timeout=patience_s, verify=checks(root))
-        self._slow = patience_s * 30
-
-    def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON of a reply.
-
-        Raises:
-            Fault: there is none.
-        """
-        try:
-            url = path if path.startswith("http") else self.root + path
-            reply = self._client.get(url) if body is None else self._client.post(url, json=dict(body), timeout=self._slow)
-        except httpx.TimeoutException as failure:
-            if isinstance(failure, httpx.ConnectTimeout):
-                raise broken(failure, self.key, began=False) from None
-            raise Fault("TimedOut", "it does not answer") from None
-        except httpx.TransportError as failure:
-            raise broken(failure, self.key, began=False) from None
-        if reply.status_code != 200:
-            raise fault_of(reply, self.key)
-        try:
-            return reply.json()
-        except ValueError:
-            raise Fault("BadReply", f"what is no JSON: {self.key.hidden(shown(reply.text[:60]))}") from None
-
-    def found(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON of a reply, or None where the server refuses what it is asked.
-
-        Raises:
-            EngineError: it does not answer at all, from which nothing can be concluded.
-        """
-        fault = Fault("TimedOut", "")
-        for wait_s in (0.5, 2.0, 8.0, 0.0):
-            try:
-                return self.call(path, body)
-            except Fault as found:
-                fault = found
-            if fault.kind not in ("RateLimited", "Unavailable"):
-                break
-            time.sleep(max(wait_s, min(fault.after_s, 20.0)) if wait_s else 0.0)
-        if fault.status in (401, 403):
-            self.denied = fault
-        if (fault.status and fault.kind not in ("RateLimited", "Unavailable")) or fault.kind == "BadReply":
-            return None
-        raise EngineError(f"{self.root} failed while it was looked at: {fault.kind}: {fault.cause}", hint="try again when it is idle")
-
-    def text(self, url: str) -> str:
-        """Return the text of a page; "" where there is none."""
-        try:
-            return self._client.get(url).text
-        except httpx.HTTPError:
-            return ""
-
-    def written(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
-        """Return a whole reply of a model; None where it is none."""
-        told = self.found(path, body)
-        reply = Reply(count)
-        try:
-            reply.take(told if isinstance(told, dict) else {})
-        except Fault:
-            return None
-        return reply if all(reply.fault(i) is None for i in range(count)) else None
-
-    def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Return whether a reply arrives in more than one piece, and whether it ends with a report of its tokens."""
-        reply, times = Reply(1), set[int]()
-        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
-        try:
-            with self._client.stream("POST", self.root + path, json=body, timeout=self._slow) as answer:
-                if answer.status_code != 200 or "text/event-stream" not in answer.headers.get("content-type", ""):
-                    return False, False
-                for line in answer.iter_lines():
-                    data = line.removeprefix("data:").strip()
-                    if line.startswith("data:") and data != "[DONE]":
-                        reply.take(httpx.Response(200, text=data).json())
-                        times.add(reply.events)
-        except httpx.TimeoutException:
-            raise EngineError(f"{self.root} failed while it was looked at: it ended no stream", hint="try again when it is idle") from None
-        except (httpx.TransportError, ValueError, Fault):
-            return False, False
-        return len(times) > 2 and reply.ended, reply.usage is not None
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
 
 
 def look(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = "auto", patience_s: float = LOOK_S) -> Findings:
