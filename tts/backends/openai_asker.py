@@ -111,7 +111,7 @@ class Asker:
                         times.add(reply.events)
         except httpx.TimeoutException:
             raise EngineError(f"{self.root} failed while it was looked at: it ended no stream", hint="try again when it is idle") from None
-        except (httpx.TransportError, ValueError, Fault):
+        except (httpx.RequestError, ValueError, Fault):
             return False, False
         return len(times) > 2 and reply.ended, reply.usage is not None
 
