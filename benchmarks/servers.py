@@ -39,16 +39,11 @@ def run_throughput(options: argparse.Namespace) -> None:
         ),
     }
     rivals = throughput.Rivals(options.vllm, options.its_hub, str(options.model), str(HERE))
-    try:
-        print(
-            f"vLLM {rivals.version}, {os.cpu_count()} cores; {options.problems} problems at once, {options.repeats} runs each, in turns\n"
-        )
-        for name, job in jobs.items():
-            if name in options.only:
-                says = f"{name}: {job.n} rows of {job.tokens} tokens" + (f", {job.levels} levels, {job.kept} kept" * (job.levels > 1))
-                print("\n".join(throughput.lines(says, throughput.measure(rivals, job, options.repeats))), flush=True)
-    finally:
-        rivals.close()
+    print(f"vLLM {rivals.version}, {os.cpu_count()} cores; {options.problems} problems at once, {options.repeats} runs each, in turns\n")
+    for name, job in jobs.items():
+        if name in options.only:
+            says = f"{name}: {job.n} rows of {job.tokens} tokens" + (f", {job.levels} levels, {job.kept} kept" * (job.levels > 1))
+            print("\n".join(throughput.lines(says, throughput.measure(rivals, job, options.repeats))), flush=True)
 
 
 def run_flight(options: argparse.Namespace) -> None:

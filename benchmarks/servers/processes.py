@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -22,7 +23,7 @@ STARTS_S = 300.0
 
 
 class Process:
-    """A program in a process group of its own, stopped while others run.
+    """A program in a process group of its own, stopped while others run; it ends with this one at the latest.
 
     Args:
         command: of the program. environment: added to this one's. answers: whether it writes lines of JSON that are asked for.
@@ -34,6 +35,7 @@ class Process:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else self.errors, stderr=self.errors, text=True,
             start_new_session=True, env={**os.environ, **(environment or {})},
         )  # fmt: skip
+        atexit.register(self.close)
 
     @property
     def group(self) -> int:
@@ -74,6 +76,7 @@ class Process:
 
     def close(self) -> None:
         """End it, and its children with it."""
+        atexit.unregister(self.close)
         for number in (signal.SIGTERM, signal.SIGCONT):
             self._signal(number)
         with suppress(subprocess.TimeoutExpired):

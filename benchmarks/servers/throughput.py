@@ -137,27 +137,16 @@ class Rivals:
     def __init__(self, vllm: str, its_hub: str | None, model: str, here: str) -> None:
         options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 256, "block_size": BLOCK, "enforce_eager": True}
         environment = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        self.processes: list[Process] = []
-        self.offline = self._started(Process([vllm, f"{here}/offline.py", model, json.dumps(options)], environment))
+        self.offline = Process([vllm, f"{here}/offline.py", model, json.dumps(options)], environment)
+        self.server = VllmServer(vllm, model, NAME, options, environment)
         self.version = self.offline.ask()["ready"]
         self.offline.ask({"prompts": [[1, 2, 3]], "n": 2, "kept": 1, "levels": 1, "tokens": 2})
-        self.server = VllmServer(vllm, model, NAME, options, environment)
-        self.processes.append(self.server)
         self.its_hub: Process | None = None
         if its_hub:
-            self.its_hub = self._started(Process([its_hub, f"{here}/peer_its_hub.py", f"{self.server.url}/v1", NAME]))
-            self.its_hub_version = self.its_hub.ask()["ready"]
+            self.its_hub = Process([its_hub, f"{here}/peer_its_hub.py", f"{self.server.url}/v1", NAME])
+            self.version += f", its_hub {self.its_hub.ask()['ready']}"
         record = ModelRecord(name=NAME, backend="openai", url=self.server.url)
         self.backend = Watched.from_record(record)
-
-    def _started(self, process: Process) -> Process:
-        self.processes.append(process)
-        return process
-
-    def close(self) -> None:
-        """End everything."""
-        for process in self.processes:
-            process.close()
 
     def offline_run(self, job: Job, ids: Sequence[Sequence[int]]) -> Measured:
         """Measure the server's own batch, or its replay of the levels."""
