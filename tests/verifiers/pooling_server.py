@@ -20,7 +20,7 @@ class Pooling:
     Args:
         outputs: rows of a text, before any activation. steps: the token whose rows alone are returned (vLLM's STEP pooling); None: all.
         change: of each good reply. status: of the replies to the first requests; 0 closes the connection without a word.
-        sleeps: seconds before each reply.
+        sleeps: seconds before each reply. key: that it wants; a refusal repeats what it was sent.
     """
 
     def __init__(
@@ -31,12 +31,14 @@ class Pooling:
         change: Change = lambda reply: reply,
         status: Sequence[int] = (),
         sleeps: float = 0.0,
+        key: str = "",
     ) -> None:
         self.outputs = outputs
         self.steps = steps
         self.change = change
         self.status = list(status)
         self.sleeps = sleeps
+        self.key = key
         self.requests: list[dict[str, Any]] = []
         self.over = threading.Event()
 
@@ -71,7 +73,11 @@ def serving(pooling: Pooling) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, content = pooling.answer(self.path, body)
+            sent = self.headers.get("Authorization", "")
+            if pooling.key and sent != f"Bearer {pooling.key}":
+                status, content = 401, json.dumps({"error": f"Unauthorized: {sent}"}).encode()
+            else:
+                status, content = pooling.answer(self.path, body)
             if not status:
                 self.close_connection = True
                 return

@@ -15,7 +15,7 @@ from tests.verifiers.official import CODE
 from tests.verifiers.pooling_server import Outputs, Pooling, serving
 from tests.verifiers.published import PROBLEM, STEPS, TOKENIZERS, head_tensors, saved
 from tts.errors import ConfigError, VerifierError
-from tts.verifiers import pooling, reward_record
+from tts.verifiers import pooling, reward_loading, reward_record
 from tts.verifiers.pooling import PoolingServer
 from tts.verifiers.reward import Reward
 
@@ -132,6 +132,7 @@ def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unkno
     assert lost.steps is not None
     assert all(map(math.isnan, lost.steps))
     assert once == len(server.requests[0]["input"][0])
+    assert calls.unknown["paths that what runs the reward model has no scores for"] == 1
     assert calls.computed == 2 * once
     assert known.steps == pytest.approx(expected("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1], STEPS), abs=1e-5)
     assert verifier.asked.failures == {kind: 1}  # type: ignore[union-attr]
@@ -212,6 +213,22 @@ def test_a_server_that_refuses_or_is_not_there_is_named(models: dict[str, Any], 
     assert "LlamaForSequenceClassification" in refused.value.hint
     assert '"classifier_from_token": ["+", "-"]' in refused.value.hint
     assert '"task": "token_classify"' in refused.value.hint
+
+
+def test_a_key_is_sent_where_there_is_one_and_never_shown(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "qwen2.5-math-prm-7b"
+    monkeypatch.setenv("TTS_API_KEY", "the-policys")
+    with serving(Pooling(outputs_of(name, models[name][1]), key="secret-1")) as url:
+        with pytest.raises(VerifierError, match=r"status 401: .*Unauthorized: .*TTS_REWARD_KEY") as refused:
+            ask(made(url, models, slack=1), [path(STEPS)], Counting(), PROBLEM)
+        assert "the-policys" not in str(refused.value)
+        monkeypatch.setenv("TTS_REWARD_KEY", "secret-2")
+        with pytest.raises(VerifierError, match=r"Unauthorized: Bearer \*\*\*"):
+            ask(made(f"{url}/", models), [path(STEPS)], Counting(), PROBLEM)
+        monkeypatch.setenv("TTS_REWARD_KEY", "secret-1")
+        reward_loading._KEPT.clear()
+        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+    assert score.steps == pytest.approx(expected(name, models[name][1], STEPS), abs=1e-5)
 
 
 @pytest.mark.parametrize(

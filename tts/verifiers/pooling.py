@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Counters, Reply
+from tts.backends.openai_http import Key
 from tts.budget import Rates
 from tts.errors import ConfigError, VerifierError, shown
 from tts.verifiers.base import Calls
@@ -26,6 +28,8 @@ from tts.verifiers.reward_record import Head, RewardRecord
 
 Floats = NDArray[np.float64]
 
+KEY_VARIABLE = "TTS_REWARD_KEY"  # of its own: that of the policy's server is no other server's business
+_HOW_KEY = f"put the server's key into the environment variable {KEY_VARIABLE}"
 _AGAIN = (429, 503)  # the server took nothing on; worth another try
 # vLLM's names of models whose output layer is cut to a few tokens
 _CLASSIFIERS = {
@@ -42,7 +46,8 @@ class PoolingServer:
     """Where a reward model is served, and how long it is waited for.
 
     Args:
-        url: of the server, without a path. model: its name there; None: the record's. key: sent as a bearer token; None: none.
+        url: of the server, without a path; its key, if it wants one, stands in the environment variable TTS_REWARD_KEY.
+        model: its name there; None: the record's.
         timeout_s: for one request, above 0. tries: at most, while the server takes nothing on (no connection, 429, 503).
         batch: most paths in one request.
 
@@ -52,7 +57,6 @@ class PoolingServer:
 
     url: str
     model: str | None = None
-    key: str | None = None
     timeout_s: float = 60.0
     tries: int = 3
     batch: int = 64
@@ -150,6 +154,7 @@ class PoolingModel(Pooled):
     def __init__(self, reader: Reader, server: PoolingServer) -> None:
         super().__init__(reader, f"the server {server.url}", server.batch)
         self.server = server
+        self._key = Key.find(KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else Key()
 
     async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]] | None:
         """Return the scores of some paths by one request; see `Pooled.ask`."""
@@ -166,16 +171,15 @@ class PoolingModel(Pooled):
             return None
         if reply.status_code != 200:
             raise VerifierError(
-                f"{self.where} refused a request for {body['model']!r} with status {reply.status_code}: {_said(reply)}",
-                hint=how_served(self.reader.record),
+                f"{self.where} refused a request for {body['model']!r} with status {reply.status_code}: {self._key.hidden(_said(reply))}",
+                hint=_HOW_KEY if reply.status_code in (401, 403) else how_served(self.reader.record),
             )
         return self._read(reply, readings)
 
     async def _post(self, path: str, body: dict[str, Any], seconds: float | None) -> httpx.Response:
         """Send a request, again while the server takes nothing on."""
         timeout = self.server.timeout_s if seconds is None else max(0.001, min(self.server.timeout_s, seconds))
-        headers = {} if self.server.key is None else {"Authorization": f"Bearer {self.server.key}"}
-        async with httpx.AsyncClient(timeout=timeout, headers=headers) as client:
+        async with httpx.AsyncClient(timeout=timeout, headers=self._key.headers) as client:
             for left in range(self.server.tries - 1, -1, -1):
                 try:
                     reply = await client.post(self.server.url.rstrip("/") + path, json=body)
@@ -253,6 +257,7 @@ class PoolingSession:
             if left is not None and left <= 0:
                 break
             found = await self._ask([readings[i] for i in some], left, calls)
+            calls.unread("paths that what runs the reward model has no scores for", 0 if found else len(some), len(some))
             for i, score in zip(some, found or (), strict=False):
                 scores[i] = score
         return scores

@@ -43,7 +43,8 @@ class Reward:
     Args:
         record: the name of a record of this package ("math-shepherd", …), or the path of a YAML file.
         weights: a folder or Hub name; None: as the record says. backend: "engine", "transformers" or "vllm"; None: the engine.
-        device: of the backend; None: its own choice. url: of a vLLM server in pooling mode; None: it runs in this process.
+        device: of the backend; None: its own choice. url: of a vLLM server in pooling mode, whose key, if it wants one, stands in the
+            environment variable TTS_REWARD_KEY; None: it runs in this process.
         served_as: its name on that server; None: as `weights`.
         ratio: the most tokens of its own that a token of the policy is on average, above 0; slack: the most tokens beside those that
             one score takes: separators, turns, and a step that was read before it was whole. They are what is reserved for a score; a
