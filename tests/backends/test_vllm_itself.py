@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.backends.greedy import SUMS, compare, greedy
@@ -40,7 +41,7 @@ def test_an_adapter_is_what_its_weights_added_to_the_models_are(tmp_path: Path) 
     adapter: dict[str, Any] = {}
     for name in [name for name in weights if name.endswith(("q_proj.weight", "v_proj.weight"))]:
         out, into = weights[name].shape
-        a, b = (torch.randn(shape, generator=generator) * 0.05 for shape in ((rank, into), (out, rank)))
+        a, b = (torch.randn(shape, generator=generator) * 0.1 for shape in ((rank, into), (out, rank)))
         adapter[f"base_model.model.{name.removesuffix('weight')}lora_A.weight"] = a
         adapter[f"base_model.model.{name.removesuffix('weight')}lora_B.weight"] = b
         weights[name] = (weights[name].float() + alpha / rank * b @ a).contiguous()
@@ -63,7 +64,10 @@ def test_an_adapter_is_what_its_weights_added_to_the_models_are(tmp_path: Path) 
     async def check() -> None:
         ours, theirs = await greedy(adapted, SUMS[:8], 48), await greedy(oracle, SUMS[:8], 48)
         assert [sample.token_ids for sample in ours] == [sample.token_ids for sample in theirs]
-        assert [s.token_ids for s in await greedy(plain, SUMS[:8], 48)] != [s.token_ids for s in theirs], "the adapter does nothing"
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=0, atol=1e-3)
+        without = await greedy(plain, SUMS[:8], 48)
+        assert max(abs(one.logprobs[0] - other.logprobs[0]) for one, other in zip(without, theirs, strict=True)) > 0.01
 
     asyncio.run(check())
     assert adapted.identity.startswith(f"{plain.identity} lora=")
@@ -85,18 +89,20 @@ def test_an_engine_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     with subprocess.Popen([sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, text=True) as script:
         assert script.stdout is not None
-        while "ready" not in script.stdout.readline():
-            assert script.poll() is None
-        engines = children(script.pid)
-        engines += [one for engine in engines for one in children(engine)]
-        assert engines
-        script.kill()
+        try:
+            while "ready" not in script.stdout.readline():
+                assert script.poll() is None
+            engines = children(script.pid)
+            engines += [one for engine in engines for one in children(engine)]
+            assert len(engines) >= 2
+        finally:
+            script.kill()
     while any(Path(f"/proc/{one}").exists() for one in engines):  # a test that waits in vain is cut off from outside
         time.sleep(0.5)
 
 
 def children(process: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return [int(one) for thread in Path(f"/proc/{process}/task").iterdir() for one in (thread / "children").read_text().split()]
 
 
 class Watched:
@@ -129,7 +135,7 @@ def test_a_beam_search_reuses_four_fifths_of_what_whole_blocks_allow(capsys: pyt
         del problem
         return sum(character in "13579" for character in solution) / (1 + len(solution))
 
-    with tts.Solver(backend, digits, task="pocket", strategy="beam(n=16, width=4)") as solver:
+    with tts.Solver(backend, digits, task="pocket", strategy="beam(n=16, branching=4)") as solver:
         solution = solver.solve(problem, 3000, seed=1)
     assert solution.reproducible
     whole = sum((size - 1) // 32 * 32 for size, _ in watched.seen)
