@@ -82,6 +82,15 @@ def test_a_missing_choice_is_the_only_row_that_fails() -> None:
     assert [None if reply.fault(i) is None else reply.fault(i).kind for i in range(3)] == [None, "WrongCount", None]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("form", ["delta", "message"])
+def test_a_refusal_is_no_answer_and_has_a_kind_of_its_own(form: str) -> None:
+    reply = Reply(2)
+    reply.take({"choices": [{"index": 0, form: {"content": None, "refusal": "I cannot"}, "finish_reason": "stop"}]})
+    reply.take({"choices": [{"index": 1, form: {"content": "4", "refusal": None}, "finish_reason": "stop"}]})
+    faults = [reply.fault(index) for index in range(2)]
+    assert [fault and fault.kind for fault in faults] == ["Refusal", None]
+
+
 @pytest.mark.parametrize("streams", [True, False])
 def test_what_is_thought_apart_is_charged_and_is_no_part_of_the_text(streams: bool) -> None:
     server = ToyServer(reasoning=7, streams=streams)

@@ -24,7 +24,7 @@ class Choice:
     Attributes:
         pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
         finish: the reason it ended, or "". contents: how often there was a text, be it "". reasoned: whether it thought apart.
-        hidden: characters of what it thought apart.
+        refused: whether the server says that the model would not answer.
     """
 
     pieces: list[str] = field(default_factory=list[str])
@@ -34,6 +34,7 @@ class Choice:
     finish: str = ""
     contents: int = 0
     reasoned: bool = False
+    refused: bool = False
 
     @property
     def num_visible(self) -> int:
@@ -101,6 +102,7 @@ class Reply:
         inner: dict[str, Any] = told if isinstance(told, dict) else {"content": given.get("text")}
         thought = inner.get("reasoning_content") or inner.get("reasoning")
         choice.reasoned = choice.reasoned or bool(thought)
+        choice.refused = choice.refused or bool(inner.get("refusal"))
         text = inner.get("content")
         finish = given.get("finish_reason")
         if choice.finish and (text or finish):
@@ -132,6 +134,8 @@ class Reply:
             return Fault("ContentFilter", "the server withheld the rest")
         if choice.finish not in _ENDS:
             return Fault("OtherEnd", f"it ended by {shown(choice.finish)}")
+        if choice.refused and not choice.pieces:
+            return Fault("Refusal", "the model would not answer")
         if not choice.contents and not choice.reasoned and not choice.num_visible:
             return Fault("NoContent", "its content is null")
         return None
