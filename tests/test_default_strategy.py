@@ -104,3 +104,12 @@ def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, mon
     assert set(seen[1:-2]) == {0.7}
     assert seen[-2:] == [0.0, 0.0]
     assert (end.usage.samples, [one.usage.samples for one in ends]) == (6, [1, 1])
+
+
+def test_the_pair_s_performance_model_ships_and_is_of_problems_that_nothing_is_measured_on():
+    (name,) = shipped.names()
+    known = shipped.load(name)
+    assert (known.fits("pocket", "pocket", {"main": "process"}), known.source) == ("", "allocator-pools-validation")
+    assert shipped.fitting("pocket", "pocket", {"main": "process"}) == name
+    assert shipped.fitting("pocket", "pocket", {}) is None
+    assert known.problems >= 400
