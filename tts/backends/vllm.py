@@ -70,9 +70,10 @@ class VLLMBackend:
     Idea: a path is its tokens, and whatever continues it is a request with these as its prompt; vLLM's prefix cache remembers the
         blocks that it has computed. Each token is drawn from vLLM's logits by the row's own stream (`tts.backends.vllm_processor`),
         so a path drawn step by step is one plain sample, and no seed is sent: seeds for single requests end vLLM 0.32 on CPUs, and
-        begin anew with every request elsewhere. Logits still depend on the batch by their rounding: in float32 a draw in about
-        a million falls to another token for it, in 16 bits one in hundreds. So rows are said to obey their streams in float32, or
-        where vLLM's own mode for it is on (VLLM_BATCH_INVARIANT=1); elsewhere solutions say that they are not reproducible.
+        begin anew with every request elsewhere. Logits still depend on the batch by their rounding: in float32 a draw in a million
+        may fall to another token for it, in 16 bits one in hundreds (estimates, from the rounding of a CDF). So rows are said to obey
+        their streams in float32, or where vLLM's own mode for it is on (VLLM_BATCH_INVARIANT=1); elsewhere solutions say that they
+        are not reproducible.
 
     Accounting: nothing is read before rows or readings are asked for. Each reads its prompt and path, of which vLLM reports what it
         reused; the rest is charged as computed. A row that ended before its first token is charged its whole input. What
