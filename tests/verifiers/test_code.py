@@ -58,6 +58,13 @@ class TestOutcomes:
         left = ran("import os; print('bye', flush=True); os._exit(0)", isolated=isolated)
         assert (left.outcome, left.output) == (Outcome.CRASHED, "bye\n")
         assert "SIGSEGV" in ran("import ctypes; ctypes.string_at(0)", isolated=isolated).detail
+        assert "SIGKILL" in ran("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", isolated=isolated).detail
+
+    @pytest.mark.slow
+    def test_it_uses_up_its_processor_time_before_its_seconds(self, isolated: bool) -> None:
+        busy = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 3))\nwhile True:\n    pass"
+        result = ran(busy, isolated=isolated, seconds=30.0)
+        assert (result.outcome, result.detail) == (Outcome.TIMEOUT, "it used up its processor time")
 
     def test_it_sleeps_or_loops(self, isolated: bool) -> None:
         for program in ("import time; time.sleep(600)", "while True:\n    pass"):

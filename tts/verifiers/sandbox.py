@@ -252,7 +252,7 @@ class _Program:
         status = int(said.get("status", 0))
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
-            if number in (signal.SIGXCPU, signal.SIGKILL):
+            if number == signal.SIGXCPU:
                 return self._ended(Outcome.TIMEOUT, "it used up its processor time")
             kind = Outcome.DISK if number == signal.SIGXFSZ else Outcome.CRASHED
             return self._ended(kind, f"it was ended by {signal.Signals(number).name}")

@@ -192,8 +192,9 @@ def limit(limits: dict[str, int], others: int) -> None:
     }
     for kind, most in kinds.items():
         hard = resource.getrlimit(kind)[1]
-        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (least, least))
+        last = most + 1 if kind == resource.RLIMIT_CPU else most  # a second behind the signal that says why
+        soft, last = (most, last) if hard == resource.RLIM_INFINITY else (min(most, hard), min(last, hard))
+        resource.setrlimit(kind, (soft, last))
 
 
 def is_test(step: ast.stmt) -> bool:
