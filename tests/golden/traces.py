@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent
 PLANS = {
     "adaptive": "adaptive(n=4, start=0.0)",
     "answer_convergence": "answer_convergence(n=2, k=2, tokens=1)",
+    "deepconf_online": "deepconf_online(n=6, warmup=2, keep=50, consensus=2, tokens=6)",
     "early_pruning": "early_pruning(n=4, tokens=6)",
     "entropic_particle_filter": "entropic_particle_filter(n=5, least_ess=0.9)",
     "mcts": "mcts(n=5, width=2)",
