@@ -8,7 +8,8 @@ the performance model found one sample at another temperature better than one at
 Where the selection will ask a verifier, its scores are read as samples come. A checker's verdict (an oracle's greatest score) ends a
 problem, and without a performance model a sample is then worth the chance that it is right (`Checked`). Any other verifier's scores
 weigh the votes as the selection does: the leading answer has the share of votes that it has of the weight, so that a constant score
-changes nothing and a sure one settles. That is ours to decide.
+changes nothing and a sure one settles. That is ours to decide. Scores are not evidence of difficulty on top: counted twice, they cost
+up to six points of accuracy in simulation, where what the prompt or the log-probabilities say gained up to eight.
 
 Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping where another
 sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a performance model the values
@@ -54,8 +55,7 @@ class Found:
     Args:
         samples: drawn. leader, second: of them, those that gave the answers of most and second most weight; see `of`.
         agreeing: that gave the most frequent answer. solved: whether a checker has accepted one. checked: whether there is a checker.
-        score, logprob: means over the samples of their scores, in [0, 1], and of their tokens' mean log-probabilities. probe: what the
-            prompt alone says. NaN: unknown.
+        logprob: mean over the samples of their tokens' mean log-probability. probe: what the prompt alone says. NaN: unknown.
     """
 
     samples: int = 0
@@ -64,7 +64,6 @@ class Found:
     agreeing: int = 0
     solved: bool = False
     checked: bool = False
-    score: float = math.nan
     logprob: float = math.nan
     probe: float = math.nan
 
@@ -214,7 +213,7 @@ class Auto(Named):
         units = to_unit(scores, verifier.range)
         if not np.isnan(units).all():
             weighted = Found.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
-            found = dataclasses.replace(weighted, logprob=found.logprob, score=float(np.nanmean(units)))
+            found = dataclasses.replace(weighted, logprob=found.logprob)
         if not verifier.oracle:
             return found
         accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(candidates, scores.tolist(), strict=True))
