@@ -1,11 +1,12 @@
 """The allocator on a toy world of known truth, against the best policy with the same information and against those that know more.
 
-    python benchmarks/allocator.py [--problems 10000] [--budgets 2,4,8,16,32,64,128] [--seed 0] [--quick]
+    python benchmarks/allocator.py [--problems 10000] [--seeds 0,1,2] [--budgets 2,4,8,16,32,64,128] [--out docs/results/allocator_toy.md]
 
 Two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem: accuracies, and the share of the
-gain over uniform best-of-N that the allocator has of what the reference has, with 95 % intervals from problems drawn again (all policies
-see the same draws, so differences are paired). The reference draws one sample at a time, by the exact index under the true population.
-Then: what pilots are worth to a division made once, and how long deciding takes.
+gain over uniform best-of-N that each policy has of what the reference has, with 95 % intervals from problems drawn again (all policies
+see the same draws, so differences are paired). The reference draws one sample at a time, by the exact index under the true population:
+the best policy with the allocator's information. Each seed is a world of its own; problems of all are counted together.
+Then: what pilots are worth to a division made once, whether difficulty is told rightly, and how long deciding takes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
+from functools import cache
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
@@ -24,126 +25,132 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.allocation import policies
+from benchmarks.allocation import policies, report
+from benchmarks.allocation.deciding import deciding
+from benchmarks.allocation.reliability import reliability
 from benchmarks.allocation.world import MOST, World, population
 from tts.allocator.allocate import Allocator
 from tts.allocator.baselines import at_random
 from tts.allocator.difficulty import Population
-from tts.allocator.greedy import coverage_gains, greedy
-from tts.allocator.values import Checked, Voted
+from tts.allocator.values import Values
 
 Scores = NDArray[np.float64]
 RESAMPLES = 1000
+SETTINGS = {True: "a perfect checker", False: "votes, without a verifier"}
+_BROAD = Population.beta()  # before anything is learnt
+_ROOM = 128  # votes that are told apart where it is learnt, as `auto` does at large budgets
 
 
 def main() -> None:
     options = arguments()
-    budgets = [int(each) for each in options.budgets.split(",")]
-    problems, most = (1000, 64) if options.quick else (options.problems, MOST)
-    world = World.drawn(population(), problems, np.random.default_rng(options.seed))
-    print(f"{problems:,} problems, mean success rate {world.population.weight @ world.population.rate:.3f}, seed {options.seed}")
-    for checked in (True, False):
-        print(f"\n{'with a perfect checker' if checked else 'by votes, without a verifier'}")
-        compare(world, [b for b in budgets if b <= most], most, checked=checked)
-        pilots_pay(world, most, checked=checked)
-    deciding()
+    budgets, seeds = ([int(each) for each in text.split(",")] for text in (options.budgets, options.seeds))
+    most = 64 if options.quick else MOST
+    problems = population()
+    worlds = [World.drawn(problems, options.problems, np.random.default_rng(seed)) for seed in seeds]
+    page = report.Page(f"{options.problems:,} problems in each of {len(seeds)} worlds (seeds {options.seeds})")
+    for checked, setting in SETTINGS.items():
+        page.setting(setting, {budget: compare(worlds, budget, most, checked=checked) for budget in budgets if budget <= most})
+        page.pilots(setting, pilots_pay(worlds[0], most, checked=checked))
+        page.reliability(setting, reliability(worlds[0], checked=checked))
+    page.deciding(deciding())
+    page.write(options.out)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--budgets", default="2,4,8,16,32,64,128", help="samples a problem")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="1,000 problems, tables of 64 samples")
+    parser.add_argument("--seeds", default="0", help="of the worlds")
+    parser.add_argument("--quick", action="store_true", help="tables of 64 samples, and no budget above")
+    parser.add_argument("--out", type=Path, help="page to write, with its figure beside it; left out: the page is printed")
     return parser.parse_args()
 
 
-def compare(world: World, budgets: list[int], most: int, *, checked: bool) -> None:
-    """One line a policy and budget."""
-    known = policies.values_of(world.population, most, checked=checked)
-    broad = policies.values_of(Population.beta(), min(most, 64), checked=checked)
-    gains = gains_of(world, most, checked=checked)
-    best, knowing = (
-        policies.in_order(world, known, checked=checked, pilots=1),
-        policies.oracle_order(world, checked=checked, most=min(most, 64)),
-    )
+def compare(worlds: list[World], budget: int, most: int, *, checked: bool) -> report.Row:
+    """Every policy at one budget, over all worlds."""
+    right: dict[str, list[Scores]] = {}
+    spent: dict[str, list[float]] = {}
+    for i, world in enumerate(worlds):
+        for name, counts in allocations(world, budget, most, np.random.default_rng([i, budget]), checked=checked).items():
+            right.setdefault(name, []).append(world.score(counts, checked=checked))
+            spent.setdefault(name, []).append(float(counts.mean()) / budget)
+    every = {name: np.concatenate(each) for name, each in right.items()}
+    problems = len(every[report.UNIFORM])
     rng = np.random.default_rng(0)
-    again = rng.multinomial(world.problems, np.full(world.problems, 1 / world.problems), RESAMPLES).astype(np.float32)
-    for budget in budgets:
-        total = budget * world.problems
-        counts = {
-            "uniform best-of-N": np.full(world.problems, budget),
-            "random": np.minimum(at_random(world.problems, total, rng), MOST),
-            "A14, five oracle bins": policies.binned(world, gains, total, checked=checked, pilots=None),
-            "A14, five predicted bins": policies.binned(world, gains, total, checked=checked, pilots=min(8, budget)),
-            "allocator, population learnt": policies.allocated(
-                world, Allocator(values=broad, pilots=min(2, budget)), total, checked=checked, learn=True
-            ),
-            "allocator": policies.allocated(world, Allocator(values=known, pilots=1), total, checked=checked),
-            "reference": policies.taken(best, world.problems, total),
-            "static oracle": policies.static_oracle(world, gains, total),
-            "adaptive oracle": policies.taken(knowing, world.problems, total),
-        }
-        if not checked:
-            counts["best stop rule in hindsight"] = policies.stop_rule(world, total)
-        right = {name: world.score(each, checked=checked) for name, each in counts.items()}
-        bound = f", bound {known.table.bound(budget):.4f}" if isinstance(known, Voted) else ""
-        print(f"  {budget} samples a problem{bound}")
-        for name, scored in right.items():
-            share = share_of_gain(scored, right["uniform best-of-N"], right["reference"], again)
-            print(
-                f"    {name:30} {scored.mean():.4f}   of the reference's gain {share}   spent {counts[name].sum() / total:.3f}", flush=True
-            )
+    mine = {name: each - every[report.UNIFORM] for name, each in every.items()}
+    picked = (rng.integers(0, problems, problems) for _ in range(RESAMPLES))
+    drawn = np.array([[gain[of].mean() for gain in mine.values()] for of in picked])
+    best = list(mine).index(report.REFERENCE)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.nanquantile(drawn / drawn[:, [best]], [0.025, 0.975], axis=0)
+        share = {name: float(gain.mean() / mine[report.REFERENCE].mean()) for name, gain in mine.items()}
+    found = {
+        name: report.Line(float(each.mean()), share[name], float(low[i]), float(high[i]), float(np.mean(spent[name])))
+        for i, (name, each) in enumerate(every.items())
+    }
+    print(
+        f"{SETTINGS[checked]}, {budget} samples a problem: " + ", ".join(f"{n} {line.accuracy:.4f}" for n, line in found.items()),
+        flush=True,
+    )
+    return found
 
 
-def gains_of(world: World, most: int, *, checked: bool) -> Scores:
+@cache
+def known(population: Population, most: int, *, checked: bool) -> Values:
+    """What samples are worth under a population."""
+    return policies.values_of(population, most, checked=checked)
+
+
+@cache
+def orders(world: World, most: int, *, checked: bool) -> tuple[policies.Counts, policies.Counts]:
+    """The samples of the reference, and of the policy that knows every problem's kind, in the order in which they draw them."""
+    best = policies.in_order(world, known(world.population, most, checked=checked), checked=checked, pilots=1)
+    return best, policies.oracle_order(world, checked=checked, most=min(most, 64))
+
+
+def allocations(world: World, budget: int, most: int, rng: np.random.Generator, *, checked: bool) -> dict[str, policies.Counts]:
+    """Samples of each problem, by policy."""
+    total, everyone = budget * world.problems, world.problems
+    gains, (best, oracle) = gains_of(world.population, most, checked=checked), orders(world, most, checked=checked)
+    broad = known(_BROAD, min(most, _ROOM), checked=checked)
+    sure = known(world.population, most, checked=checked)
+    found = {
+        report.UNIFORM: np.full(everyone, budget),
+        "random": np.minimum(at_random(everyone, total, rng), MOST),
+        "A14, five oracle bins": policies.binned(world, gains, total, checked=checked, pilots=None),
+        "A14, five predicted bins": policies.binned(world, gains, total, checked=checked, pilots=min(8, budget)),
+        "allocator, population learnt": policies.allocated(world, Allocator(values=broad), total, checked=checked, learn=True),
+        report.ALLOCATOR: policies.allocated(world, Allocator(values=sure), total, checked=checked),
+        report.REFERENCE: policies.taken(best, everyone, total),
+        "static oracle": policies.static_oracle(world, gains, total),
+        "adaptive oracle": policies.taken(oracle, everyone, total),
+    }
+    if not checked:
+        found["best stop rule in hindsight"] = policies.stop_rule(world, total)
+    return found
+
+
+@cache
+def gains_of(population: Population, most: int, *, checked: bool) -> Scores:
     """What further samples bring for each kind, were it known: of the checker in closed form, of votes from the states."""
     if checked:
-        return policies.checked_gains(world.population, most)
-    return policies.vote_gains(world.population, min(most, 64))
+        return policies.checked_gains(population, most)
+    return policies.vote_gains(population, min(most, 64))
 
 
-def share_of_gain(scored: Scores, uniform: Scores, reference: Scores, again: NDArray[np.float32]) -> str:
-    """The share of the reference's gain over uniform, with a 95 % interval from problems drawn again."""
-    mine, best = scored - uniform, reference - uniform
-    with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.nanquantile((again @ mine) / (again @ best), [0.025, 0.975])
-        return f"{mine.mean() / best.mean():6.3f} [{low:.3f}, {high:.3f}]"
-
-
-def pilots_pay(world: World, most: int, *, checked: bool, budget: int = 8) -> None:
-    """Regret of a division made once, behind pilots, to the one that knows every problem's kind."""
-    gains, total = gains_of(world, most, checked=checked), budget * world.problems
+def pilots_pay(world: World, most: int, *, checked: bool, budget: int = 8) -> report.Pilots:
+    """Expected accuracy of a division made once behind pilots, and its regret to the one that knows every problem's kind."""
+    gains, total = gains_of(world.population, most, checked=checked), budget * world.problems
     expected = np.concatenate([np.zeros((len(gains), 1)), np.cumsum(gains, axis=1)], axis=1)[world.kind]
 
     def worth(counts: NDArray[np.int64]) -> float:
         return float(expected[np.arange(world.problems), np.minimum(counts, expected.shape[1] - 1)].mean())
 
     oracle, uniform = worth(policies.static_oracle(world, gains, total)), worth(np.full(world.problems, budget))
-    print(f"  a division made once, {budget} samples a problem: expected accuracy {uniform:.4f} uniform, {oracle:.4f} with known kinds")
-    for pilots in (1, 2, 4, 8, 16, 32):
-        counts = policies.static(world, gains, total, checked=checked, pilots=pilots)
-        print(f"    {pilots:3} pilots, not charged: regret {oracle - worth(counts):.4f}")
-
-
-def deciding() -> None:
-    """How long it takes to decide: a wave of 10,000 problems, and 100,000 problems divided at once."""
-    rng = np.random.default_rng(0)
-    world = World.drawn(population(), 10_000, rng)
-    samples = rng.integers(1, 33, 10_000)
-    print("\ndeciding")
-    for name, values in (("checker", Checked(world.population)), ("votes", Voted(world.population, 64))):
-        state = world.state(samples, 50_000.0, checked=name == "checker")
-        started = time.perf_counter()
-        Allocator(values=values, pilots=1).next(state)
-        print(f"  one wave over 10,000 problems, {name}: {(time.perf_counter() - started) / 10_000 * 1e6:.2f} µs a problem")
-    started = time.perf_counter()
-    Voted(world.population, 64)
-    print(f"  the table of votes up to 64, once: {time.perf_counter() - started:.2f} s")
-    gains = coverage_gains(rng.beta(0.5, 0.8, 100_000), 128)
-    started = time.perf_counter()
-    greedy(gains, 1_600_000)
-    print(f"  100,000 problems of 128 samples at most, divided at once: {time.perf_counter() - started:.2f} s")
+    regret = {
+        pilots: oracle - worth(policies.static(world, gains, total, checked=checked, pilots=pilots)) for pilots in (1, 2, 4, 8, 16, 32)
+    }
+    return report.Pilots(budget, uniform, oracle, regret)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class World:
         solved = (self.first[which] < samples) if checked else np.zeros(len(which), np.bool_)
         return State(
             samples=samples, leader=leader, second=second, solved=solved, open=samples < MOST,
-            cost=np.ones(len(which)), left=left,
+            cost=np.ones(len(which)), left=left, checked=checked,
         )  # fmt: skip
 
     def score(self, samples: NDArray[np.int64], *, checked: bool) -> NDArray[np.float64]:
