@@ -124,9 +124,9 @@ class DeepConfidenceOnline(Named):
         window = verifier.window if isinstance(verifier, GoesByGroups) else 0
         judged = [t for t in active if t.num_tokens >= window]
         scores = await search.score(judged, self.verifier, self.aggregate) if judged else np.zeros(0)
-        stopped = [t for t, score in zip(judged, scores.tolist(), strict=True) if score < least]
-        search.drop(stopped)
-        return [t for t in active if t not in stopped]
+        stopped = {t.node: t for t, score in zip(judged, scores.tolist(), strict=True) if score < least}
+        search.drop(list(stopped.values()))
+        return [t for t in active if t.node not in stopped]
 
     def _vote(self) -> DeepConfidence:
         return DeepConfidence(keep=self.keep, among=self.warmup, verifier=self.verifier, aggregate=self.aggregate)
