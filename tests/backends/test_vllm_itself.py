@@ -129,14 +129,14 @@ def test_a_beam_search_reuses_four_fifths_of_what_whole_blocks_allow(capsys: pyt
 
     backend = lent("pocket")
     backend._engine = watched = Watched(backend._engine)  # type: ignore[assignment]
-    problem = " + ".join(str(7 * i % 90) for i in range(1, 30))  # a prompt of several blocks
+    told = " ".join(f"Anna has {7 * i % 90} apples and gives {i} away." for i in range(1, 8))  # a prompt of several blocks
 
     def digits(problem: Any, solution: str) -> float:
         del problem
         return sum(character in "13579" for character in solution) / (1 + len(solution))
 
-    with tts.Solver(backend, digits, task="pocket", strategy="beam(n=16, branching=4)") as solver:
-        solution = solver.solve(problem, 3000, seed=1)
+    with tts.Solver(backend, digits, task="math", strategy="beam(n=16, branching=4)") as solver:
+        solution = solver.solve(f"{told} How many apples are there?", 3000, seed=1)
     assert solution.reproducible
     whole = sum((size - 1) // 32 * 32 for size, _ in watched.seen)
     reused = sum(cached for _, cached in watched.seen)
