@@ -1,6 +1,6 @@
 """The allocator on a toy world of known truth, against the best policy with the same information and against those that know more.
 
-    python benchmarks/allocator.py [--problems 10000] [--seeds 0,1,2] [--budgets 2,4,8,16,32,64,128] [--out docs/results/allocator_toy.md]
+    python benchmarks/allocator.py [--problems 10000] [--seeds 0,1,2] [--budgets 2,4,8,16,32,64,128] [--out PAGE]
 
 Two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem: accuracies, and the share of the
 gain over uniform best-of-N that each policy has of what the reference has, with 95 % intervals from problems drawn again (all policies

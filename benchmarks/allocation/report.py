@@ -53,7 +53,7 @@ class Page:
         self._lines = [
             "# The allocator on a toy world of known truth",
             "",
-            "Made by `python benchmarks/allocator.py`.",
+            "Made by `python benchmarks/allocator.py --seeds 0,1,2 --out docs/results/allocator_toy.md`.",
             "",
             f"- Problems: {problems}, of mixed difficulty: a tenth is never solved; wrong answers agree a little, a lot, or hardly at all.",
             "- Budget: plain samples a problem, on average. All policies see the same draws, so that differences are paired.",
@@ -148,7 +148,8 @@ class Page:
                     list(rows), [row[policy].accuracy for row in rows.values()], color=colour, linestyle=line, marker=marker, label=policy
                 )
             panel.set(title=f"with {name}", xscale="log", xlabel="samples a problem", ylabel="accuracy")
-            panel.set_xticks(list(rows), labels=[str(budget) for budget in rows], minor=False)
+            panel.set_xticks(list(rows), labels=[str(budget) for budget in rows])
+            panel.set_xticks([], minor=True)
         axes[0][-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         for panel, (name, found) in zip(axes[1], self._told.items(), strict=True):
             panel.plot([0, 1], [0, 1], color="#7A7A7A", linestyle=":")

@@ -31,7 +31,7 @@ import numpy as np
 from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Floats, Population
-from tts.allocator.gauges import Estimator, Guess, evidence_of
+from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.values import Checked, Curved, State, Values, Voted
 from tts.errors import CapabilityError, ConfigError
 from tts.search.base import Named, SearchEnded, Selection, nonempty_text, number, whole
@@ -235,7 +235,8 @@ class Auto(Named):
     @property
     def estimators(self) -> Mapping[str, Estimator]:
         """What tells problems apart beside votes and verdicts, by what it reads."""
-        return {} if self.model is None else shipped.load(self.model).gauges
+        gauges = {} if self.model is None else shipped.load(self.model).gauges
+        return {name: gauge for name, gauge in gauges.items() if name in READINGS}
 
     def plans(self) -> tuple[str, ...]:
         """Return the strategies that it may choose, plain samples first."""
