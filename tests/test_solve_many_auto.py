@@ -7,6 +7,7 @@ import pytest
 import tts
 from tests.chaos import ChaosBackend
 from tests.runs import Clock
+from tts.allocator.auto import Auto
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.budget import Budget, Rates
 from tts.errors import ConfigError
@@ -160,3 +161,19 @@ def test_time_alone_is_divided_too():
     assert spent(ends[6:], "samples") > spent(ends[:6], "samples") > 6
     assert not any(end.reproducible for end in ends)
     assert [end.stopped_by for end in late] == ["budget: seconds"] * 6
+
+
+def test_what_a_problem_that_breaks_down_in_its_turn_has_left_goes_to_the_others(monkeypatch):
+    drawn = Auto._drawn
+
+    async def broken(self, search, samples):
+        if search.problem.text == EASY[0] and search.candidates:
+            raise RuntimeError("a defect")
+        await drawn(self, search, samples)
+
+    monkeypatch.setattr(Auto, "_drawn", broken)
+    with solver() as one:
+        ends = one.solve_many([*EASY, *HARD], Budget(samples=90), seed=1)
+    assert [end.stopped_by == "failed" for end in ends] == [True] + [False] * 11
+    assert ends[0].answer is not None
+    assert spent(ends, "samples") == 90
