@@ -16,6 +16,7 @@ from tts.errors import ConfigError, EngineError, TTSError
 from tts.recording import RecordedNodes
 from tts.search.aggregation import aggregate_scores
 from tts.search.base import GoesByPairs, GoesByScores, Plan, ScoresAll, SearchEnded, Selected, Selection, Stop
+from tts.search.choosing import led_by
 from tts.search.embedding import Embedder
 from tts.search.search import Search
 from tts.search.selection import Majority
@@ -118,6 +119,8 @@ class Run:
                 hint="give one that can, such as verifier='judge', or another selection",
             )
         require(self.backends["policy"], self.plan.strategy.needs, f"the strategy {self.plan.strategy}")
+        if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
+            self.plan.strategy.size(None)  # which refuses where nothing else bounds it
         for role, verifier in self.verifiers.items():
             if verifier.model not in self.backends:
                 raise ConfigError(f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role")
@@ -213,7 +216,9 @@ class Run:
             outcome.candidates, outcome.stopped_by = search.candidates, "failed"
             outcome.error = failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
         if not outcome.candidates and search.failures and outcome.error is None:
-            outcome.error = EngineError(f"every row failed: {_cause(search, next(iter(search.failures)))}")
+            written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
+            what = "no path came to its end, and rows failed" if written else "every row failed"
+            outcome.error = EngineError(f"{what}: {_cause(search, next(iter(search.failures)))}")
         while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
             await asyncio.sleep(0.001)
 
@@ -245,8 +250,7 @@ class Run:
         if outcome.selected is None:
             outcome.selected = await Majority().select(candidates, search)
         if outcome.stop is not None and outcome.stop.answer is not None and not outcome.selected.abstained:
-            rest = [answer for answer in outcome.selected.answers if answer != outcome.stop.answer]
-            outcome.selected = dataclasses.replace(outcome.selected, answers=(outcome.stop.answer, *rest))
+            outcome.selected = led_by(outcome.selected, outcome.stop.answer)
 
     def _solution(self, search: Search, outcome: Outcome) -> Solution:
         selected = outcome.selected or Selected((), (), math.nan)
@@ -373,7 +377,8 @@ def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[
 def _best_active(search: Search) -> Trajectory:
     """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
     tree, roles = search.tree, list(search.scoring.verifiers)
-    live = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch and t.parent is not None]
+    held = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch and t.parent is not None]
+    live = [t for t in held if not tree.children_of(t)]  # another child would cost a sample
 
     def promise(t: Trajectory) -> tuple[float, bool, int, int]:
         known = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]

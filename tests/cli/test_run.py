@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from tts.errors import VerifierError
 from tts.experiments.store import Store
 
 pytest.importorskip("yaml")
@@ -52,6 +53,25 @@ def test_a_forecast_spends_and_writes_nothing(run, tmp_path: Path):
     assert "in all: cells 28, done 20, tokens " in more.stdout
     assert "measured" in more.stdout
     assert more.stderr == ""
+
+
+def test_cells_that_fail_are_told_with_their_reason(run, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> bool:
+        raise VerifierError("the scorer does not start")
+
+    monkeypatch.setattr("tts.experiments.local_executor.right_of", broken)
+    result = run()
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "warning: 20 cells failed (--retry-failed runs them again): VerifierError: the scorer does not start"
+    )
+    monkeypatch.undo()
+
+
+def test_a_budget_that_bounds_nothing_is_refused_before_anything_is_run(run, tmp_path: Path):
+    result = run("--dry-run", "--set", "budgets={verifier_calls: 3}", "--set", "verifiers=none", "--set", "strategies=best_of_n | majority")
+    assert result.exit_code == 2
+    assert "best_of_n has no n and the budget does not bound it" in result.stderr
 
 
 def test_shards_are_parts_of_one_study(run, tmp_path: Path):

@@ -100,6 +100,14 @@ def test_what_saw_the_reference_answer_is_an_oracle():
     assert [one.role for one in found] == ["strategy", "oracle"]
 
 
+def test_an_allocator_and_what_it_is_held_against_are_drawn_as_references():
+    plans = ("best_of_n | majority", "auto | majority", "beam | best")
+    found = curves_of([result("p", 1, right=True, strategy=plan) for plan in plans], rng=rng())
+    assert [one.role for one in found] == ["uniform", "allocator", "strategy"]
+    found = curves_of([result("p", 1, right=True, strategy=plan) for plan in plans[::2]], rng=rng())
+    assert [one.role for one in found] == ["strategy", "strategy"]
+
+
 def test_an_unfinished_study_has_points_on_different_problems():
     (found,) = curves_of([result("p", 1, right=True), result("q", 1, right=False), result("p", 2, right=True)], rng=rng())
     assert [estimate.num for estimate in found.accuracy] == [2, 1]

@@ -14,7 +14,7 @@ import pytest
 import tts
 from tests.experiments.studies import SUMS, final, toy
 from tts.backends.toy import ToyBackend
-from tts.errors import TTSError
+from tts.errors import TTSError, VerifierError
 from tts.experiments.config import StudyConfig
 from tts.experiments.executors import Done, WorkerLost
 from tts.experiments.grid import Settings
@@ -301,6 +301,16 @@ def test_a_heartbeat_keeps_what_is_slow(tmp_path: Path, monkeypatch: pytest.Monk
         (result,) = results(store, run(scripted(config, lambda *_: slow()), store, lease_s=0.2))
         assert all(spent == {result.cell.key: 100} for spent in beats)
         assert (result.error, result.lost_tokens) == (None, 0)
+
+
+def test_what_was_spent_is_booked_though_the_answer_could_not_be_judged(store: Store, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any) -> bool:
+        raise VerifierError("the scorer does not start")
+
+    monkeypatch.setattr("tts.experiments.local_executor.right_of", broken)
+    found = results(store, go(toy(limit=2, strategies="best_of_n | majority", budgets={"samples": 4}), store))
+    assert {result.error for result in found} == {"VerifierError: the scorer does not start"}
+    assert all(result.usage.samples == 4 and result.usage.tokens > 4 for result in found)
 
 
 def test_a_run_that_waits_for_cells_of_a_killed_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

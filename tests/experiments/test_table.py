@@ -106,9 +106,23 @@ def test_notes_say_what_holds_of_any_run():
     assert rows_of(run(0))[0].notes == ()
 
 
+def test_rows_of_a_strategy_go_by_budget_however_they_came_in():
+    found = rows_of(
+        *(run(0, of={"strategy": name, "budget": {"tokens": tokens}}) for name, tokens in (("b", 9), ("a", 9), ("b", 4), ("a", 20)))
+    )
+    assert [(row.strategy, row.budget["tokens"]) for row in found] == [("b", 4), ("b", 9), ("a", 9), ("a", 20)]
+
+
 @pytest.mark.parametrize(
     "other",
-    [{"dataset": "d"}, {"model": "m"}, {"setting": "s"}, {"strategy": "single"}, {"budget": {"tokens": 9}}, {"verifiers": {"main": "v"}}],
+    [
+        {"dataset": "d"},
+        {"model": "m"},
+        {"setting": "s"},
+        {"strategy": "single"},
+        {"budget": {"tokens": 10**6}},
+        {"verifiers": {"main": "v"}},
+    ],
 )
 def test_what_differs_in_more_than_problem_and_seed_is_another_row(other):
     first, second = rows_of(run(0), run(0, of=other), run(1, 5), run(1, of=other, right=False))

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import INTERRUPTED, Debug, boundary, warn
+from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, warn
 from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
     from tts.experiments.config import StudyConfig
+    from tts.experiments.runner import Ended
     from tts.experiments.store import Store
 
 
@@ -53,7 +54,7 @@ def carry_out(
     """Run what is missing of a study and print its table, or with `dry_run` what that would cost.
 
     Raises:
-        typer.Exit: it was stopped; what is done is kept.
+        typer.Exit: it was stopped, or cells failed; what is done is kept.
     """
     from tts.cli.forecast import print_forecast
     from tts.experiments.progress import shown
@@ -61,7 +62,7 @@ def carry_out(
     from tts.experiments.store import Store, default_store
 
     file = store or default_store()
-    with shown():  # problems may take a while to be drawn, and models to be loaded
+    with _stoppable(), shown():  # problems may take a while to be drawn, and models to be loaded
         made = Prepared(config, executor)
     with made as prepared:
         if dry_run:
@@ -72,6 +73,9 @@ def carry_out(
                 ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
             if not ended.interrupted:
                 _print_table(opened, ended.study)
+                if ended.counts.failed:
+                    _warn_of_failures(opened, ended)
+                    raise typer.Exit(FAILED)
                 return
             left = ended.counts.pending + ended.counts.leased
             warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
@@ -104,6 +108,15 @@ def _part(text: str) -> tuple[int, int]:
     if not (slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
         raise ConfigError(f"--shard is {text!r}, but must be I/N with I from 1 to N", hint="for example --shard 1/8, for jobs 1 to 8")
     return int(index), int(count)
+
+
+def _warn_of_failures(store: Store, ended: Ended) -> None:
+    """Say how many cells failed, and the first reason of each kind."""
+    reasons: dict[str, str] = {}
+    for result in store.results(ended.study, drawn=False):
+        if result.error is not None:
+            reasons.setdefault(result.error.partition(":")[0], result.error)
+    warn(f"{ended.counts.failed:,} cells failed (--retry-failed runs them again): {'; '.join(reasons.values())}")
 
 
 def _print_table(store: Store, study: int) -> None:

@@ -113,6 +113,9 @@ def _expected(cell: Cell, count: int, done: int, setting: Setting, earlier: Earl
         usd = None if like.usd is None else tokens * like.usd / like.tokens
     elif tokens is not None and setting.usd_per_token is not None:
         usd = tokens * setting.usd_per_token
+    if seconds is None and "seconds" in cell.budget:
+        seconds = cell.budget["seconds"] / min(slots, max(1, left))
+    usd = cell.budget.get("usd") if usd is None else usd
     return Expected(
         dataset=cell.dataset, model=cell.model, strategy=cell.strategy, budget=cell.budget, cells=count, done=done, basis=basis,
         tokens=_times(left, tokens), at_most=_times(left, cell.budget.get("tokens")), usd=_times(left, usd), seconds=_times(left, seconds),

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.errors import ConfigError
-from tts.experiments.curves import AXES, Curve, Floats, accuracies
+from tts.experiments.curves import AXES, Curve, Floats, Role, accuracies
 from tts.experiments.record import Cell, Result
 
 Whole = NDArray[np.int64]
@@ -34,6 +34,8 @@ class Line(NamedTuple):
     units: str  # of its budgets: limits on tokens and on samples are two lines
     setting: str
 
+
+_ROLES: Mapping[str, Role] = {"auto": "allocator", "best_of_n": "uniform"}  # of strategies, where one allocates
 
 # Parts of a line by which a legend tells two of one strategy apart, as far as needed.
 _TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by {}", "setting": "setting {:.8}"}
@@ -111,13 +113,20 @@ def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: 
     ends = np.searchsorted(place[order, 0], np.arange(len(columns.lines) + 1))
     names = np.asarray([name for _, name in columns.problems], object)
     labels = labels_of(list(columns.lines))
+    has_allocator = any(_kind(line) == "auto" for line in columns.lines)
     curves: list[Curve] = []
     for number, line in enumerate(columns.lines):
         rows = order[ends[number] : ends[number + 1]]
         curve = _curve(line, labels[number], names, place[rows], right[rows], costs[rows], rng=rng)
-        role = "oracle" if line in columns.oracles else "strategy"
+        role: Role = "oracle" if line in columns.oracles else "strategy"
+        if has_allocator and role == "strategy":  # and what it is held against
+            role = _ROLES.get(_kind(line), role)
         curves.append(dataclasses.replace(curve, failed=columns.failed[line], role=role))
     return curves
+
+
+def _kind(line: Line) -> str:
+    return line.strategy.partition("(")[0].partition(" ")[0]
 
 
 def _line(cell: Cell, *, by_group: bool) -> Line:

@@ -27,6 +27,8 @@ from tts.solver import Solver
 from tts.tasks.base import Task
 from tts.types import Problem, Solution, Usage
 
+_NOTHING = Usage()
+
 
 class LocalExecutor:
     """Solvers by the names that a study gives their models: one each, or one for each server.
@@ -115,18 +117,19 @@ class LocalExecutor:
         problem = self._problems[cell.dataset][cell.problem]
         server = min(self._solvers[cell.model], key=lambda one: one.busy)
         server.busy += 1
-        self._spent[cell.key] = 0
+        self._spent[cell.key], spent = 0, Usage()
         try:
             run = server.solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
             run = dataclasses.replace(run, on_event=lambda event: self._spent.update({cell.key: event.tokens}))
             solution = await run.solve()
-            self._spent[cell.key] = solution.usage.tokens
+            spent = solution.usage
+            self._spent[cell.key] = spent.tokens
             if solution.stopped_by == "interrupted":
                 raise asyncio.CancelledError
             judge = functools.partial(self._done, cell, solution, run.task)
             done = await in_thread(judge) if self._takes_long(solution, run.task) else judge()
         except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
-            done = Done(failed(cell, failure, self._clock()))
+            done = Done(failed(cell, failure, self._clock(), spent))
         finally:
             server.busy -= 1
         del self._spent[cell.key]  # from here on its result says it; of a cell that was cancelled it stays
@@ -179,10 +182,10 @@ class _Server:
     busy: int = 0
 
 
-def failed(cell: Cell, failure: Exception, now: float) -> Result:
-    """Return the result of a cell that came to nothing."""
+def failed(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
+    """Return the result of a cell that came to nothing, or whose answer could not be judged after something was spent."""
     return Result(
-        cell=cell, answer=None, right=None, confidence=math.nan, stopped_by="failed", usage=Usage(), error=one_line(failure), seconds_at=now
+        cell=cell, answer=None, right=None, confidence=math.nan, stopped_by="failed", usage=spent, error=one_line(failure), seconds_at=now
     )
 
 

@@ -130,11 +130,11 @@ class _Sums:
 
 
 def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableRow]:
-    """Return the table of results, its rows in the order in which they first appear.
+    """Return the table of results, its rows in the order in which their strategies first appear, and by budget.
 
     Random: the intervals' resamples; a row's do not depend on the rows before it, and are those of the same point of a curve.
     """
-    rows: dict[tuple[object, ...], tuple[Result, _Sums]] = {}
+    rows: dict[tuple[Any, ...], tuple[Result, _Sums]] = {}
     for result in results:
         cell = result.cell
         verifiers, budget = tuple(sorted(cell.verifiers.items())), tuple(sorted(cell.budget.items()))
@@ -142,7 +142,9 @@ def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableR
         if key not in rows:
             rows[key] = result, _Sums()
         rows[key][1].add(result)
-    return [_row(first, sums, rng) for first, sums in rows.values()]
+    lines = {key: (*key[:-1], *(unit for unit, _ in key[-1])) for key in rows}  # those of a line differ in how much, not in what is limited
+    place = {line: place for place, line in enumerate(dict.fromkeys(lines.values()))}
+    return [_row(*rows[key], rng) for key in sorted(rows, key=lambda key: (place[lines[key]], [limit for _, limit in key[-1]]))]
 
 
 def _row(first: Result, sums: _Sums, rng: np.random.Generator) -> TableRow:

@@ -127,6 +127,16 @@ def share_of(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float
     return mine / everything if everything > 0 else 0.0
 
 
+def led_by(selected: Selected, answer: str) -> Selected:
+    """Return what was selected with another answer in front: its candidates lead, and the confidence is theirs."""
+    answers = (answer, *(each for each in selected.answers if each != answer))
+    kind = next((c.answer_class for c in selected.ranked if c.answer == answer), None)
+    if selected.answers[:1] == (answer,) or kind is None:
+        return Selected(answers, selected.ranked, selected.confidence)
+    ranked = tuple(sorted(selected.ranked, key=lambda c: c.answer_class != kind))
+    return Selected(answers, ranked, share_of(ranked, np.array([c.weight for c in ranked])))
+
+
 def no_answer(candidates: Sequence[Candidate]) -> float:
     """Return the confidence where no candidate has an answer: nobody's share of their weight; NaN without candidates."""
     return 0.0 if candidates else math.nan

@@ -30,6 +30,7 @@ class Tree:
         self._root: list[int] = []  # the root of each node
         self._groups: dict[int, int] = {}  # of roots whose candidates belong to earlier ones
         self._children: list[int] = []  # children ever asked for
+        self._failed: list[int] = []  # of these, rows that failed
         self._refs: list[int] = []  # 1 if held, plus children that are live
         self._live = 0  # distinct live tokens
         self._logical = 0  # what the live tips would keep without sharing
@@ -55,6 +56,7 @@ class Tree:
         self.nodes.append(t)
         self._root.append(t.node if t.parent is None else self._root[t.parent.node])
         self._children.append(0)
+        self._failed.append(0)
         self._refs.append(0)
         if t.parent is None:
             self.prompt_tokens[t.node] = root_tokens
@@ -64,6 +66,10 @@ class Tree:
             self._hold(t)
         return t
 
+    def count_failed_child(self, t: Trajectory) -> None:
+        """Note that a child that was asked for failed: the next one is no further branch."""
+        self._failed[t.node] += 1
+
     def next_child(self, t: Trajectory) -> int:
         """Return the index of the next child to be asked for, counting it: it runs on over all calls."""
         index = self._children[t.node]
@@ -71,8 +77,8 @@ class Tree:
         return index
 
     def children_of(self, t: Trajectory) -> int:
-        """Return how many children were ever asked for."""
-        return self._children[t.node]
+        """Return how many children were ever asked for and did not fail."""
+        return self._children[t.node] - self._failed[t.node]
 
     def _hold(self, t: Trajectory) -> None:
         self.held[t.node] = t

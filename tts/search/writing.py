@@ -281,6 +281,8 @@ class Writer:
         if scratch:
             tree.scratch.add(child.node)
             self._scratch.append(child)
+        elif status == "failed":
+            tree.count_failed_child(parent)
         return child
 
     async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:

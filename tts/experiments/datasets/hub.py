@@ -214,6 +214,6 @@ GPQA_DIAMOND = _published(
 HUMANEVAL = _published(
     Benchmark(name="humaneval", path="openai/openai_humaneval", config="openai_humaneval", splits=("test",), read=_humaneval),
     "MIT",
-    "records only: its tests would run code that a model wrote, which nothing here does, so answers cannot be checked",
+    "records only: no task judges code, so answers cannot be checked; the verifier code runs tests, and a problem's are in its metadata",
 )
 DATASET = DataSet(load=load, source="any data set of the Hub, by the names of its fields", licence="its own")
