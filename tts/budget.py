@@ -98,7 +98,10 @@ def _amount(unit: str, value: Any) -> float:
 
 def _number(unit: str, value: Any) -> float:
     if isinstance(value, bool | str):
-        raise ConfigError(f"budget {unit} is {value!r}, but must be a number", hint="give a number without quotes")
+        raise ConfigError(
+            f"budget {unit} is {value!r}, but must be a number",
+            hint="give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
+        )
     try:
         return operator.index(value)
     except TypeError:

@@ -60,6 +60,18 @@ def sampled(at, drawn, tmp_path) -> Callable[..., Result]:
     return at
 
 
+def test_laws_and_what_differences_need_are_said(sampled):
+    result = sampled("replay", "--laws", "--strategy", "pass@k", "--strategy", "best_of_n | majority", "--strategy", "best_of_n | best")
+    assert result.exit_code == 0, result.output
+    coverage, majority, best, against = result.stdout.rstrip().splitlines()[-4:]
+    assert coverage.startswith("pass@k: coverage(k) = exp(a k^b) with a = -")
+    assert majority.startswith("best_of_n | majority: tends to ")
+    assert "one more sample gains at most a point from " in best
+    assert against.startswith("best_of_n | best against best_of_n | majority, at the largest size: ")
+    assert against.endswith(" problems (there are 6)")
+
+
+
 def points(result: Result) -> list[dict[str, str]]:
     assert result.exit_code == 0, result.output
     return list(csv.DictReader(io.StringIO(result.stdout)))
@@ -171,7 +183,7 @@ def test_what_is_no_pool_is_said(sampled, file):
             "--model was given beside the study 'a.yaml', which has its own",
             "use --set to change a study",
         ),
-        (["replay", "--csv", "--json"], "--csv and --json were asked for at once, but only one can be", "leave one out"),
+        (["replay", "--csv", "--laws"], "of --csv, --json and --laws several were asked for, but only one can be", "leave one out"),
         (["replay", "--n", "1", "--tokens", "9"], "--n and --tokens were asked for at once, but only one can be", "leave one out"),
         (["replay", "--n", "1,x"], "--n is '1,x', but must be whole numbers with commas between", "for example --n 1,2,4,8"),
         (["replay", "--out", "a.gif"], "the figure is 'a.gif', but must end in .png, .svg, .pdf", "give a name such as curve.png"),

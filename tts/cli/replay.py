@@ -27,6 +27,7 @@ def replay(  # noqa: PLR0913 - the options of the command
     first: Annotated[bool, typer.Option("--first", help="Only the first samples, as one live run has them; no average.")] = False,
     draws: Annotated[int, typer.Option(help="Subsets of a pool, where there is no closed form.")] = 100,
     by_group: Annotated[bool, typer.Option("--by-group", help="Curves of each group of problems, such as their difficulty.")] = False,
+    laws: Annotated[bool, typer.Option("--laws", help="Say what laws fit, where samples stop paying, what differences need.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw them too: FILE.png, FILE.svg or FILE.pdf.")] = None,
@@ -47,8 +48,8 @@ def replay(  # noqa: PLR0913 - the options of the command
         from tts.experiments.replay import unanswered
         from tts.experiments.store import Store, default_store
 
-        if as_csv and as_json:
-            raise ConfigError("--csv and --json were asked for at once, but only one can be", hint="leave one out")
+        if as_csv + as_json + laws > 1:
+            raise ConfigError("of --csv, --json and --laws several were asked for, but only one can be", hint="leave one out")
         if n and tokens:
             raise ConfigError("--n and --tokens were asked for at once, but only one can be", hint="leave one out")
         sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n) if n else []
@@ -68,6 +69,12 @@ def replay(  # noqa: PLR0913 - the options of the command
         table = points.points_of(curves)
         text = (points.as_csv if as_csv else points.as_json if as_json else points.as_text)(table).rstrip("\n")
         typer.echo(text if as_csv or as_json else visible(text))
+        if laws:
+            import numpy as np
+
+            from tts.experiments.laws import in_words
+
+            typer.echo("\n" + visible("\n".join(in_words([one.curve for one in curves], np.random.default_rng(SEED)))))
         if out is not None:
             plots.save(plots.draw([one.curve for one in curves], x), out)
 
