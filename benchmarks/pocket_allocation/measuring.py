@@ -23,8 +23,9 @@ from tts.statistics import Difference, holm, paired_difference, problems_needed
 AUTO = "auto"
 PLAN = "auto(price=0.0)"  # so that the whole total is spent, and compared
 UNIFORM = "best_of_n | majority"
-REPLAYED = (UNIFORM, "best_of_n | weighted", "best_of_n | best", "best_of_n | best_of_majority")
+REPLAYED = (UNIFORM, "best_of_n | weighted", "best_of_n | best")
 SIZES = (1, 2, 4, 8, 16)
+DRAWS = 32  # subsets of a pool, where there is no closed form
 SHARES = (1.0, 1.2, 2.0, 4.0, 8.0)  # totals of the allocator, in plain samples' worth a problem
 WORTH = studies.SAMPLE
 USD_IN, USD_OUT = 1e-6, 4e-6  # made-up prices of a token read, by a verifier too, and written; one that is read again costs a tenth
@@ -64,6 +65,7 @@ class Compared:
     others: Mapping[str, Sequence[Against]]
     gains: Mapping[str, Sequence[Gain]]
     deciding: Mapping[str, Mapping[str, float]]
+    unanswered: Sequence[float]  # share of the allocator's runs without an answer, by total
     problems: int
     seeds: int
     singles: Sequence[str] = field(default=())
@@ -71,13 +73,14 @@ class Compared:
 
 def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
     """Run what the store lacks, and return what it comes to."""
-    pools = pools_of(studies.results(store, [studies.pools(studies.TEST, limit, seeds)], jobs)).pools
+    drawn = studies.results(store, [studies.pools(studies.TEST, limit, seeds)], jobs)
+    pools = pools_of(drawn).pools
     other = studies.results(store, studies.others(studies.TEST, limit), jobs)
     shared = together.results(store, PLAN, totals(), limit, seeds, jobs)
     rng = np.random.default_rng(0)
-    live = curves_of(map(_priced, (*other, *shared)), rng=rng)
+    live = curves_of(map(_priced, (*drawn, *other, *shared)), rng=rng)
     curves = {_name(curve.label): curve for curve in live}
-    curves |= {one.curve.label: one.curve for one in replay(pools, REPLAYED, SIZES)}  # the live vote of few sizes gives way
+    curves |= {one.curve.label: one.curve for one in replay(pools, REPLAYED, SIZES, draws=DRAWS)}  # in place of the one live size
     curves |= _divided(pools, other, curves[AUTO])
     singles = [name for name, curve in curves.items() if name != AUTO and curve.role == "strategy"]
     return Compared(
@@ -90,6 +93,7 @@ def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
         },
         gains={base: _gains(curves[AUTO], curves[base]) for base in REPLAYED[:2]},
         deciding=together.deciding(store),
+        unanswered=[float(np.mean([one.answer is None for one in shared if one.cell.budget["tokens"] == total])) for total in totals()],
         problems=len(curves[AUTO].problems),
         seeds=seeds,
         singles=singles,

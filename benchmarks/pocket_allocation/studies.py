@@ -21,7 +21,6 @@ SAMPLE = 60  # tokens of one plain sample, about
 GREEDY = ("single(temperature=0.0) | majority", "single(temperature=0.0) | weighted")  # the second for its score
 TREE = "rebase | weighted"  # the best of those that docs/results/methods.md compares
 TREE_SIZES = (2, 4, 8)  # its budgets, in plain samples' worth of generated tokens
-VOTE, VOTE_SIZES = "best_of_n | majority", (2, 8)  # live on the test split too, for what replay does not tell: seconds, keys and values
 
 
 def problems(split: str, limit: int) -> dict[str, Any]:
@@ -44,9 +43,6 @@ def others(split: str, limit: int) -> Iterator[StudyConfig]:
     yield greedy.model_copy(update={"record": greedy.record.model_copy(update={"candidates": True})})
     budget = {"generated_tokens": [SAMPLE * size for size in TREE_SIZES]}
     yield running.asked(f"allocator-tree-{split}", problems(split, limit), [TREE], budget, seeds=1, verifier=VERIFIER)
-    if split == TEST:
-        sizes = {"samples": list(VOTE_SIZES)}
-        yield running.asked(f"allocator-votes-{split}", problems(split, limit), [VOTE], sizes, seeds=1, verifier=VERIFIER)
 
 
 def results(store: Path, studies: Iterable[StudyConfig], jobs: int) -> list[Result]:

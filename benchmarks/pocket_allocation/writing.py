@@ -27,9 +27,10 @@ def write(compared: Compared, restarts: Sequence[Restarts], folder: Path) -> Non
         ("allocator", plots.draw(list(compared.curves.values()), "tokens", bands=False, front=False)),
         *((f"allocator_{axis}", plots.draw(compared.live, axis, front=False)) for axis in RESOURCES[1:]),
     ):
-        for ending in (".png", ".svg"):
+        for ending in (".png", ".svg") if name == "allocator" else (".svg",):
             plots.save(figure, folder / f"{name}{ending}")
-    (folder / "allocator.md").write_text("\n".join(page(compared, restarts)) + "\n", encoding="utf-8")
+    text = "\n".join(page(compared, restarts)).replace("[nan, nan]", "[unknown: not every draw of problems reaches it]")
+    (folder / "allocator.md").write_text(text + "\n", encoding="utf-8")
 
 
 def page(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
@@ -67,8 +68,8 @@ def _head(compared: Compared) -> Iterator[str]:
         f"and its selection is that of {code(next(iter(model.curves)))}, which reaches more for its cost on the validation split."
     )
     yield (
-        f"- Uniform best-of-N: N samples of each, replayed, averaged over subsets of {studies.POOL[studies.TEST]} a seed; with `weighted`, "
-        "`best` and `best_of_majority` the process model's tokens are counted. `rebase` and the greedy `single` are live."
+        f"- Uniform best-of-N: N samples of each, replayed, averaged over subsets of {studies.POOL[studies.TEST]} a seed; with `weighted` "
+        "and `best` the process model's tokens are counted. `rebase` and the greedy `single` are live."
     )
     yield (
         f"- Divisions: {divisions.BINS} quantile bins of algorithm A14, by true success rates or as predicted from {divisions.PILOTS} "
@@ -101,6 +102,8 @@ def _asked(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     verdict = "**holds**" if not worse else f"**missed** at {', '.join(f'{one.share:g}' for one in worse)}"
     most = max(one.detectable for one in compared.single)
     yield f"- Never significantly worse than the best single strategy: {verdict} (detectable: {100 * most:.1f} points at most)."
+    silent = "; ".join(f"{each:.0%} at {share:g}" for share, each in zip(SHARES, compared.unanswered, strict=True))
+    yield f"  - runs without an answer: {silent}. The first credit is the same for all: a small total cuts long ones short."
     yield f"- With self-evaluation, {_WANTED:.0%} of the gain of {restarting.MOST} samples with {_AT} on average: {_word(restarts)}."
     yield f"  - what the allocator reaches of the gain of {SIZES[-1]} plain samples' vote over one: {_early(compared)}."
     oracle = compared.others["static oracle"]
@@ -147,8 +150,9 @@ def _against(found: Sequence[Against]) -> Iterator[str]:
 
 
 def _resources(compared: Compared) -> Iterator[str]:
-    yield "Live runs by what each resource buys: the most accurate whose mean cost is at most that of the allocator at its totals. Keys and"
-    yield "values count where they peak, seconds as the machine was then, with other work beside; dollars are at made-up prices"
+    yield "Live runs by what each resource buys (best-of-N has 16 samples here, as pools do): the most accurate whose mean cost is at most"
+    yield "that of the allocator at its totals. Keys and values count where they peak, seconds as the machine was then, with other work"
+    yield "beside; dollars are at made-up prices"
     yield f"({1e6 * USD_IN:g} a million tokens read, {1e6 * USD_OUT:g} a million written)."
     yield ""
     yield f"| resource | {' | '.join(f'as {AUTO} at {each:g}' for each in SHARES)} |"
