@@ -114,5 +114,5 @@ $(VENV)-vllm/.tests: pyproject.toml $(VENV)-vllm/.made
 # compiled here, which takes about ten minutes
 $(VENV)-llama/.made:
 	$(PYTHON) -m venv $(VENV)-llama
-	CMAKE_ARGS="-DGGML_NATIVE=ON" $(VENV)-llama/bin/python -m pip install -qq --disable-pip-version-check llama-cpp-python
+	CMAKE_ARGS="-DGGML_NATIVE=ON" $(VENV)-llama/bin/python -m pip install -qq --disable-pip-version-check "llama-cpp-python[server]"
 	touch $@

@@ -30,7 +30,8 @@ EXTRAS = {
     "reasoning-gym": {"reasoning-gym": "reasoning_gym"},
     "embeddings": {"sentence-transformers": "sentence_transformers"},
     "ray": {"ray": "ray"},
-    "vllm": {"vllm": "vllm"},
+    "vllm": {"vllm": "vllm", "transformers": "transformers", "safetensors": "safetensors", "gguf": "gguf"},
+    "sandbox": {"llm-sandbox": "llm_sandbox"},
 }
 
 
