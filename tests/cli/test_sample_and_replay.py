@@ -71,7 +71,6 @@ def test_laws_and_what_differences_need_are_said(sampled):
     assert against.endswith(" problems (there are 6)")
 
 
-
 def points(result: Result) -> list[dict[str, str]]:
     assert result.exit_code == 0, result.output
     return list(csv.DictReader(io.StringIO(result.stdout)))

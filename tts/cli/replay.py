@@ -13,6 +13,7 @@ from tts.cli.runs import StoreFile
 from tts.cli.show import SEED
 
 if TYPE_CHECKING:
+    from tts.experiments.curves import Curve
     from tts.experiments.pool import Pool
 
 
@@ -70,13 +71,18 @@ def replay(  # noqa: PLR0913 - the options of the command
         text = (points.as_csv if as_csv else points.as_json if as_json else points.as_text)(table).rstrip("\n")
         typer.echo(text if as_csv or as_json else visible(text))
         if laws:
-            import numpy as np
-
-            from tts.experiments.laws import in_words
-
-            typer.echo("\n" + visible("\n".join(in_words([one.curve for one in curves], np.random.default_rng(SEED)))))
+            _print_laws([one.curve for one in curves])
         if out is not None:
             plots.save(plots.draw([one.curve for one in curves], x), out)
+
+
+def _print_laws(curves: Sequence[Curve]) -> None:
+    import numpy as np
+
+    from tts.cli.terminal import visible
+    from tts.experiments.laws import in_words
+
+    typer.echo("\n" + visible("\n".join(in_words(curves, np.random.default_rng(SEED)))))
 
 
 def _sizes(option: str, text: str) -> list[int]:
