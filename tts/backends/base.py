@@ -135,13 +135,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Rows that continue one handle. `text` is the path's text so far, after the prompt."""
+    """Rows that continue one handle. text: the path's so far, after the prompt. spreads: whether `Sample.spreads` are wanted."""
 
     handle: Any
     rows: tuple[Row, ...]
     sampling: Sampling
     stop: Stop
     text: str = ""
+    spreads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Sample:
         num_tokens: tokens generated, what is charged. estimated: whether that number is a bound, for want of a report.
         error: what failed, where `finish` is "error": its kind, or "kind: cause".
         seconds: model time of this row.
-        spreads: one a token, with `caps.spreads`, or empty.
+        spreads: one a token, with `caps.spreads` and where they were asked for, or empty.
     """
 
     text: str

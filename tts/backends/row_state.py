@@ -87,7 +87,7 @@ class RowState:
         """Take a drawn token; return how the row ended with it, or None."""
         self.ids.append(token)
         self.logprobs.append(logprob)
-        if spread is not None:
+        if spread is not None and self.rows.request.spreads:
             self.spreads.append(spread)
         if token in self._eos:
             self._rest = self._text.flush()

@@ -23,7 +23,7 @@ class WaveSpec:
     Args:
         kind: for the ledger. model: the role. backend: its model. sampling, stop: of every row.
         cap: most tokens of a row. typical: usual tokens of a row. hold: tokens that stay payable beside it.
-        whole_first: see `Meter.rows`. word: which draws.
+        whole_first: see `Meter.rows`. word: which draws. spreads: see `SampleRequest`.
     """
 
     kind: str
@@ -36,6 +36,7 @@ class WaveSpec:
     hold: int = 0
     whole_first: bool = False
     word: int = MAIN_WORD
+    spreads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class Wave:
             places.append((entry[0], len(entry[1])))
             entry[1].append(Row(task.stream, task.parent.num_tokens, cap, spec.word))
         requests = [
-            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.parent.full_text)
+            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.parent.full_text, spec.spreads)
             for task, (_, rows) in zip(order, by_parent.values(), strict=True)
         ]
         return requests, places

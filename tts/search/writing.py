@@ -52,6 +52,7 @@ class Writer:
     ) -> None:
         self._search = search
         self._asked_of_all = asked_of_all
+        self._spreads = any("spreads" in verifier.needs for verifier in search.scoring.verifiers.values())
         self._task = task
         self._backends = backends
         self._sampling = sampling
@@ -259,6 +260,7 @@ class Writer:
             hold=to_end if unanswered and until is not END else 0,
             whole_first=whole_first and nothing_yet and until is END,
             word=SCRATCH_WORD if scratch else MAIN_WORD,
+            spreads=self._spreads,
         )
 
     def room(self, model: str, t: Trajectory) -> int:

@@ -70,6 +70,7 @@ class EngineBackend:
         next_logprobs="native",
         hidden="native",
         logprobs=True,
+        spreads=True,
         token_ids=True,
         streams=True,
         stop_predicate=True,

@@ -26,6 +26,7 @@ from tts.backends.engine.work import Floats, Line, Reading, RowEnd, Work, Writin
 from tts.backends.kernels.draw import Asked
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.row_state import RowState, failed_row, said
+from tts.backends.sampling import log_law, spread
 from tts.errors import EngineError
 
 _KEPT_LAWS = 64  # nodes whose logits are kept for further rows
@@ -284,23 +285,24 @@ class Runner:
             words=np.array([line.state.row.word for line in lines], np.uint64),
         )
         drawn = self.decoder.operations.draw(logits, asked)
-        for line, token, logprob in zip(lines, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True):
+        for row, line, token, logprob in zip(asked.rows.tolist(), lines, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True):
             if token < 0:
                 self._end_line(line, "error", "the model's logits are no law over tokens (NaN or infinite)")
                 continue
             self.stats.decode_tokens += 1
             try:
-                finish = self._append(line, token, logprob)
+                finish = self._append(line, token, logprob, logits[row])
             except Exception as failure:  # noqa: BLE001 - of its own predicate, so nobody else's
                 self._end_line(line, "error", said(failure))
                 continue
             if finish is not None:
                 self._end_line(line, finish)
 
-    def _append(self, line: Line, token: int, logprob: float) -> Finish | None:
-        """Write a token that was drawn."""
+    def _append(self, line: Line, token: int, logprob: float, logits: torch.Tensor) -> Finish | None:
+        """Write a token that was drawn from logits [V]."""
         line.node.tokens.append(token)
-        return line.state.append(token, logprob)
+        wanted = line.state.rows.request.spreads
+        return line.state.append(token, logprob, spread(log_law(logits.float().cpu().numpy())) if wanted else None)
 
     # Ends -----------------------------------------------------------------------------------------------------------------------
 
