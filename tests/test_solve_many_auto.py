@@ -7,7 +7,7 @@ import pytest
 import tts
 from tests.chaos import ChaosBackend
 from tests.runs import Clock
-from tts.allocator.auto import Auto
+from tts.allocator.auto import Alone, Auto, Turn
 from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.budget import Budget, Rates
 from tts.errors import ConfigError
@@ -177,3 +177,49 @@ def test_what_a_problem_that_breaks_down_in_its_turn_has_left_goes_to_the_others
     assert [end.stopped_by == "failed" for end in ends] == [True] + [False] * 11
     assert ends[0].answer is not None
     assert spent(ends, "samples") == 90
+
+
+LONG = [f"{i} + 1" if i % 2 else f"{i} + 4 - 2 + 7 - 5 + 9 + 1 - 3 + 8 - 6 + 2 - 1 + 5" for i in range(30)]
+
+
+def answered(ends):
+    return sum(end.answer is not None for end in ends)
+
+
+@pytest.mark.parametrize("concurrency", [2, 1024])
+def test_first_samples_are_not_cut_short_while_the_total_pays_for_one_of_each(concurrency):
+    alike = Solver(ToyBackend(ToyLanguage(accuracy=0.9)), {}, task="arithmetic", strategy=PLAN, concurrency=concurrency)
+    with alike as one:
+        single = one.solve_many(LONG, each=Budget(samples=1), strategy="single | majority", seed=1)
+        total = int(1.05 * spent(single, "tokens"))
+        assert max(end.usage.tokens for end in single) > 1.5 * total / len(LONG)  # so that equal parts would cut long ones
+        ends = one.solve_many(LONG, Budget(tokens=total), seed=1)
+        half = one.solve_many(LONG, Budget(tokens=total // 2), seed=1)
+    assert spent(ends, "tokens") <= total
+    assert answered(ends) >= answered(single) - 1
+    right = [sum(end.answer == str(eval(end.problem.text)) for end in each) for each in (ends, single)]
+    assert right[0] >= right[1] - 3
+    assert spent(half, "tokens") <= total // 2
+    assert 0.4 * len(LONG) <= answered(half) == answered(half[: answered(half)])  # those at the front, not all a little
+
+
+def test_a_total_that_pays_for_no_sample_is_spent_on_the_first_problem():
+    with solver() as one:
+        ends = one.solve_many([*HARD, *EASY], Budget(tokens=7))
+        assert [end.usage.tokens > 0 for end in ends] == [True] + [False] * 11
+        assert all(end.stopped_by.startswith("budget") for end in ends)
+
+
+def test_another_strategy_is_not_asked_twice_at_a_size(monkeypatch):
+    asked = []
+    turns = iter([Turn(2), Turn(8, 1), Turn(4, 1), Turn(16, 1), Turn(0, why="over")])
+
+    async def turn(self, search, found, had):
+        asked.append(dict(had))
+        return next(turns)
+
+    monkeypatch.setattr(Auto, "plans", lambda self: ("best_of_n", "best_of_n(n=3)"))
+    monkeypatch.setattr(Alone, "turn", turn)
+    with solver() as one:
+        one.solve(HARD[0], Budget(samples=60))
+    assert asked == [{}, {}, {1: 8}, {1: 8}, {1: 16}]

@@ -3,6 +3,9 @@
 A wave begins when every problem that still goes on has come back from the one before. So all that the allocator sees, and all that
 it gives, is a function of the problems and the seed, never of timing. At any moment the limits of all problems together are at most the
 total: what a problem may spend in a wave is its credit, and what it did not spend of it is in the purse again at the next.
+
+First samples come first, and each has credit for all that one may need; whoever cannot be paid at once waits. What one may need is not
+known beforehand: it is taken to be four times the typical length, or twice the longest sample so far, if that is more. Ours to decide.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 _FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
 _FEWEST = 20  # problems that say something of all
+_REACH, _AGAIN = 4, 2  # what a first sample may need: so often the typical length, or so often the longest sample so far
+_COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
 _BEFORE = ("flops", "usd")  # units that a prompt costs, so that they are spent before a problem has come to the purse
 
 
@@ -86,6 +91,9 @@ class Purse:
         self._places = [Place() for _ in range(count)]
         self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Found)}  # what each place has shown
         self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
+        self._had = np.zeros((count, len(auto.plans())), np.int64)  # the greatest size of each plan
+        self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
+        self._alone = self._over = False  # alone: one problem is at work with all that is left; over: that did not pay for a sample
         self._waits = np.zeros(count, np.bool_)
         self._away = self._absent = count  # absent: who never came here
         self._out = dict.fromkeys(self._total, 0)  # the limits of all who came
@@ -98,17 +106,21 @@ class Purse:
         """Return the strategy of the problem at a place."""
         return Served(self._auto, self, place)
 
-    async def turn(self, place: int, search: Search, found: Found) -> Turn:
+    async def turn(self, place: int, search: Search, found: Found, had: Mapping[int, int]) -> Turn:
         """Give back what the last turn left, and wait for the next; meanwhile another problem may be at work."""
         mine = self._places[place]
         if mine.search is None:
-            mine.search, mine.typical = search, self._typical(search)
+            self._length[place] = max(1, search.task.typical_tokens("solve"))
+            mine.search, mine.typical = search, self._typical(search, int(self._length[place]))
             self._absent -= 1
             for unit, limit in search.spending.meter.limits.items():
                 self._out[unit] += limit
         self._take_back(search)
         barren = mine.granted > 0 and found.samples == self._found["samples"][place]
+        self._over = self._over or (barren and self._alone)
         self._note(place, search, found)
+        for plan, size in had.items():
+            self._had[place, plan] = size
         if barren or (self._auto.n is not None and found.samples >= self._auto.n):
             return Turn(0, why="budget: it paid for no further sample" if barren else "samples drawn")
         mine.waiting = asyncio.get_running_loop().create_future()
@@ -138,13 +150,16 @@ class Purse:
         """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical as two."""
         for name, values in self._found.items():
             values[place] = getattr(found, name)
+        self._longest = max(self._longest, max((c.trajectory.num_tokens for c in search.candidates), default=0))
         meter, n = search.spending.meter, found.samples
         for unit, cost in self._cost.items():
             own = meter.spent[unit] + meter.held[unit] if n else 0
             cost[place] = (own + 2 * self._places[place].typical[unit]) / (n + 2)
 
     def _back(self, mine: Place) -> None:
-        self._away -= mine.away
+        if not mine.away:
+            return  # it ended while it waited, or the wave ended it
+        self._away -= 1
         mine.away = False
         if not self._away:
             try:
@@ -159,20 +174,23 @@ class Purse:
         if not len(waiting):
             return
         left, seconds = self._left(), self._search(waiting[0]).spending.meter.seconds_left
-        if min(left.values(), default=1) <= 0 or seconds == 0:
+        if self._over or min(left.values(), default=1) <= 0 or seconds == 0:
             self._end(waiting, "budget: it is used up" if seconds != 0 else "budget: seconds")
             return
-        cost = np.full(len(waiting), 1e-12)  # as a share of what is left of the unit that is used up first
+        cost = most = np.full(len(waiting), 1e-12)  # as a share of what is left of the unit that is used up first
+        reach = self._reach(waiting)
         for unit, amount in left.items():
-            cost = np.maximum(cost, self._cost[unit][waiting] / amount)
+            each = self._cost[unit][waiting] / amount
+            cost, most = np.maximum(cost, each), np.maximum(most, each if unit in _COUNTED else each * reach)
+        found = {name: values[waiting] for name, values in self._found.items()}
+        cost = np.where(found["samples"] == 0, np.minimum(cost, 1.0), cost)  # a first sample is tried with whatever is left
         waves, timed = math.inf, False
         if seconds is not None:
             self._pace.end(seconds)
             timed = bool((1 / self._pace.payable(seconds) > cost).any())
             cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
-        found = {name: values[waiting] for name, values in self._found.items()}
-        mean = float(cost.mean())  # so that prices are those of a sample
-        state = self._auto.state(found, cost / mean, 1 / mean, waves)
+        mean, most = float(cost.mean()), np.maximum(cost, most)
+        state = self._auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
         if self._allocator is None:
             each = 1 / mean / len(waiting)
             self._allocator = self._auto.allocator(alone=False, checked=state.checked, each=each)
@@ -181,16 +199,16 @@ class Purse:
         if grant.reason:
             self._end(waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}")
             return
-        self._give(waiting, grant, state.cost, left, timed=timed or grant.hurried)
+        self._give(waiting, grant, state, left, timed=timed or grant.hurried)
         if seconds is not None:
             self._pace.begin(seconds, int(grant.samples.sum()))
 
-    def _give(self, waiting: Whole, grant: Grant, cost: Floats, left: Mapping[str, int], *, timed: bool) -> None:
+    def _give(self, waiting: Whole, grant: Grant, state: State, left: Mapping[str, int], *, timed: bool) -> None:
         """Share out credit in proportion to what was granted: all that is left, so that no sample is cut short for want of it."""
         served = np.flatnonzero(grant.samples)
-        weight = (grant.samples * cost)[served]
+        weight = state.due(grant.samples)[served]
         parts = (weight / weight.sum() * 2**40).astype(np.int64).tolist()
-        self._away = len(served)
+        self._away, self._alone = len(served), len(served) == 1 and not grant.plan[served[0]]
         for i, part in zip(served.tolist(), parts, strict=True):
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             mine, search = self._places[place], self._search(place)
@@ -203,7 +221,7 @@ class Purse:
             mine.away, mine.granted = True, samples
             why = "pilots, to see how hard it is"
             if grant.rate[i]:
-                name, least = self._auto.plans()[plan], grant.price * cost[i]
+                name, least = self._auto.plans()[plan], grant.price * state.cost[i]
                 why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"
             self._send(mine, Turn(samples, plan, why))
 
@@ -223,11 +241,15 @@ class Purse:
             raise AssertionError("who waits has a search")
         return search
 
-    def _typical(self, search: Search) -> Mapping[str, float]:
-        """Return what one sample of typical length costs in each unit, in whole units of the meter."""
+    def _typical(self, search: Search, length: int) -> Mapping[str, float]:
+        """Return what one sample of so many tokens costs in each unit, in whole units of the meter."""
         cost = search.spending.row_cost(self._policy, search.root_tokens)
-        length = max(1, search.task.typical_tokens("solve"))
         return {unit: 1.0 if unit == "samples" else float(cost.of(unit, length)) for unit in self._total}
+
+    def _reach(self, waiting: Whole) -> Floats:
+        """Return how often the typical cost the first sample of each may need; no more than the run's own cap of a sample."""
+        typical, cap = self._length[waiting], self._search(waiting[0]).sampling_at(None).max_tokens or math.inf
+        return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
 
     def _left(self) -> dict[str, int]:
         """Return what is neither spent nor held by anybody; of a problem that never came here, what it might have spent is gone."""
@@ -283,9 +305,9 @@ class Served:
         """Take turns from the purse."""
         return await self.auto.served(search, self)
 
-    async def turn(self, search: Search, found: Found) -> Turn:
+    async def turn(self, search: Search, found: Found, had: Mapping[int, int]) -> Turn:
         """Wait for the next turn."""
-        return await self.purse.turn(self.place, search, found)
+        return await self.purse.turn(self.place, search, found, had)
 
     def goes_on(self, end: SearchEnded) -> bool:
         """Return whether the search may go on behind the end of a turn: its credit was used up, not its time, and no rule stopped it."""

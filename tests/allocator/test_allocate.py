@@ -55,6 +55,16 @@ def test_pilots_are_as_many_as_the_budget_pays_for_all(left):
     )
 
 
+@pytest.mark.parametrize(("left", "served"), [(16.0, [2] * 4), (12.0, [1] * 4), (7.9, [1, 1, 0, 0]), (3.0, [1, 0, 0, 0])])
+def test_a_first_sample_is_paid_with_all_that_it_may_need(left, served):
+    at = dataclasses.replace(state(left=left), most=np.full(4, 3.0))
+    assert CHECKED.next(at).samples.tolist() == served
+    behind = dataclasses.replace(at, samples=np.array([1, 1, 0, 0]))
+    assert CHECKED.next(dataclasses.replace(behind, left=4.0)).samples.tolist() == [0, 0, 1, 0]  # nobody gets a second one before
+    in_time = CHECKED.next(dataclasses.replace(at, left=7.9, waves=1.0))
+    assert (in_time.samples.tolist(), in_time.hurried) == ([1] * 4, True)
+
+
 def test_whoever_has_failed_least_is_served_first_and_who_is_solved_never():
     at = state(samples=[3, 9, 2, 5], solved=[False, False, True, False], left=1.0)
     assert CHECKED.next(at).samples.tolist() == [1, 0, 0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -84,6 +85,19 @@ def test_the_choice_changes_with_difficulty_as_the_curves_do():
     small = Allocator(values=curved, pilots=2).next(state(samples=[4, 4], leader=[4, 1], second=[0, 0], left=3.0))
     assert small.samples.sum() == 1  # the block cannot be paid: a plain sample
     assert small.plan.tolist() == [0, 0]
+
+
+def test_what_a_problem_has_had_of_a_strategy_is_not_offered_to_it_again():
+    known = model(**{"best_of_n | majority": COVERAGE, "beam | majority": 0.9 * np.ones((len(RATES), 1)) * (SIZES >= 8)})
+    curved = Curved(known, ("best_of_n | majority", "beam | majority"), known.population)
+    at = state(samples=[4, 4], leader=[1, 1], second=[0, 0], left=100.0)
+    first = curved.worth(at)
+    assert first.plan.tolist() == [1, 1]
+    again = curved.worth(dataclasses.replace(at, had=np.array([[0, 0], [0, first.block[1]]])))
+    assert (again.plan[0], again.block[0], again.rate[0]) == (1, first.block[0], first.rate[0])
+    assert again.plan[1] == 0 or again.block[1] > first.block[1]
+    assert again.rate[1] < first.rate[1]
+    assert curved.worth(dataclasses.replace(at, had=np.full((2, 2), 10**6))).plan.tolist() == [0, 0]
 
 
 def test_one_strategy_leaves_nothing_to_choose():

@@ -44,6 +44,10 @@ class Grant:
 class Allocator:
     """Divides what is left over problems, wave by wave; `next` is a function of its argument alone.
 
+    No problem gets a second sample before all have had a first. A first sample is paid with all that it may need (`State.most`), so that
+    none is cut short while others leave theirs unspent: where that is not there for all at once, those at the front have theirs now, and
+    what they leave pays for the next. Where the total pays no sample for each, those at the front have one.
+
     With a deadline (`State.waves`), a wave is as wide as it must be to spend what is left in time: what waves cannot do one after
     another they do beside each other, and see less before they choose.
 
@@ -92,7 +96,8 @@ class Allocator:
         if state.left < state.cost[state.open].min():
             return dataclasses.replace(nothing, reason="the budget is used up")
         if (pilots := self._pilots(state)).any():
-            return dataclasses.replace(nothing, samples=pilots, price=self.price)
+            cut = bool(pilots.sum() > 1 and state.due(pilots).sum() > state.left)
+            return dataclasses.replace(nothing, samples=pilots, price=self.price, hurried=cut)
         worth = self.values.worth(state)
         value = np.where(state.open, worth.rate / state.cost, 0.0)
         served = np.flatnonzero(value > self.price)
@@ -119,13 +124,15 @@ class Allocator:
         return Grant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > calm)
 
     def _pilots(self, state: State) -> Whole:
-        """Return first samples for the problems that have fewer than all should; as many of them as the budget pays for all."""
+        """Return first samples for the problems that have fewer than all should: as many as the budget pays for all, or one for some."""
         lacking = np.zeros_like(state.samples)
         for wanted in range(self.pilots, 0, -1):
             lacking = np.where(state.open, np.maximum(0, wanted - state.samples), 0)
-            if (lacking * state.cost).sum() <= state.left:
+            if state.due(lacking).sum() <= state.left:
                 return lacking
-        return np.where(np.cumsum(lacking * state.cost) <= state.left, lacking, 0)
+        hurried = max(1.0, lacking.sum() / state.waves)  # so many must be served now, and the first is even with less than it may need
+        served = (np.cumsum(state.due(lacking)) <= state.left) | (np.cumsum(lacking) <= hurried)
+        return np.where(served & (np.cumsum(lacking * state.cost) <= state.left), lacking, 0)
 
     def adapted(self, state: State) -> Allocator:
         """Return the allocator with what the problems' first samples say of all of them."""

@@ -103,8 +103,8 @@ class Turn:
 class Ration(Protocol):
     """Where an `auto` search gets its turns from: its own budget, or what it shares with other problems."""
 
-    async def turn(self, search: Search, found: Found) -> Turn:
-        """Return what to do next; no samples: it is over, and why."""
+    async def turn(self, search: Search, found: Found, had: Mapping[int, int]) -> Turn:
+        """Return what to do next; no samples: it is over, and why. had: the greatest size of each other plan so far."""
         ...
 
     def goes_on(self, end: SearchEnded) -> bool:
@@ -173,10 +173,10 @@ class Auto(Named):
 
     async def served(self, search: Search, ration: Ration) -> Sequence[Candidate]:
         """Take turns from a ration until it says that it is over."""
-        probe = await self._probed(search)
+        probe, had = await self._probed(search), dict[int, int]()
         while True:
             found = dataclasses.replace(await self._found(search), probe=probe)
-            turn = await ration.turn(search, found)
+            turn = await ration.turn(search, found, had)
             if turn.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
                 search.notes.explain(f"after {found.samples} samples ({agree}): {turn.why}")
@@ -184,6 +184,7 @@ class Auto(Named):
                 raise SearchEnded(turn.why)
             try:
                 if turn.plan:
+                    had[turn.plan] = max(turn.samples, had.get(turn.plan, 0))
                     await parse(self.plans()[turn.plan]).strategy.size(turn.samples).run(search)
                 else:
                     await self._drawn(search, turn.samples)
@@ -259,13 +260,13 @@ class Auto(Named):
         guess = None if self.expected is None else Guess(self.expected, self.certainty)
         return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4], guess)
 
-    def state(self, found: Mapping[str, Any], cost: Floats, left: float, waves: float = math.inf) -> State:
-        """Return the allocator's state of problems; of `Found`, each field [P]."""
+    def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> State:
+        """Return the allocator's state of problems; of `Found`, each field [P]. more: other fields of the state."""
         checked, samples = bool(found["checked"].all()), found["samples"]
         evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))  # on the kinds that all have
         return State.of(
-            samples, left, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost, waves=waves,
-            checked=checked, evidence=evidence,
+            samples, left, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost,
+            checked=checked, evidence=evidence, **more,
         )  # fmt: skip
 
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
@@ -294,7 +295,7 @@ class Alone:
 
     auto: Auto
 
-    async def turn(self, search: Search, found: Found) -> Turn:
+    async def turn(self, search: Search, found: Found, had: Mapping[int, int]) -> Turn:
         """Ask the allocator about the one problem."""
         auto = self.auto
         units, most = search.units(), None if auto.n is None else auto.n - found.samples
@@ -302,7 +303,9 @@ class Alone:
         if left <= 0:
             return Turn(0, why="samples drawn")
         allocator = auto.allocator(alone=True, checked=found.checked, each=found.samples + left)
-        state = auto.state({f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}, np.ones(1), float(left))
+        shown = {f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}
+        sizes = np.array([[had.get(plan, 0) for plan in range(len(auto.plans()))]])
+        state = auto.state(shown, np.ones(1), float(left), had=sizes)
         grant = allocator.next(state)
         if grant.reason:
             if found.solved:

@@ -40,6 +40,8 @@ class State:
             and checks; None: nothing.
         checked: whether a checker has judged the samples, so that those of a problem that is not solved are wrong.
         waves: how many more waves there is time for, at least 1; infinite: time is no matter.
+        most: [P], what one sample of it may need, at least `cost`; None: no more than `cost`.
+        had: [P, K], the greatest size at which it has had each of K plans, 0: not yet; None: none has had another than plain samples.
     """
 
     samples: Whole
@@ -52,6 +54,8 @@ class State:
     evidence: Floats | None = None
     checked: bool = False
     waves: float = math.inf
+    most: Floats | None = None
+    had: Whole | None = None
 
     @classmethod
     def of(
@@ -76,6 +80,11 @@ class State:
             samples=drawn, leader=each(leader, np.int64), second=each(second, np.int64), solved=each(solved, np.bool_),
             open=each(is_open, np.bool_), cost=each(cost, np.float64), left=left, **more,
         )  # fmt: skip
+
+    def due(self, samples: Whole) -> Floats:
+        """Return what so many more samples of each problem are to be paid with: its first with all that it may need."""
+        first = 0.0 if self.most is None else np.where((self.samples == 0) & (samples > 0), self.most - self.cost, 0.0)
+        return samples * self.cost + first
 
     def votes(self) -> tuple[Whole, Whole, Whole]:
         """Return leading votes, second votes and samples."""
@@ -250,7 +259,8 @@ class Curved:
         it is worth the steepest line from the chance that the problem is right as it stands to any point of the strategy's curve,
         averaged over the posterior. That is A14's choice with a posterior for the bin, at a price. Plain samples do not go by their
         own curve, for it cannot tell settled votes from open ones: by it, allocation gained next to nothing over uniform on the toy
-        world, where votes gained what the best policy does.
+        world, where votes gained what the best policy does. The size at which a problem has had another strategy, and those below, are
+        not offered to it again: that would say the same once more, and what it said is among the votes. Ours to decide.
 
     Args:
         model: fitted. plans: the strategies that may be chosen, the first of which draws plain samples.
@@ -275,7 +285,10 @@ class Curved:
             rows = slice(first, first + _ROWS)
             known = self._over_rates(state, rows)
             for number, table in enumerate(tables, 1):
-                rise = (known @ table - now[rows, None]) / np.arange(1, table.shape[1] + 1)
+                size = np.arange(1, table.shape[1] + 1)
+                rise = (known @ table - now[rows, None]) / size
+                if state.had is not None:
+                    rise = np.where(size > state.had[rows, number, None], rise, -np.inf)
                 best = rise.max(axis=1)
                 better = (best > rate[rows]) & ~state.solved[rows]
                 rate[rows] = np.where(better, best, rate[rows])
