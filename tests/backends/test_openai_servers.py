@@ -61,6 +61,9 @@ class OnAServer(BackendContract):
     def test_opening_counts_the_prompt(self) -> None:
         pytest.skip("every row reads its prompt: tests/contracts/test_backends.py")
 
+    def test_a_row_depends_neither_on_its_companions_nor_on_the_order_of_requests(self) -> None:
+        pytest.skip("no server promises it: what is cached or computed beside a row changes how its logits are rounded")
+
     def run(self, check: Any, *needs: str) -> None:
         repeats = ("test_a_row_", "test_eight_rows", "test_text_that_is_appended", "test_forks_are", "test_log_probabilities_do_not")
         name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2]

@@ -58,6 +58,7 @@ def said(*replies: str, **options: Any) -> tuple[float, dict[str, tuple[int, int
         ('Let me think.\n```json\n{"reason": "a {brace} in it", "score": 0}\n```', 0.0),
         ('{"score": 2} No, I was wrong: {"reason": "", "score": 10}', 1.0),
         ('{"reason": {"score": 3}, "score": 7.5}', 0.75),
+        ('The set {1, 2} is {x}: {"score": 7}', 0.7),
     ],
 )
 def test_what_can_be_read(reply: str, score: float) -> None:
@@ -68,7 +69,8 @@ def test_what_can_be_read(reply: str, score: float) -> None:
     "reply",
     [
         "", "None", "The solution is right, 9 out of 10.", CUT, '{"score": "8"}', '{"score": true}', '{"score": 11}', '{"score": -1}',
-        '{"score": NaN}', "[8]", "{" * 5000, '{"score": 1e400}', '{"score": null}', '{"better": "A"}',
+        '{"score": NaN}', "[8]", "{" * 5000, '{"a":' * 5000,
+        '{"steps": [{"score": 10}, {"score": 2}, {"sc', '{"score": 1e400}', '{"score": null}', '{"better": "A"}',
     ],
 )  # fmt: skip
 def test_what_cannot_is_unknown_and_counted_and_never_a_middle_score(reply: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from tts.types import Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, StepScores, check_text
 
 _SCALE = 10
+_BEGINS = re.compile(r'\{\s*["}]')  # an object, where braces of prose have other things in them
 _PLACES = {"A": 1.0, "tie": 0.5, "B": 0.0}
 _ROOM = 1024
 _MOST_VOTES = 1024
@@ -152,15 +154,14 @@ def _prompt(question: str, problem: Problem, *solutions: tuple[str, str]) -> Pro
 
 
 def _objects(reply: str) -> list[dict[str, Any]]:
-    """Return the JSON objects in a text that are in no other, the last first."""
+    """Return the whole JSON objects in a text that are in no other, the last first; none behind one that is broken off: it may be inside."""
     decoder, objects, at = json.JSONDecoder(), list[dict[str, Any]](), 0
-    while (at := reply.find("{", at)) >= 0:
+    while (start := _BEGINS.search(reply, at)) is not None:
         try:
-            found, at = decoder.raw_decode(reply, at)
+            found, at = decoder.raw_decode(reply, start.start())
         except (ValueError, RecursionError):
-            at += 1
-        else:
-            objects.append(found)
+            break
+        objects.append(found)
     return objects[::-1]
 
 
