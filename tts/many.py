@@ -192,7 +192,7 @@ class Purse:
         mean, most = float(cost.mean()), np.maximum(cost, most)
         state = self._auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
         if self._allocator is None:
-            each = 1 / mean / len(waiting)
+            each = 1 / mean / len(waiting) if left else 0.0  # of time alone nobody knows yet how many it pays
             self._allocator = self._auto.allocator(alone=False, checked=state.checked, each=each)
         self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)

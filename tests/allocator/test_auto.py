@@ -113,7 +113,7 @@ def test_problems_that_nobody_can_solve_return_the_rest_or_spend_all_as_the_pric
 
 
 @pytest.mark.parametrize(
-    ("given", "message"), [({"mean": 0}, "mean is 0"), ({"expected": 1.0}, r"mean is 1\.0"), ({"certainty": -1}, "certainty")]
+    ("given", "message"), [({"mean": 0}, "mean is 0"), ({"expected": 1.0}, r"expected is 1\.0"), ({"certainty": -1}, "certainty")]
 )
 def test_what_makes_no_sense_is_refused(given, message):
     with pytest.raises(ConfigError, match=message):

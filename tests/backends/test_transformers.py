@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backends.rows import GREEDY, PROMPTS, bare, drained, one, opened, plain_laws, start
-from tts.backends.base import Backend, Row, Sample, Sampling
+from tests.backends.rows import END, GREEDY, PROMPTS, WARM, bare, drained, one, opened, plain_laws, start
+from tts.backends.base import Backend, Row, Sample, SampleRequest, Sampling
 from tts.errors import EngineError
 from tts.randomness import child_stream
 
@@ -258,5 +258,18 @@ def test_long_prompts_are_read_in_passes(make_tiny: Callable[..., Any]) -> None:
         (short,) = await backend.score([handle], ["a"])
         assert scored.value.shape == (len(backend._renderer.text(prompt[5:])),)
         assert short.value[0] == pytest.approx(law.value[0], abs=1e-6)
+
+    asyncio.run(main())
+
+
+def test_how_spread_laws_are_is_told_where_it_is_asked_for(tiny: Any) -> None:
+    async def main() -> None:
+        [handle] = await opened(tiny, PROMPTS[0])
+        row = Row(5, 0, 8)
+        [asked] = await drained(tiny.sample(SampleRequest(handle, (row,), WARM, END, spreads=True)))
+        plain = await one(tiny, handle, row)
+        assert (asked.token_ids, plain.spreads) == (plain.token_ids, ())
+        assert len(asked.spreads) == asked.num_tokens
+        assert all(spread.certainty > 0 and spread.top > 0 for spread in asked.spreads)
 
     asyncio.run(main())

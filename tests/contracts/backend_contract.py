@@ -186,19 +186,6 @@ class BackendContract:
 
         self.run(check)
 
-    def test_how_spread_laws_are_is_told_where_it_is_asked_for_and_changes_nothing(self) -> None:
-        async def check(backend: Any) -> None:
-            handle = await self.opened(backend)
-            rows = self.rows(2)
-            [plain] = await drained(self.ask(backend, handle, rows))
-            [asked] = await drained(backend.sample(SampleRequest(handle, tuple(rows), WARM, TO_END, spreads=True)))
-            for sample, other in zip(asked, plain, strict=True):
-                assert sample.token_ids == other.token_ids
-                assert len(sample.spreads) == sample.num_tokens
-                assert all(spread.certainty >= 0 and spread.top >= 0 for spread in sample.spreads)
-
-        self.run(check, "spreads")
-
     def test_no_cap_is_passed_and_every_array_has_one_entry_a_token(self) -> None:
         async def check(backend: Any) -> None:
             handle = await self.opened(backend)
@@ -210,7 +197,7 @@ class BackendContract:
                 assert sample.num_tokens == cap or sample.finish == "eos"
                 assert len(sample.token_ids) == (sample.num_tokens if backend.caps.token_ids else 0)
                 assert len(sample.logprobs) == (sample.num_tokens if backend.caps.logprobs else 0)
-                assert sample.spreads == ()
+                assert sample.spreads == ()  # nobody asked
                 assert all(-np.inf < logprob <= 0 for logprob in sample.logprobs)
                 assert sample.handle is not None
 

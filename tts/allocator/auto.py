@@ -119,7 +119,7 @@ class Auto(Named):
     Args:
         n: most plain samples, at least 1; None: as many as the budget pays and are worth it.
         pilots: samples before the first decision, at least 1; None: 4 of a problem alone, 1 of each of many that share a total.
-        price: chance of a right answer that one more sample must add, at least 0; at 0 all of the budget is spent.
+        price: chance of a right answer that one more sample must add, at least 0; at 0 samples are drawn while they add anything.
         model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
             under a broad population.
         verifier: the role whose scores are read as samples come, where there is one and the selection asks about every candidate.
@@ -147,13 +147,13 @@ class Auto(Named):
         whole("pilots", self.pilots, 1)
         number("price", self.price, 0, optional=False)
         nonempty_text("verifier", self.verifier)
-        number("certainty", self.certainty, 0, optional=False)
-        number("expected", self.expected, 0, 1)
+        for name, most in (("certainty", None), ("expected", 1)):
+            number(name, getattr(self, name), 0, most, optional=name == "expected")
+            if getattr(self, name) in (0, most):
+                raise ConfigError(f"{name} is {getattr(self, name)}, but must be above 0{' and below 1' if most else ''}")
         number("mean", self.mean, 0)
         if self.mean == 0:
             raise ConfigError("mean is 0, but must be above 0")
-        if self.expected is not None:
-            Guess(self.expected, self.certainty)
         if self.model is not None:
             nonempty_text("model", self.model)
 

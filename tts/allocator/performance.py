@@ -142,7 +142,7 @@ class PerformanceModel:
             check_temperature(first := data.get("first"))
         except ConfigError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        except (LookupError, TypeError, ValueError, AttributeError) as failure:
             raise ConfigError(f"the text is no performance model: {failure}", hint="make one with tts fit") from None
         if not curves:
             raise ConfigError("the performance model has no curve, but needs one of each strategy", hint="make it again with tts fit")

@@ -25,6 +25,7 @@ _FAILURES = 1024  # of a problem, that are told apart where a price is sought
 _ROWS = 4096  # problems whose tables are made at once
 _TILTS = (-24.0, -8.0, -4.0, -2.0, 0.0, 2.0, 4.0, 8.0, 24.0)  # of populations, by evidence beside votes
 _TILTED_ROOM = 64  # votes that their tables tell apart
+_UNTILTED = -1  # the table of the population as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,11 +182,17 @@ class Voted:
 
     population: Population
     most: int = 64
-    table: Votes = field(init=False)
-    _tilted: dict[int, Votes] = field(init=False, default_factory=dict[int, Votes])
+    _tables: dict[int, Votes] = field(init=False, default_factory=dict[int, Votes])  # by tilt
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "table", Votes.of(self.population, self.most))
+    @property
+    def table(self) -> Votes:
+        """The table of the population itself. It is made when it is first asked for, for pilots need none."""
+        return self._table(_UNTILTED, self.population, self.most)
+
+    def _table(self, tilt: int, population: Population, most: int) -> Votes:
+        if tilt not in self._tables:
+            self._tables[tilt] = Votes.of(population, most)
+        return self._tables[tilt]
 
     def worth(self, state: State) -> Worth:
         """Return the index of each problem's votes."""
@@ -206,11 +213,10 @@ class Voted:
         low = np.minimum(np.floor(place).astype(np.int64), len(tilts) - 2)
         found = np.zeros((2, len(place)))
         for number in np.union1d(low, low + 1).tolist():
-            if number not in self._tilted:
-                self._tilted[number] = Votes.of(tilts[number], min(self.most, _TILTED_ROOM))
+            table = self._table(number, tilts[number], min(self.most, _TILTED_ROOM))
             share = np.maximum(0.0, 1.0 - np.abs(place - number))
             rows = np.flatnonzero(share > 0)
-            found[:, rows] += share[rows] * np.stack(self._tilted[number].look(*(votes[rows] for votes in state.votes())))
+            found[:, rows] += share[rows] * np.stack(table.look(*(votes[rows] for votes in state.votes())))
         return found[0], found[1]
 
     def price(self, samples: float) -> float:

@@ -154,7 +154,7 @@ def _prompt(question: str, problem: Problem, *solutions: tuple[str, str]) -> Pro
 
 
 def _objects(reply: str) -> list[dict[str, Any]]:
-    """Return the whole JSON objects in a text that are in no other, the last first; none behind one that is broken off: it may be inside."""
+    """Return the whole JSON objects in a text that are in no other, the last first; none behind one that is broken off, or inside."""
     decoder, objects, at = json.JSONDecoder(), list[dict[str, Any]](), 0
     while (start := _BEGINS.search(reply, at)) is not None:
         try:
