@@ -8,6 +8,7 @@ import tts
 from tests.chaos import ChaosBackend
 from tts.backends.toy import ToyBackend
 from tts.errors import ConfigError
+from tts.verifiers.toy import ToyVerifier
 
 PROBLEMS = [f"{7 * i % 50} + {i % 9} - {i % 4} + {3 * i % 11} - {i % 7}" for i in range(6)]
 
@@ -60,3 +61,15 @@ def test_a_budget_that_does_not_bound_the_search_is_refused_before_anything_is_s
         PROBLEMS[0], tts.Budget(verifier_calls=3), model="toy", verifier="toy", allow_oracle=True, strategy="best_of_n | best"
     )
     assert (len(verified.candidates), verified.usage.verifier_calls) == (3, 3)
+
+
+def test_a_score_that_is_too_dear_for_the_rest_is_named() -> None:
+    class Dear(ToyVerifier):
+        def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+            return 900
+
+    solution = tts.solve(PROBLEMS[0], 700, model="toy", verifier=Dear(), strategy="best_of_n | best_of_majority")
+    assert solution.stopped_by == "budget: tokens"
+    left = solution.remaining["tokens"]
+    assert left > 100
+    assert f"{left} tokens are left, but to score one more path with 'toy' may cost 900" in solution.warnings

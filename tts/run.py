@@ -313,6 +313,7 @@ class Run:
         unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
         if unpaid:
             notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
+        notes += self._too_dear(search, outcome)
         notes += [
             f"{share:.0%} of the {unit} were held for verifier calls that {self.selection} did not make"
             for unit, amount in outcome.held.items()
@@ -324,6 +325,16 @@ class Run:
             if (share := amount / search.spending.meter.limits[unit]) >= _WORTH_SAYING
         ]
         return tuple(notes)
+
+    def _too_dear(self, search: Search, outcome: Outcome) -> list[str]:
+        """Say where much of the budget is left because no further path could be sure of its score."""
+        unit, meter = outcome.stopped_by.removeprefix("budget: "), search.spending.meter
+        if unit not in ("tokens", "verifier_tokens") or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
+            return []
+        verifiers, new = [self.verifiers[role] for role in self.declared], self.task.typical_tokens("solve")
+        bounds = [(one.name, one.bound(search.root_tokens, new)) for one in verifiers]
+        note = f"{meter.left(unit):,} {unit} are left, but to score one more path with {{!r}} may cost {{:,}}"
+        return [note.format(name, bound) for name, bound in bounds if bound > meter.left(unit)]
 
     def _trace(self, search: Search, outcome: Outcome, usage: Usage, answer: str | None, warnings: tuple[str, ...]) -> Trace:
         selected = outcome.selected or Selected((), (), math.nan)
