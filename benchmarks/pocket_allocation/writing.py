@@ -81,15 +81,6 @@ def _head(compared: Compared) -> Iterator[str]:
         "- Accuracy with 95 % intervals, by problem; differences paired by problem, at the same tokens; p: sign-flip test, corrected by "
         "Holm over the totals; detectable: the least difference that as many problems show four times of five."
     )
-    yield (
-        "- Measured before `solve_many` paid every first sample with all that it may need: the rows of `auto` are of the "
-        "older division, whose equal first credits cut long samples short. The newer one, measured by `solve_many` on the "
-        "same problems with the same 3 seeds, reaches 40.2 % for 60 tokens and 40.1 % for 72, where the table below has 36.3 % "
-        "and 39.1 %; no run is without an answer, where 48 % and 34 % were. At 120 and 240 tokens, with one seed, accuracy is what "
-        "it was (41.0 % and 41.3 %); 480 was not measured again. At 30, with one seed and the problems in random order, 53 % have an "
-        "answer where 37 % had, but 22.0 % are right where 26.3 % were: equal credits that pay for half a sample pay for the short "
-        "ones, which are easy."
-    )
 
 
 def _asked(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
@@ -112,7 +103,12 @@ def _asked(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     most = max(one.detectable for one in compared.single)
     yield f"- Never significantly worse than the best single strategy: {verdict} (detectable: {100 * most:.1f} points at most)."
     silent = "; ".join(f"{each:.0%} at {share:g}" for share, each in zip(SHARES, compared.unanswered, strict=True))
-    yield f"  - runs without an answer: {silent}. The first credit was the same for all: a small total cut long ones short."
+    yield f"  - runs without an answer: {silent}."
+    greedy = next(of for of in compared.live if of.label.startswith("single"))
+    yield (
+        f"  - the first sample is greedy, and that is most of it: alone it reaches {100 * greedy.accuracy[0].value:.1f} % for "
+        f"{amount(float(greedy.cost('tokens')[0]))} tokens; what is divided beyond it adds at most what the rows of `auto` show over that."
+    )
     yield f"- With self-evaluation, {_WANTED:.0%} of the gain of {restarting.MOST} samples with {_AT} on average: {_word(restarts)}."
     yield f"  - what the allocator reaches of the gain of {SIZES[-1]} plain samples' vote over one: {_early(compared)}."
     oracle = compared.others["static oracle"]
@@ -167,14 +163,18 @@ def _resources(compared: Compared) -> Iterator[str]:
     yield f"| resource | {' | '.join(f'as {AUTO} at {each:g}' for each in SHARES)} |"
     yield f"| :-- | {' | '.join(':--' for _ in SHARES)} |"
     own = next(curve for curve in compared.live if curve.label.startswith(AUTO))
-    for axis in RESOURCES:
-        best = [_best(compared.live, axis, float(cost)) for cost in own.cost(axis)]
-        yield f"| {AXES[axis].title} | {' | '.join(best)} |"
+    best = {axis: [_best(compared.live, axis, float(cost)) for cost in own.cost(axis)] for axis in RESOURCES}
+    for axis, found in best.items():
+        yield f"| {AXES[axis].title} | {' | '.join(said for _, said in found)} |"
+    yield ""
+    differ = len({tuple(label for label, _ in found) for found in best.values()}) > 1
+    yield f"Which resource binds {'changes' if differ else 'changes nothing in'} what is best here."
     yield ""
     yield from (f"![](allocator_{axis}.svg)" for axis in RESOURCES[1:])
 
 
-def _best(curves: Sequence[Curve], axis: str, most: float) -> str:
+def _best(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str]:
+    """Return the label of the most accurate point that costs at most so much, and what it comes to."""
     reached = [
         (found.value, -cost, curve.label)
         for curve in curves
@@ -182,7 +182,7 @@ def _best(curves: Sequence[Curve], axis: str, most: float) -> str:
         if cost <= most * (1 + 1e-9)
     ]
     value, cost, label = max(reached)
-    return f"{code(label)}: {100 * value:.1f} % for {amount(-cost)}"
+    return label, f"{code(label)}: {100 * value:.1f} % for {amount(-cost)}"
 
 
 def _restarts(found: Sequence[Restarts]) -> Iterator[str]:
