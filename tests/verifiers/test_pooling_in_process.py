@@ -70,6 +70,7 @@ def verifier(name: str, folder: Path, engine: FakePooling) -> Reward:
     return Reward(record=name, weights=str(folder), backend="vllm")._with(asked=served).opened()
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_authors_own_code_and_a_path_is_charged_whole(known: tuple[str, Path, Any]) -> None:
     name, folder, model = known
     calls = Counting()
