@@ -34,7 +34,7 @@ from tts.allocator.difficulty import Floats, Population
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.values import Checked, Curved, State, Values, Voted
 from tts.errors import CapabilityError, ConfigError
-from tts.search.base import Named, SearchEnded, Selection, nonempty_text, number, whole
+from tts.search.base import Named, SearchEnded, Selection, check_bounded, nonempty_text, number, whole
 from tts.search.registry import parse
 from tts.search.selection import Majority, Weighted
 from tts.types import Candidate
@@ -280,8 +280,8 @@ class Auto(Named):
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever is worth it and paid."""
-        if self.n is None and units is None:
-            raise ConfigError("auto has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples")
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:

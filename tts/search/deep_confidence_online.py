@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from tts.backends.base import Sampling
-from tts.errors import ConfigError
 from tts.search.aggregation import check_aggregate
-from tts.search.base import END, Named, SearchEnded, Selection, Tokens, check_temperature, nonempty_text, number, whole
+from tts.search.base import END, Named, SearchEnded, Selection, Tokens, check_bounded, check_temperature, nonempty_text, number, whole
 from tts.search.deep_confidence import DeepConfidence
 from tts.search.selection import Majority
 from tts.search.stepping import rounds
@@ -133,10 +132,8 @@ class DeepConfidenceOnline(Named):
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None and units is None:
-            raise ConfigError(
-                "deepconf_online has no n and the budget does not bound the samples", hint="give n, or a limit on tokens or samples"
-            )
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:
