@@ -80,7 +80,7 @@ def main() -> None:
     one.add_argument("--its-hub", help="the Python of an environment with its_hub 1.2")
     one.add_argument("--repeats", type=int, default=3)
     one.add_argument("--only", nargs="+", default=["best-of-n", "beam"])
-    for name, value in (("problems", 64), ("n", 16), ("beam", 16), ("kept", 4), ("levels", 3), ("tokens", 16)):
+    for name, value in (("problems", 64), ("n", 16), ("beam", 8), ("kept", 2), ("levels", 3), ("tokens", 8)):
         one.add_argument(f"--{name}", type=int, default=value)
     one = what.add_parser("flight")
     one.set_defaults(run=run_flight)
