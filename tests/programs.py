@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -141,7 +142,7 @@ class Judge:
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         prompts = [f"is {t.num_tokens} + {t.node} right" for t in trajectories]
         replies = await calls.generate(prompts, max_tokens=6, sampling=Sampling())
-        return [StepScores(whole=1.0 if len(reply) % 2 else -1.0) for reply in replies]
+        return [StepScores(whole=math.nan if reply is None else 1.0 if len(reply) % 2 else -1.0) for reply in replies]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         return 5 + 6  # the words of the prompt, and the reply

@@ -37,7 +37,7 @@ class TTSError(Exception):
         return f"{self.cause} (hint: {self.hint})" if self.hint else self.cause
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.cause, self.hint))
+        return (_rebuild, (type(self), self.cause, self.hint), self.__dict__)
 
 
 def _rebuild(kind: type[TTSError], cause: str, hint: str) -> TTSError:
@@ -61,7 +61,15 @@ class BudgetExceeded(TTSError):
 
 
 class EngineError(TTSError):
-    """A backend failed while it was computing."""
+    """A backend failed while it was computing.
+
+    Attributes:
+        kind: the word that a solution counts it by, where it lost rows or scores.
+    """
+
+    def __init__(self, cause: str, *, hint: str = "", kind: str = "") -> None:
+        super().__init__(cause, hint=hint)
+        self.kind = kind or type(self).__name__
 
 
 class KVBudgetError(EngineError):

@@ -218,7 +218,7 @@ class Run:
         if not outcome.candidates and search.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
-            outcome.error = EngineError(f"{what}: {_cause(search, next(iter(search.failures)))}")
+            outcome.error = EngineError(f"{what}: {_cause(next(iter(search.failures)), search.causes)}")
         while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
             await asyncio.sleep(0.001)
 
@@ -278,7 +278,7 @@ class Run:
             model=self.model,
             seed=self.seed,
             oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
-            failures=dict(search.failures),
+            failures=dict(search.failures + search.scoring.failures),
             warnings=warnings,
             reproducible=self._reproducible(search, outcome),
             trace=self._trace(search, outcome, usage, answer, warnings),
@@ -294,7 +294,8 @@ class Run:
 
     def _warnings(self, search: Search, outcome: Outcome, answer: str | None) -> tuple[str, ...]:
         notes = [*self.notes, *search.notes.lines]
-        notes += [f"{count} rows failed: {_cause(search, kind)}" for kind, count in search.failures.items()]
+        for what, of in (("rows", search), ("replies or scores of verifiers", search.scoring)):
+            notes += [f"{count} {what} failed: {_cause(kind, of.causes)}" for kind, count in of.failures.items()]
         if outcome.error is not None:
             cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
             notes.append(f"the run failed: {cause}")
@@ -367,8 +368,8 @@ def _checked(made: Sequence[Candidate] | None, search: Search) -> Sequence[Candi
     return made
 
 
-def _cause(search: Search, kind: str) -> str:
-    cause = search.causes.get(kind)
+def _cause(kind: str, causes: Mapping[str, str]) -> str:
+    cause = causes.get(kind)
     return f"{kind}: {cause}" if cause else kind
 
 

@@ -266,7 +266,7 @@ class Solution:
         stopped_by: why the search ended ("samples drawn", "budget: tokens", "unanimous", "failed", …).
         strategy: the strategy as configured, in the text form that parses back.
         model: the name of the policy. seed: the run's seed. oracle: whether a verifier saw the reference answer.
-        failures: failed rows by kind. warnings: what the caller should know, a line each.
+        failures: failed rows by kind, those of verifiers' models included. warnings: what the caller should know, a line each.
         reproducible: whether the same call gives the same solution again.
         trace: the record of the search (`tts.trace.Trace`).
         error: the error that ended the search early, if one did.

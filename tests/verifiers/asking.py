@@ -21,15 +21,21 @@ class Counting:
         self.task = get(task)
         self.seconds_left = lambda: seconds
         self.computed = self.prompt = 0
+        self.estimated = False
         self.unknown: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
 
-    def charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
+    def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
+        self.estimated = self.estimated or estimated
         self.computed += sum(reply.computed - reply.prompt for reply in replies)
         self.prompt += sum(reply.prompt for reply in replies)
         return [reply.value for reply in replies]
 
     def unread(self, what: str, number: int, of: int) -> None:
         self.unknown[what] += number
+
+    def failed(self, error: str, number: int = 1) -> None:
+        self.failures[error.partition(": ")[0]] += number
 
 
 def path(steps: Sequence[str], *, tokens: int = 1000, node: int = 1, parent: Trajectory | None = None) -> Trajectory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from tts.errors import CapabilityError, ConfigError, VerifierError
 from tts.types import Problem
 from tts.verifiers import code, sandbox
 from tts.verifiers.code import Code, program_in
+from tts.verifiers.ensemble import Ensemble
 from tts.verifiers.sandbox import Limits, Outcome, Result, run
 
 SHUT_IN = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"programs cannot be shut in here: {sandbox.why_not()}")
@@ -201,6 +203,33 @@ class TestTheVerifier:
         assert not Code(tests=TESTS).oracle
         problem = Problem("write f", answer=TESTS)
         assert wholes(Code(sandbox="none"), path([-1.0], text=RIGHT), problem=problem, calls=NoCalls()) == [1.0]
+
+    @pytest.mark.parametrize(
+        ("tests", "message"),
+        [
+            ("", "the answer of problem 'bad' is '', but must test something"),
+            ("def check(f): assert f(1)", "the answer of problem 'bad' is .*, but must test something .*end them in assertions"),
+            ("assert f(1) ==", "the answer of problem 'bad' is 'assert f.1. ==', but must be Python that tests programs: invalid syntax"),
+        ],
+    )
+    def test_a_problem_whose_tests_mean_nothing_is_refused_before_anything_is_written(self, tests: str, message: str) -> None:
+        asked: list[str] = []
+
+        def write(ask: Any) -> str:
+            asked.append(str(ask.prompt))
+            return RIGHT
+
+        problems = [Problem("write f", answer=TESTS, id="good"), Problem("write g", answer=tests, id="bad")]
+        member = Ensemble(members=(Code(sandbox="none"),))
+        for verifier in (Code(sandbox="none"), member):
+            asked.clear()
+            with tts.Solver(CallableBackend(write), verifier, task="text", strategy="single | best", allow_oracle=True) as solver:
+                good, bad = solver.solve_many(problems, each=tts.Budget(samples=1))
+            assert good.error is None
+            assert isinstance(bad.error, ConfigError)
+            assert re.search(message, str(bad.error))
+            assert bad.usage.generated_tokens == 0
+            assert not any("write g" in prompt for prompt in asked)
 
     def test_time_that_the_budget_does_not_have_leaves_a_score_unknown(self) -> None:
         over = wholes(Code(tests=TESTS, sandbox="none"), path([-1.0], text=RIGHT), calls=NoCalls(seconds_left=lambda: 0.0))

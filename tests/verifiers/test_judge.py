@@ -171,12 +171,24 @@ def fails(text: str) -> str:
     raise RuntimeError("503 Service Unavailable")
 
 
-@pytest.mark.parametrize("reply", [lambda text: "it looks right", lambda text: None, lambda text: CUT, fails])
-def test_a_judge_that_says_nothing_of_use_leaves_a_vote_and_a_count(reply: Any) -> None:
+UNREAD = "10 of 10 replies of the judge could not be read"
+FAILED = "10 replies or scores of verifiers failed: "
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (lambda text: "it looks right", UNREAD),
+        (lambda text: CUT, UNREAD),
+        (lambda text: None, f"{FAILED}the function returned NoneType, but must return text, or an Answer with text"),
+        (fails, f"{FAILED}RuntimeError: 503 Service Unavailable"),
+    ],
+)
+def test_a_judge_that_says_nothing_of_use_leaves_a_vote_and_a_count(reply: Any, told: str) -> None:
     solution = judged_by(reply, "best_of_n(n=5) | weighted", samples=5)
     assert solution.answer is not None, "without one known score it is a majority vote"
     assert solution.error is None
-    assert "10 of 10 replies of the judge could not be read" in solution.warnings
+    assert [warning for warning in solution.warnings if "replies" in warning] == [told]
     assert all(math.isnan(c.scores["main"]) for c in solution.candidates)
 
 

@@ -117,22 +117,19 @@ def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], mon
     assert [len(request["input"]) for request in server.requests] == [3, 3, 1]
 
 
-@pytest.mark.parametrize(
-    ("status", "sleeps", "kind"), [([500], 0.0, "status 500"), ([502], 0.0, "status 502"), ([0], 0.0, "RemoteProtocolError")]
-)
-def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unknown(
-    status: list[int], sleeps: float, kind: str, models: dict[str, Any]
-) -> None:
-    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=status)
+@pytest.mark.parametrize(("status", "kind"), [(500, "ServerError"), (502, "ServerError"), (408, "TimedOut"), (0, "ConnectionLost")])
+def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unknown(status: int, kind: str, models: dict[str, Any]) -> None:
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[status])
     with serving(server) as url:
         verifier, calls = made(url, models), Counting()
         [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
         once = calls.computed
+        assert calls.estimated
         [known] = ask(verifier, [path(STEPS)], calls, PROBLEM)
     assert lost.steps is not None
     assert all(map(math.isnan, lost.steps))
     assert once == len(server.requests[0]["input"][0])
-    assert calls.unknown["paths that what runs the reward model has no scores for"] == 1
+    assert calls.failures == {kind: 1}
     assert calls.computed == 2 * once
     assert known.steps == pytest.approx(expected("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1], STEPS), abs=1e-5)
     assert verifier.asked.failures == {kind: 1}  # type: ignore[union-attr]
@@ -143,7 +140,7 @@ def test_a_server_that_never_answers_is_waited_for_no_longer_than_the_budget_say
     with serving(server) as url:
         verifier = made(url, models)
         [lost] = ask(verifier, [path(STEPS)], Counting(seconds=0.2), PROBLEM)
-        assert verifier.asked.failures == {"ReadTimeout": 1}  # type: ignore[union-attr]
+        assert verifier.asked.failures == {"TimedOut": 1}  # type: ignore[union-attr]
         sent = len(server.requests)
         calls = Counting(seconds=0.0)
         [late] = ask(verifier, [path(STEPS)], calls, PROBLEM)
@@ -162,6 +159,35 @@ def test_what_a_server_did_not_take_on_is_sent_again_and_charged_once(models: di
     assert not any(map(math.isnan, score.steps))
     assert len(server.requests) == 3
     assert calls.computed == len(server.requests[0]["input"][0])
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "RateLimited"), (425, "Unavailable"), (503, "Unavailable")])
+def test_what_a_server_never_took_on_costs_nothing_and_is_told_by_kind(
+    status: int, kind: str, models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
+    with serving(Pooling(lambda ids: [], status=[status] * 3)) as url:
+        verifier, calls = made(url, models), Counting()
+        scores = ask(verifier, [path(STEPS), path(STEPS[:1], node=2)], calls, PROBLEM)
+    assert all(math.isnan(one) for score in scores for one in score.steps or ())
+    assert calls.failures == {kind: 2}
+    assert calls.computed == 0
+    assert not calls.estimated
+
+
+def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))
+    calls = Counting()
+    with serving(server) as url:
+        verifier = made(url, models)
+        [known] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+    once = calls.computed
+    [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+    assert not any(map(math.isnan, known.steps or ()))
+    assert all(map(math.isnan, lost.steps or ()))
+    assert calls.failures == {"ConnectionFailed": 1}
+    assert calls.computed == once
 
 
 @pytest.mark.parametrize(

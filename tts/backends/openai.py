@@ -20,7 +20,7 @@ from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, Sample, 
 from tts.backends.batching import closed_error
 from tts.backends.facts import Spelled
 from tts.backends.lengths import check_prompt, check_text
-from tts.backends.openai_call import Call, Handle, Rows, input_bound, joined, messages
+from tts.backends.openai_call import Call, Handle, Rows, explained, input_bound, joined, messages
 from tts.backends.openai_findings import Findings, Mode
 from tts.backends.openai_http import Fault, Http, Key, Patience
 from tts.backends.openai_probe import LOOK_S, look
@@ -181,7 +181,8 @@ class OpenAIBackend:
             async with http.gate:
                 await http.post(f"{self.findings.site}/tokenize", {"model": self.findings.model, **asked}, take, 0, len(str(asked)))
         except Fault as fault:
-            raise EngineError(f"the server {self.findings.root} does not give the tokens of a text: {fault.kind}: {fault.cause}") from None
+            kind, _, cause = explained(fault).partition(": ")
+            raise EngineError(f"the server {self.findings.root} does not give the tokens of a text: {kind}: {cause}", kind=kind) from None
         ids = told[0].get("tokens")
         if not isinstance(ids, list) or not all(type(one) is int for one in ids):
             raise EngineError(f"the server {self.findings.root} gives no tokens of a text")

@@ -36,7 +36,9 @@ class MeteredCalls:
     Attributes:
         computed: tokens so far, of which `written` were generated. prompt: tokens of prompts that a process model read, beside.
         reused: tokens read again. seconds: of the model's work.
-        unknown: what could not be read, and of how many (see `Calls.unread`).
+        estimated: whether a part of that is a bound, for want of a report.
+        unknown: what could not be read, and of how many (see `Calls.unread`). failures: what the model failed in, by kind. causes: of
+            the first of each.
     """
 
     def __init__(
@@ -56,7 +58,10 @@ class MeteredCalls:
         self.prompt = 0
         self.reused = 0
         self.seconds = 0.0
+        self.estimated = False
         self.unknown: Counter[tuple[str, str]] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.causes: dict[str, str] = {}
         self._backend = backend
         self._granted = granted
         self._granted_prompt = granted_prompt
@@ -104,12 +109,12 @@ class MeteredCalls:
         laws = self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens))
         return np.array(laws).reshape(len(handles), len(tokens))
 
-    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
-        """See `Calls.generate`. A reply that failed is ""."""
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
+        """See `Calls.generate`."""
         return [first for (first,) in await self.replies(prompts, votes=1, max_tokens=max_tokens, sampling=sampling)]
 
-    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str, ...]]:
-        """See `Calls.replies`. A reply that failed is ""."""
+    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
+        """See `Calls.replies`."""
         left = self.seconds_left()
         if left is not None and left <= 0:
             raise Exhausted("seconds")
@@ -129,7 +134,7 @@ class MeteredCalls:
             self._backend.release(handles)
         if any(sample.finish == "cancelled" for of_prompt in samples for sample in of_prompt):
             raise Exhausted("seconds")
-        return [tuple("" if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
+        return [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
 
     def count(self, prompt: Prompt) -> int:
         """See `Calls.count`."""
@@ -142,8 +147,18 @@ class MeteredCalls:
         self.unknown[what, "of"] += of
         self.unknown[what, "number"] += number
 
-    def charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
+    def failed(self, error: str, number: int = 1) -> None:
+        """See `Calls.failed`."""
+        if self._whole is not None:
+            self._whole.failed(error, number)
+        kind, _, cause = error.partition(": ")
+        self.failures[kind] += number
+        self.causes.setdefault(kind, cause)
+
+    def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
         """See `Calls.charge`."""
+        if estimated:
+            self._estimate()
         return self._charge(replies)
 
     async def _end(self, rowsets: Sequence[RowSet]) -> None:
@@ -154,17 +169,26 @@ class MeteredCalls:
             self._add("computed", rows.prompt_tokens)
             self._add("reused", rows.reused_tokens or 0)
             for row, sample in zip(rows.request.rows, rows.samples, strict=True):
+                if sample is None or sample.estimated:
+                    self._estimate()
                 if sample is None:
                     self._write(row.max_tokens)
                     continue
                 self._write(sample.num_tokens)
                 self._add("seconds", sample.seconds)
+                if sample.error or sample.finish == "error":  # also where another try of the backend's made it good
+                    self.failed(sample.error or "error")
                 if sample.handle is not None:
                     self._backend.release([sample.handle])
 
     def _write(self, tokens: int) -> None:
         self._add("computed", tokens)
         self._add("written", tokens)
+
+    def _estimate(self) -> None:
+        self.estimated = True
+        if self._whole is not None:
+            self._whole._estimate()
 
     def _check(self, needed: int) -> None:
         if self.computed + needed > self._granted:

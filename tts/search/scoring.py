@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 from tts.backends.base import Backend
 from tts.backends.facts import text_bound
 from tts.budget import Exhausted, Grant
-from tts.errors import ConfigError, TTSError, VerifierError, unknown_name
+from tts.errors import ConfigError, EngineError, TTSError, VerifierError, unknown_name
 from tts.randomness import hash64
 from tts.search.calls import MeteredCalls
 from tts.search.opening import Opener
@@ -29,6 +31,7 @@ class Scoring:
     Attributes:
         unpaid: nodes that were asked about and could not be paid. asked: the roles that were asked.
         timed_out: whether the time was over before a score was known. unknown: what verifiers could not read (see `Calls.unread`).
+        failures: replies and scores that a model, or its server, failed in, by kind. causes: of the first of each.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a search
@@ -57,6 +60,8 @@ class Scoring:
         self.asked: set[str] = set()
         self.timed_out = False
         self.unknown: Counter[tuple[str, str]] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.causes: dict[str, str] = {}
 
     def get(self, role: str) -> Verifier:
         """Return the verifier of a role.
@@ -72,6 +77,8 @@ class Scoring:
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score those of `ts` that are not scored yet, as many, in order, as can be paid; what stopped it, if anything.
+
+        A call in which a model failed (an `EngineError`) leaves its scores unknown, counted by kind; asked again, it is made again.
 
         Raises:
             VerifierError: the verifier failed or broke its contract.
@@ -100,6 +107,9 @@ class Scoring:
             self.unpaid.update(t.node for t in paid)
             self.timed_out = self.timed_out or end.unit == "seconds"
             return end
+        except EngineError as failure:
+            calls.failed(f"{failure.kind}: {failure.cause}", len(paid))
+            return stopped
         finally:
             self._book("score", role, len(paid), calls, started, grant)
         self._spending.prompts_were_read(role, opened)
@@ -113,12 +123,8 @@ class Scoring:
         return stopped
 
     async def _ask(self, role: str, ts: Sequence[Trajectory], calls: MeteredCalls) -> list[StepScores]:
-        try:
+        with _told(role):
             return await self._scorers[role](ts, calls)
-        except (TTSError, Exhausted):
-            raise
-        except (Exception, SystemExit) as failure:
-            raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
         """Return what a role's verifier says of as many pairs, in order, as can be paid; NaN of the others. For selections.
@@ -148,13 +154,12 @@ class Scoring:
         started = self._clock()
         self.asked.add(role)
         try:
-            said[:paid] = await verifier.compare(problem, pairs[:paid], calls)
-        except (TTSError, Exhausted) as failure:
-            if not isinstance(failure, Exhausted):
-                raise
-            self.timed_out = self.timed_out or failure.unit == "seconds"
-        except (Exception, SystemExit) as failure:
-            raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
+            with _told(role):
+                said[:paid] = await verifier.compare(problem, pairs[:paid], calls)
+        except Exhausted as end:
+            self.timed_out = self.timed_out or end.unit == "seconds"
+        except EngineError as failure:
+            calls.failed(f"{failure.kind}: {failure.cause}", paid)
         finally:
             self._book("compare", role, paid, calls, started, grant)
         if not all(math.isnan(one) or 0 <= one <= 1 for one in said):
@@ -182,11 +187,14 @@ class Scoring:
             verifier_calls=rows,
             seconds=self._clock() - started,
             work_seconds=calls.seconds,
+            estimated=calls.estimated,
         )
         rates = self._spending.rates[role]
         priced = {unit: calls.cost(unit, rates) for unit in ("flops", "usd")}
         self._spending.book(kind, role, rows, usage, rates=rates, priced=priced, grant=grant)
         self.unknown.update(calls.unknown)
+        self.failures.update(calls.failures)
+        self.causes = calls.causes | self.causes
 
     def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
         """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit.
@@ -228,6 +236,21 @@ class Scoring:
         while node is not None and (node.node, role) not in self._tree.scores:
             self._spending.free(node.node)
             node = node.parent
+
+
+@contextmanager
+def _told(role: str) -> Generator[None]:
+    """Turn whatever a verifier's own code raises into a VerifierError that names it; errors of ours and ends of a budget pass."""
+    try:
+        yield
+    except (TTSError, Exhausted):
+        raise
+    except asyncio.CancelledError as failure:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise  # the search is cancelled, not by the verifier
+        raise VerifierError(f"the verifier {role!r} was cancelled by itself") from failure
+    except (Exception, SystemExit) as failure:
+        raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
 
 
 def _is_unknown(score: StepScores) -> bool:

@@ -50,8 +50,8 @@ class Calls(Protocol):
         """Return log-probabilities [trajectories, tokens] behind an appended text."""
         ...
 
-    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str]:
-        """Return one generated text a prompt.
+    async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
+        """Return one generated text a prompt; None where the model failed, which is counted already (see `failed`).
 
         Args:
             prompts: a reply depends on its prompt alone, never on what is asked beside it or before.
@@ -59,7 +59,7 @@ class Calls(Protocol):
         """
         ...
 
-    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str, ...]]:
+    async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
         """Return several generated texts a prompt, which is read once; the first are those of fewer votes. Else as `generate`."""
         ...
 
@@ -71,12 +71,24 @@ class Calls(Protocol):
         """Say that of so many things ("replies that could not be read") so many were; the solution's warnings have the sums."""
         ...
 
+    def failed(self, error: str, number: int = 1) -> None:
+        """Say that a model or its server failed in so many replies or scores, so that they are unknown; for failures of its own.
+
+        Args:
+            error: "kind: cause", as `Sample.error`; the solution counts them by kind, as it counts failed rows.
+        """
+        ...
+
     def part(self, verifier: Verifier) -> Calls:
         """Return the same calls for a verifier that this one is made of, so that what is computed has that one's price."""
         ...
 
-    def charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
-        """Charge what a model of the verifier's own computed (see `OwnModel`), and return the replies' values."""
+    def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
+        """Charge what a model of the verifier's own computed (see `OwnModel`), and return the replies' values.
+
+        Args:
+            estimated: whether that is the most that it may have computed, for nobody said.
+        """
         ...
 
 
@@ -209,6 +221,19 @@ class OwnModel(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksProblem(Protocol):
+    """A verifier that cannot score every problem: it is shown each before anything is spent on it."""
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem, stripped unless this is an oracle.
+
+        Raises:
+            ConfigError: its solutions cannot be scored.
+        """
+        ...
+
+
 # A verifier bound to its problem: what a search holds, so that nothing it holds leads to the reference answer.
 Scorer = Callable[[Sequence[Trajectory], Calls], Awaitable[list[StepScores]]]
 
@@ -217,7 +242,7 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
     """Return a verifier as a function of trajectories; only an oracle is shown the answer and the metadata.
 
     Raises:
-        ConfigError: an oracle meets a problem without a reference answer.
+        ConfigError: an oracle meets a problem without a reference answer, or a verifier refuses it (`ChecksProblem`).
     """
     if verifier.oracle and problem.answer is None:
         raise ConfigError(
@@ -225,6 +250,7 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
             hint="give Problem(answer=…), or another verifier",
         )
     shown = problem if verifier.oracle else problem.stripped()
+    _check_problem(verifier, problem)
     asked = _opened(verifier)
 
     async def scorer(trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
@@ -236,6 +262,13 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
         return scores
 
     return scorer
+
+
+def _check_problem(verifier: Verifier, problem: Problem) -> None:
+    for member in verifier.members if isinstance(verifier, Composed) else ():
+        _check_problem(member, problem)
+    if isinstance(verifier, ChecksProblem):
+        verifier.check(problem if verifier.oracle else problem.stripped())
 
 
 def _opened(verifier: Verifier) -> Verifier:

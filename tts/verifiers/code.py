@@ -64,12 +64,7 @@ class Code:
     def __post_init__(self) -> None:
         if self.tests is not None:
             check_text("tests", self.tests)
-            try:
-                steps = ast.parse(self.tests, "tests").body
-            except (SyntaxError, ValueError) as failure:
-                raise ConfigError(f"tests is {shown(self.tests)}, but must be Python: {failure}") from None
-            if not any(map(is_test, steps)):
-                raise ConfigError(f"tests is {shown(self.tests)}, but must test something", hint=TEST_SOMETHING)
+            _check_tests("tests", self.tests)
         for name, known in (("sandbox", _SANDBOXES), ("credit", _CREDITS)):
             check_text(name, getattr(self, name))
             if getattr(self, name) not in known:
@@ -99,6 +94,15 @@ class Code:
                 hint="give code(sandbox='docker'), or sandbox='none' for programs that are trusted",
             )
         return self
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem whose tests are no Python or test nothing, before a program is written.
+
+        Raises:
+            ConfigError: they are so.
+        """
+        if self.tests is None:
+            _check_tests(f"the answer of problem {problem.id or problem.text[:40]!r}", problem.answer or "")
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of each path; unknown of those that the budget's time does not reach."""
@@ -139,6 +143,15 @@ class Code:
         """Return 0."""
         del prefix_tokens, new_tokens
         return 0
+
+
+def _check_tests(name: str, tests: str) -> None:
+    try:
+        steps = ast.parse(tests, "tests").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
+        raise ConfigError(f"{name} is {shown(tests)}, but must be Python that tests programs: {failure}") from None
+    if not any(map(is_test, steps)):
+        raise ConfigError(f"{name} is {shown(tests)}, but must test something", hint=TEST_SOMETHING)
 
 
 def program_in(text: str) -> str:

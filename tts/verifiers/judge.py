@@ -39,8 +39,9 @@ class Judge:
     """Asks a model for a score from 0 to 10 of each path, several times, and takes the mean of the replies that can be read, over 10.
 
     A reply that cannot be read is unknown, never a middle score: it counts in no mean, a path without one that can be read is unknown
-    (NaN), and the solution's warnings say how many there were. A path whose prompt is longer than `prompt_tokens` is not shown in part:
-    it stays unknown, counted as well. Two paths can be compared (`compare`, the selection `pairwise`): both orders are asked for, so that
+    (NaN), and the solution's warnings say how many there were. So is a reply in which the model's server failed, which the solution
+    counts by the kind of failure. A path whose prompt is longer than `prompt_tokens` is not shown in part: it stays unknown, counted as
+    well. Two paths can be compared (`compare`, the selection `pairwise`): both orders are asked for, so that
     a liking for one of the places cancels out.
 
     Source: Zheng et al., "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena" (2306.05685): single-answer grading and pairwise
@@ -120,17 +121,18 @@ class Judge:
         shares = [_mean([_verdict(reply, "better") for reply in of_prompt]) for of_prompt in await self._replies(prompts, "better", calls)]
         return [(one + 1 - other) / 2 for one, other in zip(shares[::2], shares[1::2], strict=True)]
 
-    async def _replies(self, prompts: Sequence[Prompt], key: str, calls: Calls) -> list[tuple[str, ...]]:
-        """Return the replies to each prompt; none to one that is too long. What cannot be read is counted."""
+    async def _replies(self, prompts: Sequence[Prompt], key: str, calls: Calls) -> list[Sequence[str]]:
+        """Return the replies to each prompt that came; none to one that is too long. What cannot be read is counted."""
         fits = [calls.count(prompt) <= self._room for prompt in prompts]
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         sampling = Sampling(temperature=self.temperature)
-        said: list[tuple[str, ...]] = []
+        said: list[list[str]] = []
         if shown_to:
-            said = await calls.replies(shown_to, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
+            made = await calls.replies(shown_to, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
+            said = [[reply for reply in of_prompt if reply is not None] for of_prompt in made]
         calls.unread(f"prompts were longer than the judge's prompt_tokens={self._room}, and not shown", fits.count(False), len(prompts))
         unread = sum(_verdict(reply, key) is None for of_prompt in said for reply in of_prompt)
-        calls.unread("replies of the judge could not be read", unread, self.votes * len(said))
+        calls.unread("replies of the judge could not be read", unread, sum(map(len, said)))
         replies = iter(said)
         return [next(replies) if fit else () for fit in fits]
 

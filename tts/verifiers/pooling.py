@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Counters, Reply
-from tts.backends.openai_http import Key
+from tts.backends.openai_http import Fault, Key, broken, fault_of
 from tts.budget import Rates
 from tts.errors import ConfigError, VerifierError, shown
 from tts.verifiers.base import Calls
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 KEY_VARIABLE = "TTS_REWARD_KEY"  # of its own: that of the policy's server is no other server's business
 _HOW_KEY = f"put the server's key into the environment variable {KEY_VARIABLE}"
-_AGAIN = (429, 503)  # the server took nothing on; worth another try
+_NOT_TAKEN = ("ConnectionFailed", "RateLimited", "Unavailable")  # the server took nothing on: worth another try, and nothing to pay
 # vLLM's names of models whose output layer is cut to a few tokens
 _CLASSIFIERS = {
     "llama": "LlamaForSequenceClassification",
@@ -38,6 +38,7 @@ _CLASSIFIERS = {
     "qwen2": "Qwen2ForSequenceClassification",
     "qwen3": "Qwen3ForSequenceClassification",
 }
+NO_TIME = "no scores in the time that is left"
 _WAIT_S = 0.25  # before the first try again, doubled each time
 
 
@@ -48,7 +49,7 @@ class PoolingServer:
     Args:
         url: of the server, without a path; its key, if it wants one, stands in the environment variable TTS_REWARD_KEY.
         model: its name there; None: the record's.
-        timeout_s: for one request, above 0. tries: at most, while the server takes nothing on (no connection, 429, 503).
+        timeout_s: for one request, above 0. tries: at most, while the server takes nothing on (no connection, 425, 429, 503).
         batch: most paths in one request.
 
     Raises:
@@ -80,7 +81,7 @@ class Pooled(ABC):
         reader: of its record. where: what runs it, for errors. batch: most paths asked about at once.
 
     Attributes:
-        failures: requests without scores, by what went wrong.
+        failures: requests without scores, by kind.
     """
 
     incremental = False
@@ -101,14 +102,15 @@ class Pooled(ABC):
         return PoolingSession(self)
 
     @abstractmethod
-    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]] | None:
-        """Return the scores of some paths; None where they could not be had in a way that is no mistake of the caller's.
+    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]]:
+        """Return the scores of some paths.
 
         Args:
             seconds: that are left of a budget; None: not limited.
 
         Raises:
-            VerifierError: what runs it cannot be reached, refuses, or answers in another form.
+            Fault: they could not be had, in a way that is no mistake of the caller's; `again`: nothing was computed.
+            VerifierError: what runs it was never reached, refuses, or answers in another form.
         """
 
     def scores(self, rows: Floats, reading: Reading) -> tuple[float, ...]:
@@ -145,7 +147,9 @@ class PoolingModel(Pooled):
         answers a row of outputs for every token, or for every step token where the server was told one; an outcome model is asked
         at /classify, which answers a row for the last token. A reply that is of another form is refused, with how to start the server.
     Accounting: a path is computed whole for every score; the server may reuse prefixes, which costs the same here. A request that
-        timed out, or that the server failed in (5xx but 503), is charged in full, and its scores stay unknown, counted in `failures`.
+        timed out, or that the server failed in (5xx but 503), is charged in full, as an estimate; one that it took nothing on of costs
+        nothing. In both cases the scores stay unknown, and solutions count the paths by the kind of failure. A server that has not
+        answered once and cannot be reached is taken for a mistake.
 
     Args:
         reader: of its record. server: where it is.
@@ -154,45 +158,59 @@ class PoolingModel(Pooled):
     def __init__(self, reader: Reader, server: PoolingServer) -> None:
         super().__init__(reader, f"the server {server.url}", server.batch)
         self.server = server
+        self._answered = False
         self._key = Key.find(KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else Key()
 
-    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]] | None:
+    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of some paths by one request; see `Pooled.ask`."""
         outcome = self.reader.record.kind == "outcome"
         body: dict[str, Any] = {"model": self.server.model or self.reader.record.model, "input": [list(r.ids) for r in readings]}
         body |= {"use_activation": False} if outcome else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
         try:
-            reply = await self._post("/classify" if outcome else "/pooling", body, seconds)
-        except (httpx.TimeoutException, httpx.RemoteProtocolError, httpx.ReadError) as failure:
-            self.failures[type(failure).__name__] += 1
-            return None
-        if reply.status_code >= 500:
-            self.failures[f"status {reply.status_code}"] += 1
-            return None
-        if reply.status_code != 200:
-            raise VerifierError(
-                f"{self.where} refused a request for {body['model']!r} with status {reply.status_code}: {self._key.hidden(_said(reply))}",
-                hint=_HOW_KEY if reply.status_code in (401, 403) else how_served(self.reader.record),
-            )
+            async with asyncio.timeout(seconds):
+                reply = await self._post("/classify" if outcome else "/pooling", body)
+        except TimeoutError:
+            raise Fault("TimedOut", NO_TIME) from None
+        except Fault as fault:
+            if fault.kind == "Refused":
+                raise VerifierError(
+                    f"{self.where} refused a request for {body['model']!r} with {fault.cause}",
+                    hint=_HOW_KEY if fault.status in (401, 403) else how_served(self.reader.record),
+                ) from None
+            if fault.kind == "CertificateError" or (fault.kind == "ConnectionFailed" and not self._answered):
+                raise VerifierError(f"{self.where} cannot be reached: {fault.cause}", hint=how_served(self.reader.record)) from None
+            raise
         return self._read(reply, readings)
 
-    async def _post(self, path: str, body: dict[str, Any], seconds: float | None) -> httpx.Response:
-        """Send a request, again while the server takes nothing on."""
-        timeout = self.server.timeout_s if seconds is None else max(0.001, min(self.server.timeout_s, seconds))
-        async with httpx.AsyncClient(timeout=timeout, headers=self._key.headers) as client:
-            for left in range(self.server.tries - 1, -1, -1):
+    async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """Send a request, again while the server takes nothing on.
+
+        Raises:
+            Fault: there is no reply, or one with another status than 200.
+        """
+        async with httpx.AsyncClient(timeout=self.server.timeout_s, headers=self._key.headers) as client:
+            for tried in range(self.server.tries):
                 try:
-                    reply = await client.post(self.server.url.rstrip("/") + path, json=body)
-                except httpx.ConnectError as failure:
-                    if not left:
-                        raise VerifierError(
-                            f"{self.where} cannot be reached: {failure or type(failure).__name__}", hint=how_served(self.reader.record)
-                        ) from None
-                else:
-                    if reply.status_code not in _AGAIN or not left:
-                        return reply
-                await asyncio.sleep(_WAIT_S * 2 ** (self.server.tries - 1 - left))
+                    return await self._once(client, path, body)
+                except Fault as fault:
+                    if not fault.again or tried + 1 == self.server.tries:
+                        raise
+                await asyncio.sleep(_WAIT_S * 2**tried)
         raise AssertionError("the last try returns or raises")
+
+    async def _once(self, client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> httpx.Response:
+        try:
+            reply = await client.post(self.server.url.rstrip("/") + path, json=body)
+        except httpx.TransportError as failure:
+            waited = isinstance(failure, httpx.TimeoutException) and not isinstance(failure, httpx.ConnectTimeout)
+            fault = Fault("TimedOut", "no word in time") if waited else broken(failure, self._key, began=True)
+        else:
+            self._answered = True
+            if reply.status_code == 200:
+                return reply
+            fault = fault_of(reply, self._key)
+        fault.again = fault.kind in _NOT_TAKEN  # of all else nobody knows what was computed
+        raise fault
 
     def _read(self, reply: httpx.Response, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
         """Return the scores in a reply.
@@ -256,20 +274,22 @@ class PoolingSession:
             left = calls.seconds_left()
             if left is not None and left <= 0:
                 break
-            found = await self._ask([readings[i] for i in some], left, calls)
-            calls.unread("paths that what runs the reward model has no scores for", 0 if found else len(some), len(some))
-            for i, score in zip(some, found or (), strict=False):
+            for i, score in zip(some, await self._ask([readings[i] for i in some], left, calls), strict=False):
                 scores[i] = score
         return scores
 
-    async def _ask(self, readings: Sequence[Reading], left: float | None, calls: Calls) -> list[tuple[float, ...]] | None:
+    async def _ask(self, readings: Sequence[Reading], left: float | None, calls: Calls) -> list[tuple[float, ...]]:
+        """Return the scores of some paths; of none where what runs the model failed, which is told."""
         began = time.perf_counter()
-        found = await self._model.ask(readings, left)
-        seconds = (time.perf_counter() - began) / len(readings)
-        self._model.counters.prompt_tokens += sum(len(reading.ids) for reading in readings)
-        calls.charge([Reply(None, len(reading.ids), 0, seconds) for reading in readings])
+        found, fault = list[tuple[float, ...]](), None
+        try:
+            found = await self._model.ask(readings, left)
+        except Fault as failed:
+            fault = failed
+            self._model.failures[fault.kind] += 1
+            calls.failed(str(fault), len(readings))
+        if fault is None or not fault.again:
+            seconds = (time.perf_counter() - began) / len(readings)
+            self._model.counters.prompt_tokens += sum(len(reading.ids) for reading in readings)
+            calls.charge([Reply(None, len(reading.ids), 0, seconds) for reading in readings], estimated=fault is not None)
         return found
-
-
-def _said(reply: httpx.Response) -> str:
-    return " ".join(reply.text.split())[:200] or "nothing"

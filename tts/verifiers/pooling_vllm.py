@@ -7,9 +7,10 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tts.backends.openai_http import Fault
 from tts.errors import ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord
-from tts.verifiers.pooling import Pooled, pooling_settings, pooling_task
+from tts.verifiers.pooling import NO_TIME, Pooled, pooling_settings, pooling_task
 from tts.verifiers.reward_reader import Reader, Reading
 from tts.verifiers.reward_record import RewardRecord
 
@@ -52,7 +53,7 @@ class VLLMPooled(Pooled):
         self._engine = engine
         weakref.finalize(self, engine.close)
 
-    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]] | None:
+    async def ask(self, readings: Sequence[Reading], seconds: float | None) -> list[tuple[float, ...]]:
         """Return the scores of some paths; see `Pooled.ask`."""
         task = pooling_task(self.reader.record)
         asked = [asyncio.wrap_future(self._engine.submit(self._engine.pooled(reading.ids, task))) for reading in readings]
@@ -62,6 +63,7 @@ class VLLMPooled(Pooled):
         except (TimeoutError, EngineError) as failure:
             for one in asked:
                 one.cancel()
-            self.failures[type(failure).__name__] += 1
-            return None
+            if isinstance(failure, EngineError):
+                raise Fault(failure.kind, failure.cause) from None
+            raise Fault("TimedOut", NO_TIME) from None
         return [self.scores(found, reading) for found, reading in zip(rows, readings, strict=True)]

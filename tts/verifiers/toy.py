@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, VerifierError
 from tts.randomness import hash64
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores
@@ -45,11 +45,16 @@ class ToyVerifier:
         """Return one score a step."""
         readings = await calls.value(trajectories, "truth")
         return [
-            StepScores(steps=self._judge(problem, calls.task.split(t.full_text), truth.tolist()))
+            StepScores(steps=self._judge(problem, t, calls.task.split(t.full_text), truth.tolist()))
             for t, truth in zip(trajectories, readings, strict=True)
         ]
 
-    def _judge(self, problem: Problem, steps: Sequence[str], truth: Sequence[float]) -> tuple[float, ...]:
+    def _judge(self, problem: Problem, t: Trajectory, steps: Sequence[str], truth: Sequence[float]) -> tuple[float, ...]:
+        if len(steps) != len(truth):
+            raise VerifierError(
+                f"the verifier 'toy' knows the truth of {len(truth)} lines, but the path is cut into {len(steps)} steps (node {t.node})",
+                hint="it scores paths of the backend 'toy' in a task whose steps are lines, such as arithmetic",
+            )
         scores: list[float] = []
         prefix = ""
         for step, right in zip(steps, truth, strict=True):
