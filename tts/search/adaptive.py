@@ -14,16 +14,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Sampling
 from tts.errors import ConfigError
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, SearchEnded, Selection, check_bounded, check_temperature, nonempty_text, number, whole
-from tts.search.selection import Best, Majority
+from tts.search.base import SearchEnded, number
+from tts.search.judged import Judged
 from tts.search.stepping import draw, rounds
 from tts.types import Candidate
 
@@ -32,41 +31,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adaptive(Named):
+class Adaptive(Judged):
     """Samples drawn and judged one at a time.
 
     Args:
-        n: most solutions, at least 1; None: as many as the budget pays.
         threshold: the score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it all.
             `threshold_for` finds the one with a wanted mean number of samples.
         start: temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75, … for
             start 0 and T 1; None: all are drawn at T.
-        temperature: T; None: the run's. verifier: the role that scores. aggregate: step scores to one.
+        n, temperature (T), verifier, aggregate: as in `Judged`; n is the most.
 
     Cost: the expected number of samples, at most n, and a verifier call each.
     """
 
     registered_as = "adaptive"
     needs = ()
-    n: int | None = None
     threshold: float = 0.8
     start: float | None = None
-    temperature: float | None = None
-    verifier: str = "main"
-    aggregate: str = "last"
 
     def __post_init__(self) -> None:
-        whole("n", self.n, 1)
+        Judged.__post_init__(self)
         number("threshold", self.threshold, optional=False)
         number("start", self.start, 0, 100)
-        check_temperature(self.temperature)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw and judge until a score reaches the threshold."""
@@ -82,16 +68,6 @@ class Adaptive(Named):
         if self.start is None:
             return last
         return dataclasses.replace(last, temperature=last.temperature - (last.temperature - self.start) / 2**k)
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
-
-    def default_selection(self, *, verified: bool) -> Selection:
-        """Return `best` by the score that it stops on."""
-        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 
 
 def threshold_for(scores: NDArray[np.float64], samples: float) -> float:

@@ -16,14 +16,14 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.backends.base import Sampling
-from tts.search.aggregation import check_aggregate
-from tts.search.base import END, Named, SearchEnded, Selection, Tokens, check_bounded, check_temperature, nonempty_text, number, whole
+from tts.search.base import END, SearchEnded, Selection, Tokens, number, whole
 from tts.search.deep_confidence import DeepConfidence
+from tts.search.judged import Judged
 from tts.search.selection import Majority
 from tts.search.stepping import rounds
 from tts.types import Candidate, Trajectory
@@ -36,18 +36,18 @@ _LOOKS = 1024  # at one trace, which then runs to its end: one that never ends i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepConfidenceOnline(Named):
+class DeepConfidenceOnline(Judged):
     """Traces that are given up as soon as their confidence is too low.
 
     Args:
-        n: traces to start, those of the warm-up included (B in the paper, 512), at least 1; None: as many as the budget pays.
         warmup: traces that are written whole, whatever their confidence (N0), at least 1.
         keep: percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta): 10 stops most traces and
             can lock on confident wrong answers, 90 few.
         consensus: share of the vote, at least 0, that ends the search when an answer has it; above 1: none does.
         width: traces that are written at once behind the warm-up, at least 1; more are faster, and may be more than it takes.
         tokens: written between two looks at a trace, at least 1; None: an eighth of a typical solution.
-        temperature: None: the run's; 0.6 in the paper. verifier: the role that scores. aggregate: step scores to one.
+        n, temperature, verifier, aggregate: as in `Judged`; n, those of the warm-up included, is B in the paper, 512, and the temperature
+            there 0.6.
 
     Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped; a verifier call each and one more for every
         `tokens` of a trace beyond the verifier's first group.
@@ -55,31 +55,19 @@ class DeepConfidenceOnline(Named):
 
     registered_as = "deepconf_online"
     needs = ("steps",)
-    n: int | None = None
     warmup: int = 16
     keep: float = 10.0
     consensus: float = 0.95
     width: int = 1
     tokens: int | None = None
-    temperature: float | None = None
-    verifier: str = "main"
-    aggregate: str = "last"
 
     def __post_init__(self) -> None:
-        whole("n", self.n, 1)
+        Judged.__post_init__(self)
         whole("warmup", self.warmup, 1, optional=False)
         number("keep", self.keep, 1e-9, 100, optional=False)
         number("consensus", self.consensus, 0, optional=False)
         whole("width", self.width, 1, optional=False)
         whole("tokens", self.tokens, 1)
-        check_temperature(self.temperature)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Warm up, then write traces until they agree. The numbers are the lines of algorithm B6, online."""
@@ -129,12 +117,6 @@ class DeepConfidenceOnline(Named):
 
     def _vote(self) -> DeepConfidence:
         return DeepConfidence(keep=self.keep, among=self.warmup, verifier=self.verifier, aggregate=self.aggregate)
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> Selection:
         """Return the vote of those that are at least as confident as the threshold."""

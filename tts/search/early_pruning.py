@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.search.aggregation import check_aggregate
-from tts.search.base import Named, SearchEnded, Selection, Tokens, check_bounded, check_temperature, nonempty_text, number, whole
-from tts.search.selection import Best, Majority
+from tts.search.base import SearchEnded, Tokens, number, whole
+from tts.search.judged import Judged
 from tts.search.stepping import draw, rounds
 from tts.types import Candidate, Trajectory
 
@@ -31,40 +30,27 @@ _MOST = 1024  # begun, where the budget decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyPruning(Named):
+class EarlyPruning(Judged):
     """N solutions begun, (1 - pruned) N finished.
 
     Args:
-        n: solutions to begin, at least 1; None: as many as the budget pays, by typical lengths and the cost below; what they leave
-            pays another round, and so on.
         tokens: written before they are judged (m), at least 1; None: a quarter of a typical solution.
         pruned: share that is given up (rho), in [0, 1]; at least one is finished; 0 prunes none, and nothing is judged early.
-        temperature: None: the run's. verifier: the role that scores. aggregate: step scores to one.
+        n, temperature, verifier, aggregate: as in `Judged`. Left out, n is what the budget pays by typical lengths and the cost below;
+            what they leave pays another round, and so on.
 
     Cost: n m + (1 - pruned) n (mean length - m) generated tokens; n (2 - pruned) verifier calls.
     """
 
     registered_as = "early_pruning"
     needs = ("steps",)
-    n: int | None = None
     tokens: int | None = None
     pruned: float = 0.5
-    temperature: float | None = None
-    verifier: str = "main"
-    aggregate: str = "last"
 
     def __post_init__(self) -> None:
-        whole("n", self.n, 1)
+        Judged.__post_init__(self)
         whole("tokens", self.tokens, 1)
         number("pruned", self.pruned, 0, 1, optional=False)
-        check_temperature(self.temperature)
-        nonempty_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """The role that scores."""
-        return (self.verifier,)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Begin, judge, prune, finish; with n left out, again for what is left."""
@@ -96,13 +82,3 @@ class EarlyPruning(Named):
         scores = await search.score(active, self.verifier, self.aggregate)
         order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[: max(0, kept)]
         return [active[i] for i in sorted(order.tolist())]
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: what the budget pays of n depends on how long solutions are, which the search knows."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
-
-    def default_selection(self, *, verified: bool) -> Selection:
-        """Return `best` by the score that it prunes on."""
-        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
