@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tts.backends.base import Backend
 from tts.budget import Rates
 from tts.errors import CapabilityError
+from tts.types import Prompt
+
+if TYPE_CHECKING:
+    from tts.backends.rendering import Renderer
 
 
 class Spelled(str):
@@ -57,6 +62,28 @@ def value_facts(backend: Backend, head: str, needed_by: str) -> ValueFacts | Non
             hint="name the head's file, or a process model, in the model's record",
         )
     return known[head]
+
+
+class Counting:
+    """The counts of a backend with a tokenizer.
+
+    Attributes:
+        _renderer: between text and tokens.
+    """
+
+    _renderer: Renderer
+
+    def count(self, prompt: Prompt) -> int:
+        """Return the number of tokens a prompt renders to (see `Renderer.prompt`); nothing is computed.
+
+        Raises:
+            ConfigError: the chat template refuses the messages, or the prompt renders to no token.
+        """
+        return len(self._renderer.prompt(prompt))
+
+    def count_text(self, text: str) -> int:
+        """Return the number of tokens that a text is behind a path."""
+        return len(self._renderer.text(text))
 
 
 def counts_texts(backend: Backend) -> bool:

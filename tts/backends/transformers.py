@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, SampleRequest
 from tts.backends.batching import BatchQueue, LoopQueue, closed_error
+from tts.backends.facts import Counting
 from tts.backends.lengths import check_prompt, check_text
 from tts.backends.row_state import PathText
 from tts.backends.sampling import log_law
@@ -54,7 +55,7 @@ class _Call:
 _Job = _Call | Request
 
 
-class TransformersBackend:
+class TransformersBackend(Counting):
     """Opens, continues and scores paths of a transformers model.
 
     Idea: every row's keys and values are its own tensors; forks share them. Rows of all requests are decoded together in tiles
@@ -156,18 +157,6 @@ class TransformersBackend:
         backend.identity = _identity(loaded.weights, backend._model)
         backend._model.check()
         return backend
-
-    def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens a prompt renders to (see `Renderer.prompt`); nothing is computed.
-
-        Raises:
-            ConfigError: the chat template refuses the messages, or the prompt renders to no token.
-        """
-        return len(self._renderer.prompt(prompt))
-
-    def count_text(self, text: str) -> int:
-        """Return the number of tokens that a text is behind a path."""
-        return len(self._renderer.text(text))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles.

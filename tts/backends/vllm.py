@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Caps, Counters, Extension, Finish, Reply, RowSet, Sample, SampleRequest, Stop
 from tts.backends.batching import closed_error
+from tts.backends.facts import Counting
 from tts.backends.lengths import check_known, check_prompt, check_text
 from tts.backends.row_state import PathText, RowState, failed_row, said
 from tts.backends.vllm_engine import imported
@@ -64,7 +65,7 @@ class Rows(RowSet):
         self.stop(self)
 
 
-class VLLMBackend:
+class VLLMBackend(Counting):
     """Opens, continues and scores paths of a model in vLLM.
 
     Idea: a path is its tokens, and whatever continues it is a request with these as its prompt; vLLM's prefix cache remembers the
@@ -139,18 +140,6 @@ class VLLMBackend:
         from tts.backends.vllm_build import build
 
         return build(record, **options)
-
-    def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens a prompt renders to (see `Renderer.prompt`); nothing is computed.
-
-        Raises:
-            ConfigError: the chat template refuses the messages, or the prompt renders to no token.
-        """
-        return len(self._renderer.prompt(prompt))
-
-    def count_text(self, text: str) -> int:
-        """Return the number of tokens that a text is behind a path."""
-        return len(self._renderer.text(text))
 
     # Reads ----------------------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from tts.backends.engine.stats import EngineStats
 from tts.backends.engine.tree import Node
 from tts.backends.engine.views import Seen
 from tts.backends.engine.work import Floats, Reading, RowEnd, Writing
-from tts.backends.facts import ValueFacts
+from tts.backends.facts import Counting, ValueFacts
 from tts.backends.lengths import check_known, check_prompt, check_text
 from tts.backends.rendering import Renderer
 from tts.backends.row_state import PathText
@@ -42,7 +42,7 @@ class Handle:
     """A name for a state that a backend keeps until the handle is released or forgotten."""
 
 
-class EngineBackend:
+class EngineBackend(Counting):
     """Opens, continues and scores paths of one model over a tree of shared keys and values.
 
     Idea: what a path has in common with others is held, and read, once. Rows of all problems advance together, a token a step;
@@ -124,18 +124,6 @@ class EngineBackend:
     def stats(self) -> EngineStats:
         """What the policy's steps really computed, moved and held."""
         return self.runner.stats
-
-    def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens a prompt renders to (see `Renderer.prompt`); nothing is computed.
-
-        Raises:
-            ConfigError: the chat template refuses the messages, or the prompt renders to no token.
-        """
-        return len(self._renderer.prompt(prompt))
-
-    def count_text(self, text: str) -> int:
-        """Return the number of tokens that a text is behind a path."""
-        return len(self._renderer.text(text))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles. Prompts of the same tokens share their keys and values while they live.
