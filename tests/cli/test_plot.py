@@ -28,11 +28,11 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def result(place: int, strategy: str, samples: int) -> Result:
+def result(place: int, strategy: str, samples: int, unit: str = "samples") -> Result:
     tokens = samples * (100 if strategy == VOTE else 50)
     cell = Cell(
-        key=f"{strategy} {samples} {place}", dataset="sums", problem=f"sums/{place}", group=f"{2 + place % 2} steps", model="toy",
-        setting="s", strategy=strategy, budget={"samples": samples}, seed=0,
+        key=f"{strategy} {samples} {place} {unit}", dataset="sums", problem=f"sums/{place}", group=f"{2 + place % 2} steps", model="toy",
+        setting="s", strategy=strategy, budget={unit: samples}, seed=0,
     )  # fmt: skip
     usage = Usage(generated_tokens=tokens, samples=samples)
     return Result(cell=cell, answer="1", right=place < 10 + 3 * samples, confidence=1.0, stopped_by="samples drawn", usage=usage)
@@ -82,3 +82,35 @@ def test_a_page_is_written(tts, store: Path, tmp_path: Path) -> None:
     assert f"Compared with {WEIGHTED}" in page
     assert "No search was recorded" in page
     assert page.count("<figure ") >= 4
+
+
+def test_a_baseline_is_the_strategy_whatever_its_budgets_limit(tts, tmp_path: Path) -> None:
+    """With limits on samples and on tokens each line is held against the one of the same limits."""
+    path = tmp_path / "store.sqlite"
+    with Store(path) as opened:
+        study = opened.begin("sums", {})
+        results = [
+            result(place, strategy, samples, unit)
+            for unit in ("samples", "tokens")
+            for strategy in (VOTE, WEIGHTED)
+            for samples in (1, 8)
+            for place in range(40)
+        ]
+        opened.add(study, [one.cell for one in results])
+        opened.lease(study, "worker", len(results))
+        for one in results:
+            opened.finish("worker", one)
+    done = tts("plot", "--store", str(path), "--out", str(tmp_path / "curve.svg"), "--baseline", VOTE)
+    assert done.exit_code == 0, done.output
+    assert [line.partition(": ")[0] for line in done.stdout.splitlines()[:-1]] == [
+        f"{WEIGHTED}, by samples against {VOTE}, by samples",
+        f"{WEIGHTED}, by tokens against {VOTE}, by tokens",
+    ]
+    exact = tts("plot", "--store", str(path), "--out", str(tmp_path / "curve.svg"), "--baseline", f"{VOTE}, by tokens")
+    assert [line.partition(": ")[0] for line in exact.stdout.splitlines()[:-1]] == [
+        f"{VOTE}, by samples", f"{WEIGHTED}, by samples", f"{WEIGHTED}, by tokens",
+    ]  # fmt: skip
+    assert tts("report", "--store", str(path), "--out", str(tmp_path / "page.html")).exit_code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"<h3>Compared with {VOTE}</h3>" in page
+    assert f"<td>{WEIGHTED}, by tokens</td><td>{VOTE}, by tokens</td>" in page

@@ -280,6 +280,26 @@ def test_each_group_is_compared_within_itself():
     assert [(one.label, one.group) for one in compare(curves, "a", "tokens", rng=rng())] == [("b", "x"), ("b", "y")]
 
 
+def test_a_strategy_is_a_baseline_for_curves_that_were_run_alike():
+    made = [
+        dataclasses.replace(
+            curve([1, 2], [0.2, 0.4], label=f"{strategy}, {model}, by {units}"), strategy=strategy, model=model, units=units
+        )
+        for units in ("samples", "tokens")
+        for model in ("x", "y")
+        for strategy in ("a", "b")
+    ]
+    compared = compare([*made[:-2], made[-1]], "a", "tokens", rng=rng())  # of the last one, nothing was run quite alike
+    assert [(one.label, one.base) for one in compared] == [
+        ("b, x, by samples", "a, x, by samples"),
+        ("b, y, by samples", "a, y, by samples"),
+        ("b, x, by tokens", "a, x, by tokens"),
+        ("b, y, by tokens", "a, x, by tokens"),
+    ]
+    (first, *_) = compare(made, "a, y, by tokens", "tokens", rng=rng())
+    assert (first.label, first.base) == ("a, x, by samples", "a, y, by tokens")  # a label is that curve alone
+
+
 def test_a_baseline_that_nothing_is_called_by_is_refused():
     with pytest.raises(ConfigError, match="baseline is 'aa'"):
         compare([curve([1, 2], [0.2, 0.4])], "aa", "tokens", rng=rng())

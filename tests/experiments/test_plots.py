@@ -42,7 +42,7 @@ def test_a_figure_says_on_what_it_stands():
     text = " ".join(words(svg(curve("majority"), curve("weighted", 2, verifier="process", kind="replayed"), title="Sums")))
     for part in ("Sums", "majority", "weighted", "Pareto front", "accuracy", "tokens per problem, verifier included"):
         assert part in text
-    assert "sums: 60 problems · 2 seeds · model toy · verifier none or process" in text
+    assert "sums: 60 problems · 2 seeds · model: toy · verifiers: none, process" in text
     assert "95 % intervals over problems" in text
     assert "hollow markers: replayed" in text
 

@@ -129,7 +129,7 @@ def test_figures_trees_and_their_controls_work(html: str, tmp_path: Path) -> Non
     assert log["alone"] == [True, True]
     assert log["pair"] == [False, False]
     assert log["wide"] <= 0
-    for words in ("toy sums", "16 of 16 done", "Compared with", VOTE, "accuracy [95 %]", "arithmetic: 4 problems · 1 seed · model toy"):
+    for words in ("toy sums", "16 of 16 done", "Compared with", VOTE, "accuracy [95 %]", "arithmetic: 4 problems · 1 seed · model: toy"):
         assert words in page.text
     size, count = colours(tmp_path / "page.png")
     assert size == (1400, 2400)

@@ -56,6 +56,8 @@ def plot(  # noqa: PLR0913 - the options of the command
         plots.save(figure, out)
         for one in compared:
             parts = [*([one.gain] if one.gain else []), *one.differences[-1:], *one.crossings]
-            where = "" if one.group is None else f"{one.group}: "
-            typer.echo(visible(f"{where}{one.label}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
+            where = f"{one.dataset}: " if len({each.dataset for each in compared}) > 1 else ""
+            where += "" if one.group is None else f"{one.group}: "
+            against = "" if one.base == baseline else f" against {one.base}"
+            typer.echo(visible(f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
         typer.echo(f"{out}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,9 +150,10 @@ def crossings(found: Sequence[Difference]) -> list[Crossing]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a curve is against a base; a gain of None: one of the two never reaches what the other does."""
+    """What a curve is against a base; both by their labels. A gain of None: one of the two never reaches what the other does."""
 
     label: str
+    base: str
     dataset: str
     group: str | None
     gain: Gain | None
@@ -159,24 +161,41 @@ class Comparison:
     crossings: Sequence[Crossing]
 
 
+_ALIKE: Final = ("units", "model", "verifier", "setting")  # what a base should share with a curve, the first before the others
+
+
 def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Generator) -> list[Comparison]:
-    """Return every curve, oracles left out, against the one of a label in its data set and group.
+    """Return every curve, oracles left out, against the base in its data set and group.
+
+    Args:
+        base: a label, or a strategy. Of several curves of it, each is held against the one that was run most alike: with the same
+            limits first of all, then the same model, verifier and setting.
 
     Raises:
-        ConfigError: no curve has that label; or as `gain`.
+        ConfigError: as `bases_of`, or as `gain`.
     """
-    bases = {(curve.dataset, curve.group): curve for curve in curves if curve.label == base}
-    if not bases:
-        raise unknown_name("baseline", base, {curve.label for curve in curves})
-    compared: list[Comparison] = []
+    bases, compared = bases_of(curves, base), list[Comparison]()
     for curve in curves:
-        other = bases.get((curve.dataset, curve.group))
-        if other is None or curve is other or curve.role == "oracle":
+        beside = [one for one in bases if (one.dataset, one.group) == (curve.dataset, curve.group)]
+        if not beside or curve in bases or curve.role == "oracle":
             continue
+        other = max(beside, key=lambda one: [getattr(one, part) == getattr(curve, part) for part in _ALIKE])
         found = differences(curve, other, axis, rng=rng)
         gained = gain(curve, other, axis, rng=rng)
-        compared.append(Comparison(curve.label, curve.dataset, curve.group, gained, found, crossings(found)))
+        compared.append(Comparison(curve.label, other.label, curve.dataset, curve.group, gained, found, crossings(found)))
     return compared
+
+
+def bases_of(curves: Sequence[Curve], base: str) -> list[Curve]:
+    """Return the curves of a label; of a strategy, where no curve has that label.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = [curve for curve in curves if curve.label == base] or [curve for curve in curves if curve.strategy == base]
+    if not found:
+        raise unknown_name("baseline", base, {curve.label for curve in curves})
+    return found
 
 
 def amount(value: float) -> str:

@@ -63,7 +63,8 @@ class Curve:
         problems: [P], their ids: two curves are compared on the ids they share. seeds: of the runs, or of the recorded pools.
         kind: "live": each point is a run. "replayed": points are computed from recorded samples.
         role: "uniform", "allocator" and "oracle" are drawn as reference lines. group: what small multiples are drawn by.
-        failed: runs that failed and are in no point.
+        failed: runs that failed and are in no point. strategy: its text, where the label says more.
+        units, setting: what tells it from curves of the same strategy beside model and verifier: limits of its budgets; see `Cell`.
     """
 
     label: str
@@ -79,6 +80,9 @@ class Curve:
     role: Role = "strategy"
     group: str | None = None
     failed: int = 0
+    strategy: str = ""
+    units: str = ""
+    setting: str = ""
 
     def __post_init__(self) -> None:
         shape = (len(self.accuracy), len(self.problems))

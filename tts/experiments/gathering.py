@@ -168,6 +168,9 @@ def _curve(
         problems=names[problems].tolist(),
         seeds=[int(seed) for seed in np.unique(place[:, 3])],
         group=line.group,
+        strategy=line.strategy,
+        units=line.units,
+        setting=line.setting,
     )
 
 

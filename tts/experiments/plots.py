@@ -108,7 +108,7 @@ def draw(
         _dress(axes, x, logarithmic=logarithmic)
         _name(figure, axes, styles, shown, title)
         facts = textwrap.wrap(" · ".join(_facts(shown, unknown, x, bands=bands)), int(figure.get_figwidth() * 19))
-        figure.text(0.0, -0.02, "\n".join(facts), ha="left", va="top", fontsize=7.5, linespacing=1.4, color=_SOFT)
+        figure.text(0.0, -0.02, "\n".join(facts).replace("\u00a0", " "), ha="left", va="top", fontsize=7.5, linespacing=1.4, color=_SOFT)
     return figure
 
 
@@ -272,8 +272,9 @@ def _dress(axes: Sequence[Axes], x: str, *, logarithmic: bool) -> None:
 
 
 def _wrapped(labels: Iterable[str]) -> list[str]:
-    """Return labels with line breaks, none of them behind a bar."""
-    wrapped = (textwrap.wrap(label.replace("| ", "|\u00a0"), 36, break_long_words=False) for label in labels)
+    """Return labels with line breaks, none of them behind a bar or a "by"."""
+    kept = (label.replace("| ", "|\u00a0").replace(", by ", ", by\u00a0") for label in labels)
+    wrapped = (textwrap.wrap(label, 36, break_long_words=False) for label in kept)
     return ["\n".join(lines).replace("\u00a0", " ") for lines in wrapped]
 
 
@@ -324,7 +325,7 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
     if any(np.isnan(curve.shares).any() for curve in shown):
         facts.append("unfinished: points stand on different problems")
     facts.append(_range([len(curve.seeds) for curve in shown], "seed"))
-    facts += [f"{part} {' or '.join(names[part])}" for part in ("model", "verifier")]
+    facts += [f"{part}{'s' if len(names[part]) > 1 else ''}:\u00a0{_listed(names[part])}" for part in ("model", "verifier")]
     if bands:
         facts.append("95 % intervals over problems")
     kinds = {curve.kind for curve in shown}
@@ -335,6 +336,10 @@ def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: b
     if unknown:
         facts.append(f"{AXES[x].unit} unknown, so left out: {', '.join(dict.fromkeys(curve.label for curve in unknown))}")
     return facts
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ("; " if any(", " in name for name in names) else ", ").join(names)
 
 
 def _range(counts: Sequence[int], noun: str) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from tts.budget import Budget
 from tts.errors import ConfigError, unknown_name
 from tts.experiments import plots
-from tts.experiments.comparing import compare, in_words
+from tts.experiments.comparing import bases_of, compare, in_words
 from tts.experiments.curves import AXES, Curve
 from tts.experiments.gathering import curves_of
 from tts.experiments.record import Cell, Study
@@ -182,18 +182,19 @@ def _figure(name: str, title: str, figure: Any) -> str:
 
 def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.random.Generator) -> str:
     """Return what each strategy gains over the baseline."""
-    base = baseline or next((curve for curve in curves if curve.role != "oracle"), curves[0]).label
+    first = next((curve for curve in curves if curve.role != "oracle"), curves[0])
+    base = baseline or (first.strategy if len({curve.units for curve in curves}) > 1 else first.label)
+    bases_of(curves, base)  # or it is refused
     several = len({curve.dataset for curve in curves}) > 1
     try:
         compared = compare(curves, base, x, rng=rng)
     except ConfigError as failure:
-        if baseline is not None and all(curve.label != baseline for curve in curves):
-            raise
         return _note(f"Not compared with {base}: {failure.cause}.")
     if not compared:
         return ""
     cells = {
         "strategy": [f"{one.dataset}: {one.label}" if several else one.label for one in compared],
+        **({"compared with": [one.base for one in compared]} if any(one.base != base for one in compared) else {}),
         "at equal accuracy": [in_words(one.gain, x) if one.gain else "no common accuracy" for one in compared],
         "at equal cost": [in_words(one.differences[-1], x) if one.differences else "no common cost" for one in compared],
         "crossings": ["; ".join(in_words(crossing, x) for crossing in one.crossings) or "none" for one in compared],
