@@ -45,7 +45,7 @@ def test_a_study_ends_in_its_table_and_is_not_run_again(run, tts):
 def test_a_forecast_spends_and_writes_nothing(run, tmp_path: Path):
     result = run("--dry-run")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "in all: cells 20, done 0, tokens 2,100, at most unknown, time unknown, dollars unknown"
+    assert result.stdout.splitlines()[-1] == "in all: cells 20, done 0, tokens 2,700, at most unknown, time unknown, dollars unknown"
     assert "time is unknown until something like it has been run" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["study.yaml"]
     run()
@@ -53,6 +53,17 @@ def test_a_forecast_spends_and_writes_nothing(run, tmp_path: Path):
     assert "in all: cells 28, done 20, tokens " in more.stdout
     assert "measured" in more.stdout
     assert more.stderr == ""
+
+
+def test_a_forecast_says_where_what_verifiers_compute_is_unknown(run):
+    study = ("--dry-run", "--set", "verifiers=judge", "--set", "strategies=[best_of_n | majority, best_of_n | best]")
+    result = run(*study, "--set", "budgets={samples: 2}")
+    assert result.exit_code == 0, result.output
+    rows = {line.split("  ")[0]: line for line in result.stdout.splitlines() if "|" in line}
+    assert "at least" not in rows["best_of_n | majority"]
+    assert "at least" in rows["best_of_n | best"]
+    assert ", tokens at least " in result.stdout.splitlines()[-1]
+    assert "unknown until a few of these cells have been run" in result.stderr
 
 
 def test_cells_that_fail_are_told_with_their_reason(run, monkeypatch: pytest.MonkeyPatch):

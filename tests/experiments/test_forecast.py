@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from tests.experiments.studies import toy
 from tts.experiments.config import StudyConfig
 from tts.experiments.forecast import Earlier, Expected, forecast, total
+from tts.experiments.grid import Scoring, Setting
+from tts.experiments.record import Cell
 from tts.experiments.runner import Prepared, run
 from tts.experiments.store import Store
 
@@ -27,6 +30,57 @@ def test_without_results_it_goes_by_budgets_and_typical_lengths():
     assert (flops.tokens, flops.basis) == (None, "unknown")
     assert {row.seconds for row in (samples, tokens, flops)} == {None}
     assert (samples.cells, samples.done) == (5, 0)
+
+
+def test_what_verifiers_read_is_in_it():
+    budgets = [{"samples": 4}, {"generated_tokens": 100}, {"samples": 4, "verifier_tokens": 10}, {"samples": 4, "tokens": 60}]
+    budgets += [{"generated_tokens": 50, "verifier_tokens": 20}, {"samples": 4, "verifier_calls": 1}]
+    strategies = ["best_of_n | majority", "best_of_n | weighted", "particle_filter | best"]
+    rows = expected(toy(limit=5, strategies=strategies, budgets=budgets))  # the toy verifier reads each token once
+    with Prepared(toy(limit=1)) as prepared:
+        (setting,) = prepared.executor.settings.values()
+    typical = setting.typical_tokens
+    assert 4 * typical > 60
+    votes, scores, steps = rows[:6], rows[6:12], rows[12:]
+    assert [row.tokens for row in votes] == [5 * each for each in (4 * typical, 100, 4 * typical, 60, 50, 4 * typical)]
+    twice = [5 * each for each in (8 * typical, 200, 4 * typical + 10, 60, 70, 5 * typical)]
+    assert [row.tokens for row in scores] == [row.tokens for row in steps] == twice
+    assert [row.basis for row in scores] == ["typical", "limit", "typical", "limit", "limit", "typical"]
+    assert [row.at_most for row in scores] == [None, None, None, 300, 350, None]
+    assert all(row.whole for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "strategy", "tokens"),
+    [
+        ("toy", "best_of_n | best_of_majority", None),  # it asks about some candidates alone
+        ("judge(max_tokens=8)", "best_of_n | best", None),  # its bound has room for prompts and replies of any length
+        ("judge(max_tokens=8)", "best_of_n | majority", 0),
+        ("confidence", "best_of_n | best", 0),
+        ("checker", "best_of_n | best_of_majority", 0),
+        ("self_evaluation(question='Right?', yes='1', no='2')", "best_of_n | best", 6),
+        ("self_evaluation(question='Right?', yes='1', no='2')", "particle_filter | best", None),  # once a step, however many there are
+    ],
+)
+def test_what_a_verifier_will_cost_is_said_where_it_is_known(verifier: str, strategy: str, tokens: int | None):
+    config = toy(limit=5, strategies=strategy, verifiers=verifier, budgets={"samples": 4}, allow_oracle=True)
+    with Prepared(config) as prepared:
+        (setting,) = prepared.executor.settings.values()
+        (row,) = forecast(prepared.cells(), prepared.executor.settings, Earlier(), slots=1)
+    assert row.whole == (tokens is not None)
+    assert row.tokens == 5 * 4 * (setting.typical_tokens + (tokens or 0))
+
+
+def test_dollars_are_those_of_both_models():
+    setting = Setting(
+        task="t", typical_tokens=20, identity={}, sampling={}, verifiers={"main": "v"}, strategies={"s": "s"},
+        scoring={"s": Scoring(10, 0.5)}, usd_per_token=0.1,
+    )  # fmt: skip
+    cell = Cell(key="k", dataset="d", problem="p", model="m", setting=setting.digest, strategy="s", budget={"samples": 3}, seed=0)
+    for scoring, usd, tokens in ((Scoring(10, 0.5), 3 * 2 + 3 * 0.5, 90), (Scoring(10, None), None, 90), (None, None, 60)):
+        changed = dataclasses.replace(setting, scoring={"s": scoring})
+        (row,) = forecast([cell], {("m", None): changed}, Earlier(), slots=1)
+        assert (row.usd, row.tokens, row.whole) == (None if usd is None else pytest.approx(usd), tokens, scoring is not None)
 
 
 def test_with_results_it_goes_by_what_like_ones_cost(tmp_path: Path):

@@ -14,7 +14,7 @@ from tts.types import Message
 
 SETTING = Setting(
     task="arithmetic", typical_tokens=20, identity={"policy": "toy"}, sampling={"temperature": 0.8}, verifiers={"main": "toy"},
-    strategies={"best_of_n | majority": "best_of_n | majority", "best_of_n | best": "best_of_n | best"}, usd_per_token=None,
+    strategies={"best_of_n | majority": "best_of_n | majority", "best_of_n | best": "best_of_n | best"}, scoring={}, usd_per_token=None,
 )  # fmt: skip
 SETTINGS = {("toy", "pocket"): SETTING}
 

@@ -39,6 +39,9 @@ def print_forecast(prepared: Prepared, file: Path, part: tuple[int, int]) -> Non
     columns |= {title: [costs[title] for costs in each] for title in each[0]}
     typer.echo(text_of(columns))
     typer.echo("\nin all: " + ", ".join(f"{title} {cost}" for title, cost in _costs(rows).items()))
+    if not all(row.whole for row in rows):
+        hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
+        messages().print(hint, soft_wrap=True)
     if any(row.seconds is None for row in rows):
         hint = "time is unknown until something like it has been run: a few problems (--set problems.limit=5) are enough"
         messages().print(hint, soft_wrap=True)
@@ -53,10 +56,12 @@ def _costs(rows: Sequence[Expected]) -> dict[str, str]:
         value = total(getattr(row, name) for row in rows)
         return "unknown" if value is None else form(value)
 
+    least = "" if all(row.whole for row in rows) else "at least "
+
     return {
         "cells": f"{sum(row.cells for row in rows):,}",
         "done": f"{sum(row.done for row in rows):,}",
-        "tokens": told("tokens", "{:,.0f}".format),
+        "tokens": told("tokens", f"{least}{{:,.0f}}".format),
         "at most": told("at_most", "{:,.0f}".format),
         "time": told("seconds", duration),
         "dollars": told("usd", "${:,.2f}".format),

@@ -6,10 +6,15 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from tts.experiments.grid import Setting, Settings
+from tts.budget import USD_UNIT
+from tts.experiments.grid import Scoring, Setting, Settings
 from tts.experiments.record import Cell, Result
+from tts.run import Run
+from tts.search.base import ScoresAll
+from tts.verifiers.base import Composed, Verifier
+from tts.verifiers.fitting import token_rates
 
 # What an expectation rests on: earlier results of the same row, the limit itself, samples of typical length, or nothing.
 Basis = Literal["measured", "limit", "typical", "unknown"]
@@ -23,7 +28,8 @@ class Expected:
     Args:
         dataset, model, strategy, budget: of the row. cells: asked for. done: of these, with a result already, or in a row above by other
             names.
-        tokens: generated and verified. at_most: the most that the budget lets them be. basis: what `tokens` rests on.
+        tokens: generated and verified. whole: whether they have what verifiers read; else that comes on top, and nobody knows how much.
+        at_most: the most that the budget lets them be. basis: what `tokens` rests on.
         usd: dollars. seconds: with as many cells at once as the study runs.
     """
 
@@ -34,6 +40,7 @@ class Expected:
     cells: int
     done: int
     tokens: float | None
+    whole: bool
     at_most: float | None
     basis: Basis
     usd: float | None
@@ -105,30 +112,84 @@ def _row(cell: Cell) -> tuple[object, ...]:
 def _expected(cell: Cell, count: int, done: int, setting: Setting, earlier: Earlier, slots: int) -> Expected:
     left, known = count - done, earlier.rows.get(_row(cell))
     measured = known is not None and known.count >= _FEWEST
-    tokens, basis = (known.tokens / known.count, "measured") if measured and known is not None else _by_budget(cell.budget, setting)
+    one = _measured(known) if measured and known is not None else _by_budget(cell.budget, setting, setting.scoring[cell.strategy])
     like = known if measured else earlier.settings.get(cell.setting)
-    seconds = usd = None
-    if tokens is not None and like is not None and like.tokens:
-        seconds = tokens * like.seconds / like.tokens / min(slots, max(1, left))
-        usd = None if like.usd is None else tokens * like.usd / like.tokens
-    elif tokens is not None and setting.usd_per_token is not None:
-        usd = tokens * setting.usd_per_token
+    seconds, usd = None, one.usd
+    if one.tokens is not None and one.whole and like is not None and like.tokens:
+        seconds = one.tokens * like.seconds / like.tokens / min(slots, max(1, left))
+        usd = None if like.usd is None else one.tokens * like.usd / like.tokens
     if seconds is None and "seconds" in cell.budget:
         seconds = cell.budget["seconds"] / min(slots, max(1, left))
     usd = cell.budget.get("usd") if usd is None else usd
     return Expected(
-        dataset=cell.dataset, model=cell.model, strategy=cell.strategy, budget=cell.budget, cells=count, done=done, basis=basis,
-        tokens=_times(left, tokens), at_most=_times(left, cell.budget.get("tokens")), usd=_times(left, usd), seconds=_times(left, seconds),
+        dataset=cell.dataset, model=cell.model, strategy=cell.strategy, budget=cell.budget, cells=count, done=done, basis=one.basis,
+        tokens=_times(left, one.tokens), whole=one.whole or not left, at_most=_times(left, _at_most(cell.budget)), usd=_times(left, usd),
+        seconds=_times(left, seconds),
     )  # fmt: skip
 
 
-def _by_budget(budget: Mapping[str, float], setting: Setting) -> tuple[float | None, Basis]:
+class _One(NamedTuple):
+    """What one cell is expected to cost; the fields as of `Expected`."""
+
+    tokens: float | None
+    basis: Basis
+    usd: float | None = None
+    whole: bool = True
+
+
+def _measured(known: _Sums) -> _One:
+    return _One(known.tokens / known.count, "measured")
+
+
+def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: Scoring | None) -> _One:
     """Return what one cell may come to where nothing like it has been run."""
-    limit = min(budget.get("tokens", math.inf), budget.get("generated_tokens", math.inf))
-    typical = budget.get("samples", math.inf) * setting.typical_tokens
-    if min(limit, typical) == math.inf:
-        return None, "unknown"
-    return (limit, "limit") if limit <= typical else (typical, "typical")
+    limit, typical = budget.get("tokens", math.inf), budget.get("samples", math.inf) * setting.typical_tokens
+    written = min(budget.get("generated_tokens", math.inf), typical)
+    price = setting.usd_per_token
+    if limit <= written:
+        return _One(None, "unknown") if limit == math.inf else _One(limit, "limit", None if price is None else limit * price)
+    basis: Basis = "typical" if written == typical else "limit"
+    if scoring is None:
+        return _One(written, basis, whole=False)
+    scored = min(written / setting.typical_tokens, budget.get("verifier_calls", math.inf))
+    tokens = written + min(scored * scoring.tokens, budget.get("verifier_tokens", math.inf))
+    usd = None if price is None or scoring.usd is None else written * price + scored * scoring.usd
+    return _One(limit, "limit", usd) if limit <= tokens else _One(tokens, basis, usd)
+
+
+def _at_most(budget: Mapping[str, float]) -> float | None:
+    most = min(budget.get("tokens", math.inf), budget.get("generated_tokens", math.inf) + budget.get("verifier_tokens", math.inf))
+    return None if most == math.inf else most
+
+
+def scoring_of(run: Run) -> Scoring | None:
+    """Return what the scores of a sample of typical length cost in a run; None: nobody knows beforehand.
+
+    It is known of verifiers whose bound is no more than what was written: they read each token once, or none. A bound that is more has
+    room for what may not be needed, such as a judge's replies. A selection that asks about some candidates alone is not foreseen.
+    """
+    typical, selection, found = run.task.typical_tokens(), run.selection, Scoring()
+    for role in run.declared:
+        verifier = run.verifiers[role]
+        stepwise = role in run.plan.strategy.verifiers
+        tokens = _read(verifier, typical, stepwise=stepwise)
+        chosen = role in selection.verifiers and not (isinstance(selection, ScoresAll) and selection.scores_all)
+        if tokens is None or (tokens and chosen and not stepwise):
+            return None
+        price = token_rates(verifier, run.backends[verifier.model]).usd_in if tokens else 0
+        usd = None if price is None or found.usd is None else found.usd + tokens * price / USD_UNIT
+        found = Scoring(found.tokens + tokens, usd)
+    return found
+
+
+def _read(verifier: Verifier, written: int, *, stepwise: bool) -> int | None:
+    """Return the tokens that a verifier reads of so many that were written, step by step or once; None: nobody knows beforehand."""
+    if isinstance(verifier, Composed):
+        parts = [_read(member, written, stepwise=stepwise) for member in verifier.members]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    tokens = verifier.bound(0, written)
+    grows = verifier.bound(0, 2 * written) == 2 * tokens  # by what is written, so that it is no matter in how many steps
+    return tokens if tokens <= written and (grows or not stepwise) else None
 
 
 def _times(count: int, each: float | None) -> float | None:

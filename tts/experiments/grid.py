@@ -25,6 +25,14 @@ from tts.types import Problem
 Problems = Mapping[str, Mapping[str, Problem]]
 
 
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """What the scores of one sample of typical length cost: verifier tokens, and dollars; None: there are no prices."""
+
+    tokens: int = 0
+    usd: float | None = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """How a model of a study runs the problems of one task, as far as results depend on it.
@@ -34,6 +42,7 @@ class Setting:
         identity: by role of models, what a backend says that results depend on: weights, precision, kind of device.
         sampling: parameters. verifiers: by role, as texts.
         strategies: by their texts in the study, the canonical ones, in which the selection is named.
+        scoring: by the canonical texts, what scores cost; None: nobody knows beforehand.
         usd_per_token: dollars for a generated one; None without prices.
     """
 
@@ -43,6 +52,7 @@ class Setting:
     sampling: Mapping[str, Any]
     verifiers: Mapping[str, str]
     strategies: Mapping[str, str]
+    scoring: Mapping[str, Scoring | None]
     usd_per_token: float | None
 
     @property

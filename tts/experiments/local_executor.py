@@ -15,7 +15,8 @@ from tts.budget import USD_UNIT, Budget
 from tts.errors import ConfigError, TTSError
 from tts.experiments.config import StudyConfig
 from tts.experiments.executors import Done
-from tts.experiments.grid import Problems, Setting, Settings
+from tts.experiments.forecast import scoring_of
+from tts.experiments.grid import Problems, Scoring, Setting, Settings
 from tts.experiments.pool import drawn_of, right_of
 from tts.experiments.record import Cell, Result
 from tts.kept import Kept
@@ -83,13 +84,14 @@ class LocalExecutor:
         Raises:
             ConfigError: as the class has it, or two strategies turn out to be the same.
         """
-        solver, strategies = self._solvers[name][0].solver, dict[str, str]()
+        solver, strategies, scoring = self._solvers[name][0].solver, dict[str, str](), dict[str, Scoring | None]()
         run = None
         for text in self._config.strategies:
             for budget in self._config.budgets:
                 run = solver.prepared(problem, _budget(budget), strategy=text)
                 run.check()
                 strategies[text] = str(dataclasses.replace(run.plan, selection=run.selection))
+                scoring[strategies[text]] = scoring_of(run)
         assert run is not None, "a study has a strategy and a budget"
         for text in strategies:
             if (same := next(other for other, plan in strategies.items() if plan == strategies[text])) != text:
@@ -102,6 +104,7 @@ class LocalExecutor:
             sampling=dataclasses.asdict(run.sampling),
             verifiers=self._verifiers(name, run),
             strategies=strategies,
+            scoring=scoring,
             usd_per_token=None if usd is None else usd / USD_UNIT,
         )
 
