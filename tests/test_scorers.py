@@ -42,8 +42,8 @@ def test_the_records_verifier_scores_where_none_is_given() -> None:
     assert tts.solve(PROBLEM, 600, model=TOY, strategy="best_of_n(n=3)").strategy == "best_of_n(n=3) | weighted"
 
 
-@pytest.mark.parametrize("none", [{}, {"verifier": {}}])
-def test_none_is_asked_for_with_an_empty_mapping_or_where_the_record_names_none(none: dict[str, Any]) -> None:
+@pytest.mark.parametrize("none", [{}, {"verifier": {}}, {"verifier": "none"}])
+def test_none_is_asked_for_by_its_name_with_an_empty_mapping_or_where_the_record_names_none(none: dict[str, Any]) -> None:
     solution = tts.solve(PROBLEM, 600, model=TOY if none else "toy", **none)
     assert solution.strategy == "best_of_n | majority"
     assert not scored(solution)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from tts.backends.base import Backend
 from tts.errors import CapabilityError, ConfigError, shown
@@ -17,6 +17,7 @@ from tts.verifiers.callable import CallableVerifier, ScoreFunction
 from tts.verifiers.fitting import check_fit
 
 VerifierLike = str | Verifier | ScoreFunction
+NO_VERIFIERS: Final = "none"  # the text for it
 
 
 class Scorers:
@@ -58,13 +59,15 @@ class Scorers:
 
 
 def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, Verifier] | None:
-    """Return verifiers by role; a single one is "main"; None: nothing was given.
+    """Return verifiers by role; a single one is "main", and "none" stands for no role; None: nothing was given.
 
     Raises:
         ConfigError: one is no verifier, or its name is unknown.
     """
     if given is None:
         return None
+    if isinstance(given, str) and given.strip() == NO_VERIFIERS:
+        return {}
     named: Mapping[str, VerifierLike] = given if isinstance(given, Mapping) else {"main": given}
     return {role: _made(verifier) for role, verifier in named.items()}
 

@@ -66,7 +66,7 @@ def solve(  # noqa: PLR0913 - the options of the command
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(
-                model, {} if verifier == "none" else verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
+                model, verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
                 allow_oracle=allow_oracle, on_event=on_event,
             ) as solver:  # fmt: skip
                 return solver.solve(given, limits, seed=seed)

@@ -17,7 +17,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -25,9 +25,8 @@ from tts.backends.base import Sampling
 from tts.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments.datasets import DATASETS
+from tts.scorers import NO_VERIFIERS
 from tts.search.registry import parse
-
-NO_VERIFIERS: Final = "none"  # the text for it, as on the command line
 
 
 class _Strict(BaseModel):
