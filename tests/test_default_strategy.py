@@ -77,7 +77,7 @@ def test_a_performance_model_of_something_else_is_used_and_warned_of(ship, tmp_p
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", "is no performance model"), ('{"format": 0}', "of another format than this version reads"), ("{}", "is no performance model")],
+    [("{", "is no JSON"), ('{"format": 0}', "format of .* is 0, but must be 1"), ("{}", "has no 'format'")],
 )
 def test_a_damaged_file_is_one_clear_line(ship, tmp_path, text, why):
     ship()

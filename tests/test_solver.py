@@ -314,3 +314,16 @@ def test_a_model_that_fails_again_and_again_is_given_up_with_what_was_found():
 
     solution = tts.solve("hello", tts.Budget(samples=100), backend=ends, task="text", strategy="best_of_n(n=4)")
     assert (len(solution.candidates), solution.stopped_by, solution.failures) == (2, "every row failed", {"ValueError": 8})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "toy", "backend": ToyBackend()}, "model is 'toy', but the backend that was given stands for a model"),
+        ({"backend": lambda ask: "7", "url": "http://localhost:8000"}, "url is 'http://localhost:8000', but runs models given by name"),
+        ({"model": ToyBackend(), "backend": "transformers"}, "backend is 'transformers', but runs models given by name"),
+    ],
+)
+def test_what_would_be_left_aside_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        tts.solve("1 + 1", 100, **options)

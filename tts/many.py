@@ -81,9 +81,17 @@ class Purse:
     Args:
         auto: the strategy. total: for all; `seconds` are not divided. count: of problems. policy: what draws samples.
         gate: held by every search that is at work.
+
+    Raises:
+        ConfigError: the strategy has a mean, which is for problems that share nothing.
     """
 
     def __init__(self, auto: Auto, total: Budget, count: int, policy: Backend, gate: asyncio.Semaphore) -> None:
+        if auto.mean is not None:
+            raise ConfigError(
+                f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on average",
+                hint="give each=…, a budget a problem, or leave mean out",
+            )
         self._auto = auto
         self._total = {unit: int(v * USD_UNIT) if unit == "usd" else int(v) for unit, v in total.limits.items() if unit != "seconds"}
         self._policy = policy

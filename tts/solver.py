@@ -39,7 +39,7 @@ class Solver:
         models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`CallableBackend`).
         verifiers: by role; "main" is what strategies and selections ask unless told otherwise. A name ("process",
             "toy(error=0.1)"), a verifier, or a function of (problem, text). None: the one that the policy's record names, if any,
-            left out with a warning where the backend or the task cannot have it; {}: none.
+            left out with a warning where the backend or the task cannot have it; "none" or {}: none.
         backend: name of the backend that runs models given by name; None: their records' own.
         task: a name or a task; None: the problem's own, else the policy's record's.
         strategy: a plan or its text; None: `auto` where a performance model of this policy, task and verifiers ships, else
@@ -75,6 +75,10 @@ class Solver:
         roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
         if "policy" not in roles:
             raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
+        if not any(isinstance(model, str | ModelRecord) for model in roles.values()):
+            for name, value in (("backend", backend), ("url", url)):
+                if value is not None:
+                    raise ConfigError(f"{name} is {value!r}, but runs models given by name, and here are none", hint=f"leave {name} out")
         self._strategy = None if strategy is None else _plan(strategy)
         scorers = made(verifiers)
         self._kept = Kept() if keep is None else keep
@@ -376,6 +380,8 @@ def solve_many(  # noqa: PLR0913 - every option by name
 
 def _quick(model: Model, backend: Any, **parts: Any) -> Solver:
     if backend is not None and not isinstance(backend, str):
+        if model != DEFAULT_MODEL:
+            raise ConfigError(f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them")
         model, backend = backend, None
     return Solver(model, backend=backend, keep=_SHARED, **parts)
 

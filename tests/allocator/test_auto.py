@@ -113,8 +113,42 @@ def test_problems_that_nobody_can_solve_return_the_rest_or_spend_all_as_the_pric
 
 
 @pytest.mark.parametrize(
-    ("given", "message"), [({"mean": 0}, "mean is 0"), ({"expected": 1.0}, r"expected is 1\.0"), ({"certainty": -1}, "certainty")]
+    ("given", "message"),
+    [
+        ({"mean": 0}, "mean is 0"),
+        ({"expected": 1.0}, r"expected is 1\.0"),
+        ({"certainty": -1}, "certainty"),
+        ({"mean": 4, "price": 0.001}, r"price is 0\.001 and mean 4, but mean stands in place of a price"),
+        ({"certainty": 4.0}, r"certainty is 4\.0, but is that of expected, which is not given"),
+        ({"verifier": ""}, "verifier is ''"),
+    ],
 )
 def test_what_makes_no_sense_is_refused(given, message):
     with pytest.raises(ConfigError, match=message):
         Auto(**given)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "verifiers", "message"),
+    [
+        ("auto(verifier='judge')", {"main": "toy"}, "auto reads the scores of the role 'judge', but no verifier has it .hint: known: main"),
+        ("auto(verifier='main')", {}, "auto reads the scores of the role 'main', but no verifier has it .hint: give a verifier"),
+        ("auto(verifier='main') | majority", {"main": "toy"}, "the role 'main', but the selection majority asks for none"),
+    ],
+)
+def test_a_verifier_that_nobody_could_read_is_refused(strategy, verifiers, message):
+    with pytest.raises(ConfigError, match=message):
+        samples(strategy, HARD[:1], verifiers=verifiers)
+
+
+def test_a_role_is_read_and_weighs_the_votes():
+    (end,) = samples("auto(verifier='judge')", HARD[:1], verifiers={"judge": "toy"})
+    assert end.strategy == "auto(verifier='judge') | weighted(verifier='judge')"
+    assert end.usage.verifier_calls == end.usage.samples > 0
+
+
+def test_a_mean_is_refused_where_problems_share_a_total():
+    with Solver(ToyBackend(LANGUAGE), {}, task="arithmetic", strategy="auto(mean=4)") as one:
+        with pytest.raises(ConfigError, match="mean is 4, but budget is a total for all problems"):
+            one.solve_many(HARD[:3], Budget(samples=12))
+        assert len(one.solve_many(HARD[:3], each=Budget(samples=12))) == 3

@@ -94,13 +94,14 @@ def test_evidence_tilts_the_population_that_votes_are_read_under():
 
 
 def test_a_model_keeps_its_gauges_and_its_probe(tmp_path):
-    made = dataclasses.replace(model(a=COVERAGE), gauges={"score": LAW, "probe": LAW}, probe=Probe(np.array([0.5, -2.0]), 0.25))
+    plain = model(**{"best_of_n | majority": COVERAGE})
+    made = dataclasses.replace(plain, gauges={"logprob": LAW, "probe": LAW}, probe=Probe(np.array([0.5, -2.0]), 0.25))
     made.save(tmp_path / "model.json")
     read = PerformanceModel.load(tmp_path / "model.json")
     assert read.gauges == made.gauges
     assert read.probe is not None
     assert read.probe.reading(np.array([[1.0, 1.0]])).tolist() == [-1.25]
-    assert PerformanceModel.from_json(model(a=COVERAGE).to_json()).probe is None
+    assert PerformanceModel.from_json(plain.to_json()).probe is None
 
 
 @pytest.mark.parametrize(

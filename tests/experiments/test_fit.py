@@ -54,3 +54,9 @@ def test_a_better_first_sample_is_drawn_first_and_counted_in_every_curve():
     alone = [one.right for one in greedy if one.cell.seed == 0]
     assert right[:, 0].tolist() == [float(one) for one in alone]
     assert begun.fitted(model="toy", task="arithmetic", source="sums").first == 0.0
+
+
+def test_auto_is_none_of_the_strategies_that_it_chooses_among():
+    problems = sums(24)
+    found = Measured.of([*live("best_of_n", 4, problems), *live("auto", 4, problems)])
+    assert not [text for text in found.shares if text.startswith("auto")]

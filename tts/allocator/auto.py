@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -32,6 +32,7 @@ from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Floats, Population
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
+from tts.allocator.performance_file import PLAIN
 from tts.allocator.values import Checked, Curved, State, Values, Voted
 from tts.errors import CapabilityError, ConfigError
 from tts.search.base import Named, SearchEnded, Selection, check_bounded, nonempty_text, number, whole
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _PILOTS = 4
-FALLBACK = "best_of_n"
+_PRICE, _CERTAINTY = 0.001, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +120,19 @@ class Auto(Named):
     Args:
         n: most plain samples, at least 1; None: as many as the budget pays and are worth it.
         pilots: samples before the first decision, at least 1; None: 4 of a problem alone, 1 of each of many that share a total.
-        price: chance of a right answer that one more sample must add, at least 0; at 0 samples are drawn while they add anything.
+        price: chance of a right answer that one more sample must add, at least 0; at 0 samples are drawn while they add anything. None:
+            0.001, or what `mean` comes to.
         model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
             under a broad population.
-        verifier: the role whose scores are read as samples come, where there is one and the selection asks about every candidate.
+        verifier: the role whose scores are read as samples come, of candidates that the selection may ask about; None: "main", if
+            a verifier has it.
         expected: the success rate that you take a sample of these problems to have, in (0, 1); None: you do not say.
-        certainty: samples of each problem that this is worth.
+        certainty: samples of each problem that this is worth, above 0; None: 4.
         mean: samples that problems may cost on average where they are served one at a time, above 0, in place of a price: the one that
             comes to so many over the population. Each problem's budget is then its own upper limit.
+
+    Raises:
+        ConfigError: a value is outside its range, or would be of no effect beside another.
 
     Cost: at most n samples, or the budget; other strategies of the performance model cost what they do. Scores are read once, whether
         by this or by the selection.
@@ -135,27 +141,28 @@ class Auto(Named):
     registered_as = "auto"
     n: int | None = None
     pilots: int | None = None
-    price: float = 0.001
+    price: float | None = None
     model: str | None = None
-    verifier: str = "main"
+    verifier: str | None = None
     expected: float | None = None
-    certainty: float = 4.0
+    certainty: float | None = None
     mean: float | None = None
 
     def __post_init__(self) -> None:
         whole("n", self.n, 1)
         whole("pilots", self.pilots, 1)
-        number("price", self.price, 0, optional=False)
-        nonempty_text("verifier", self.verifier)
-        for name, most in (("certainty", None), ("expected", 1)):
-            number(name, getattr(self, name), 0, most, optional=name == "expected")
-            if getattr(self, name) in (0, most):
-                raise ConfigError(f"{name} is {getattr(self, name)}, but must be above 0{' and below 1' if most else ''}")
-        number("mean", self.mean, 0)
-        if self.mean == 0:
-            raise ConfigError("mean is 0, but must be above 0")
-        if self.model is not None:
-            nonempty_text("model", self.model)
+        number("price", self.price, 0)
+        for name, most in (("certainty", None), ("expected", 1), ("mean", None)):
+            number(name, value := getattr(self, name), 0, most)
+            if value is not None and value in (0, most):
+                raise ConfigError(f"{name} is {value}, but must be above 0{' and below 1' if most else ''}")
+        for name in ("verifier", "model"):
+            if (value := getattr(self, name)) is not None:
+                nonempty_text(name, value)
+        if self.price is not None and self.mean is not None:
+            raise ConfigError(f"price is {self.price} and mean {self.mean}, but mean stands in place of a price", hint="give one of them")
+        if self.certainty is not None and self.expected is None:
+            raise ConfigError(f"certainty is {self.certainty}, but is that of expected, which is not given", hint="give expected too")
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -205,12 +212,13 @@ class Auto(Named):
         """Return what the candidates show, by their scores where the selection will ask for all of these anyway."""
         candidates = search.candidates
         found = dataclasses.replace(Found.of(candidates), logprob=_mean(_logprob(c) for c in candidates))
-        if self.verifier not in search.scoring.verifiers or any(c.trajectory.node in search.unscorable for c in candidates):
+        role = self.verifier or "main"
+        if role not in search.scoring.verifiers or any(c.trajectory.node in search.unscorable for c in candidates):
             return found
-        verifier = search.scoring.get(self.verifier)
+        verifier = search.scoring.get(role)
         if not candidates:
             return Found(checked=verifier.oracle)
-        scores = await search.score_affordable([c.trajectory for c in candidates], self.verifier)
+        scores = await search.score_affordable([c.trajectory for c in candidates], role)
         units = to_unit(scores, verifier.range)
         if not np.isnan(units).all():
             weighted = Found.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
@@ -241,12 +249,12 @@ class Auto(Named):
 
     def plans(self) -> tuple[str, ...]:
         """Return the strategies that it may choose, plain samples first."""
-        return (FALLBACK, *self._other_texts())
+        return (PLAIN, *self._other_texts())
 
     def _other_texts(self) -> tuple[str, ...]:
         if self.model is None:
             return ()
-        return tuple(text for text in shipped.load(self.model).curves if parse(text).strategy.registered_as != FALLBACK)
+        return tuple(text for text in shipped.load(self.model).curves if parse(text).strategy.registered_as != PLAIN)
 
     def values(self, *, checked: bool = False, each: float = 0.0) -> Values:
         """Return what samples are worth, before any is drawn.
@@ -257,7 +265,7 @@ class Auto(Named):
         Raises:
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
-        guess = None if self.expected is None else Guess(self.expected, self.certainty)
+        guess = None if self.expected is None else Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
         return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4], guess)
 
     def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> State:
@@ -271,12 +279,12 @@ class Auto(Named):
 
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
         """Return who decides: for a problem alone, in waves that double at most; for many, in small ones. The rest as `values`."""
-        values = self.values(checked=checked, each=each)
+        values, price = self.values(checked=checked, each=each), _PRICE if self.price is None else self.price
         if alone and self.mean is not None:
             return Allocator(values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean))
         if alone:
-            return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=self.price)
-        return Allocator(values=values, pilots=self.pilots or 1, price=self.price)
+            return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=price)
+        return Allocator(values=values, pilots=self.pilots or 1, price=price)
 
     def size(self, units: int | None) -> Self:
         """Return itself: left out, n is whatever is worth it and paid."""
@@ -285,8 +293,30 @@ class Auto(Named):
         return self
 
     def default_selection(self, *, verified: bool) -> Selection:
-        """Return `weighted` with a verifier, else `majority`."""
-        return Weighted() if verified else Majority()
+        """Return `weighted` with a verifier, by the role that is read, else `majority`."""
+        return Weighted(verifier=self.verifier or "main") if verified else Majority()
+
+    def check(self, selection: Selection, roles: Collection[str]) -> None:
+        """Refuse a verifier whose scores nobody could read.
+
+        Args:
+            selection: of the run. roles: that a verifier has.
+
+        Raises:
+            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for scores.
+        """
+        if self.verifier is None:
+            return
+        if self.verifier not in roles:
+            raise ConfigError(
+                f"auto reads the scores of the role {self.verifier!r}, but no verifier has it",
+                hint=f"known: {', '.join(roles)}" if roles else "give a verifier, or leave the role out",
+            )
+        if not (selection.verifiers or self.verifiers):
+            raise ConfigError(
+                f"auto reads the scores of the role {self.verifier!r}, but the selection {selection} asks for none",
+                hint="choose one that goes by scores, such as weighted, or leave the role out",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +377,6 @@ def _values(model: str | None, room: int | None, guess: Guess | None) -> Values:
     if model is None:
         return Checked(population) if room is None else Voted(population, room)
     known = shipped.load(model)
-    sampled = [text for text in known.curves if parse(text).strategy.registered_as == FALLBACK]
-    if not sampled:
-        raise ConfigError(f"the performance model {model!r} has no curve of {FALLBACK}", hint="fit it to a study with that strategy too")
-    others = [text for text in known.curves if parse(text).strategy.registered_as != FALLBACK]
+    sampled = [text for text in known.curves if parse(text).strategy.registered_as == PLAIN]
+    others = [text for text in known.curves if parse(text).strategy.registered_as != PLAIN]
     return Curved(known, (sampled[0], *others), population, room or _ROOM[0])

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tts.allocator import shipped
 from tts.allocator.auto import Auto
-from tts.search.base import Plan
+from tts.search.base import Plan, Selection
 from tts.search.registry import parse
 
 _FALLBACK = {True: "best_of_n | weighted", False: "best_of_n | majority"}  # by whether there is a verifier
@@ -23,20 +23,29 @@ def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str
         plan: as given; None: there was none. model: the policy's name. task: the task's. verifiers: by role, as `shipped.described`.
 
     Raises:
-        ConfigError: a performance model cannot be read.
+        ConfigError: a performance model cannot be read, or `Auto.check`.
     """
     if plan is None and shipped.fitting(model, task, verifiers) is None:
         plan = parse(_FALLBACK["main" in verifiers])
         return plan, (f"no strategy was given, and no performance model of {model!r} is there to choose one: {plan} was used",)
     plan = Plan.of(Auto()) if plan is None else plan
-    auto = plan.strategy
-    if not isinstance(auto, Auto):
+    if not isinstance(plan.strategy, Auto):
         return plan, ()
+    auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers)
+    auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
+    return dataclasses.replace(plan, strategy=auto, selection=selection), notes
+
+
+def _with_model(
+    auto: Auto, selection: Selection | None, model: str, task: str, verifiers: Mapping[str, str]
+) -> tuple[Auto, Selection | None, tuple[str, ...]]:
+    """Return `auto` with a performance model, where there is one, the selection, and notes on them."""
     if auto.model is None:
         if (name := shipped.fitting(model, task, verifiers)) is None:
-            return plan, ("auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples",)
+            why = "auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples"
+            return auto, selection, (why,)
         auto = dataclasses.replace(auto, model=name)
     known = shipped.load(str(auto.model))
     if why := known.fits(model, task, verifiers):
-        return dataclasses.replace(plan, strategy=auto), (f"the performance model {auto.model!r} is of something else: {why}",)
-    return dataclasses.replace(plan, strategy=auto, selection=plan.selection or parse(next(iter(known.curves))).selection), ()
+        return auto, selection, (f"the performance model {auto.model!r} is of something else: {why}",)
+    return auto, selection or parse(next(iter(known.curves))).selection, ()

@@ -198,13 +198,6 @@ def to_data(gauges: Mapping[str, Gauge], probe: Probe | None) -> dict[str, Any]:
     return {"gauges": data, "probe": None if probe is None else [float(f"{v:.6g}") for v in (*probe.weight.tolist(), probe.bias)]}
 
 
-def from_data(data: Mapping[str, Any]) -> tuple[dict[str, Gauge], Probe | None]:
-    """Return what `to_data` wrote; nothing where it is not there."""
-    gauges = {name: Gauge(**dict(zip(_FIELDS, map(float, each), strict=True))) for name, each in data.get("gauges", {}).items()}
-    probe = data.get("probe")
-    return gauges, None if probe is None else Probe(np.array(probe[:-1], np.float64), float(probe[-1]))
-
-
 _FIELDS = ("intercept", "slope", "deviation", "spread", "low", "high")
 
 

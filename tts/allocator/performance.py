@@ -16,18 +16,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from tts.allocator.difficulty import RATES, Floats, Population
-from tts.allocator.gauges import Gauge, Probe, from_data, to_data
+from tts.allocator.gauges import Gauge, Probe, to_data
 from tts.allocator.greedy import falling
+from tts.allocator.performance_file import FORMAT, REFIT, fields_of
 from tts.errors import ConfigError, unknown_name
-from tts.search.base import check_temperature
 
-FORMAT: Final = 1
-MOST = 128  # size of the greatest table, in samples
+MOST: Final = 128  # size of the greatest table, in samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,30 +122,17 @@ class PerformanceModel:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> PerformanceModel:
+    def from_json(cls, text: str, *, file: str = "", cure: str = REFIT) -> PerformanceModel:
         """Return the model that `to_json` wrote.
 
+        Args:
+            file: where the text is from; "": nowhere. cure: for what is damaged.
+
         Raises:
-            ConfigError: it is none, or one of another format, or its numbers are out of range.
+            ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the file and the rule.
         """
-        try:
-            data: dict[str, Any] = json.loads(text)
-            if data["format"] != FORMAT or not np.allclose(data["population"]["rates"], RATES, atol=1e-5):
-                raise ConfigError("the performance model is of another format than this version reads", hint="make it again with tts fit")
-            share = np.asarray(data["population"]["share"], np.float64)
-            grid = Population.of_rates(np.ones(len(RATES)))
-            population = Population(grid.rate, grid.lure, share.ravel() / share.sum(), int(data["population"]["problems"]))
-            curves = {name: _curve(name, each) for name, each in data["curves"].items()}
-            gauges, probe = from_data(data)
-            head = {name: data[name] for name in ("model", "task", "verifiers", "source", "problems", "tokens")}
-            check_temperature(first := data.get("first"))
-        except ConfigError:
-            raise
-        except (LookupError, TypeError, ValueError, AttributeError) as failure:
-            raise ConfigError(f"the text is no performance model: {failure}", hint="make one with tts fit") from None
-        if not curves:
-            raise ConfigError("the performance model has no curve, but needs one of each strategy", hint="make it again with tts fit")
-        return cls(**head, population=population, curves=curves, first=first, gauges=gauges, probe=probe)
+        found = fields_of(text, file=file, cure=cure)
+        return cls(**{**found, "curves": {name: Curve(*each) for name, each in found["curves"].items()}})
 
     def save(self, path: str | Path) -> None:
         """Write it to a file.
@@ -160,7 +146,7 @@ class PerformanceModel:
             raise ConfigError(f"the performance model cannot be written to {str(path)!r}: {failure.strerror}") from None
 
     @classmethod
-    def load(cls, path: str | Path) -> PerformanceModel:
+    def load(cls, path: str | Path, *, cure: str = REFIT) -> PerformanceModel:
         """Return the model in a file.
 
         Raises:
@@ -168,10 +154,12 @@ class PerformanceModel:
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as failure:
-            why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
+        except UnicodeDecodeError:
+            raise ConfigError(f"the performance model {str(path)!r} cannot be read: it is not UTF-8 text", hint=cure) from None
+        except (OSError, ValueError) as failure:  # a path with a character that no path may have is a ValueError
+            why = failure.strerror if isinstance(failure, OSError) else str(failure)
             raise ConfigError(f"the performance model {str(path)!r} cannot be read: {why}", hint="make one with tts fit") from None
-        return cls.from_json(text)
+        return cls.from_json(text, file=str(path), cure=cure)
 
 
 def monotone(accuracy: Floats, weight: Floats) -> Floats:
@@ -243,15 +231,6 @@ def bins(difficulty: Floats, num: int = 5) -> np.ndarray[tuple[int, ...], np.dty
     found = np.empty(len(order), np.int64)
     found[order] = np.arange(len(order)) * num // max(1, len(order))
     return found
-
-
-def _curve(name: str, data: Mapping[str, Any]) -> Curve:
-    sizes, accuracy, error = (np.asarray(data[field], np.float64) for field in ("sizes", "accuracy", "error"))
-    rising = sizes.ndim == 1 and len(sizes) and sizes[0] > 0 and (np.diff(sizes) > 0).all()
-    inside = np.isfinite(accuracy).all() and ((accuracy >= 0) & (accuracy <= 1)).all() and np.isfinite(error).all()
-    if not (rising and accuracy.shape == error.shape == (len(RATES), len(sizes)) and inside):
-        raise ConfigError(f"the curve of {name!r} is not {len(RATES)} rows of shares at rising sizes", hint="make it again with tts fit")
-    return Curve(sizes, accuracy, error)
 
 
 def _short(values: Floats | Sequence[float]) -> list[float]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 from tts.allocator.performance import PerformanceModel
-from tts.models.registry import SHIPPED
+from tts.models.registry import REINSTALL, SHIPPED
 from tts.verifiers.base import Verifier
 
 FOLDER = SHIPPED / "performance"
@@ -31,7 +30,7 @@ def load(model: str) -> PerformanceModel:
     Raises:
         ConfigError: it cannot be read, or is none.
     """
-    return PerformanceModel.load(FOLDER / f"{model}.json" if model in names() else Path(model))
+    return PerformanceModel.load(FOLDER / f"{model}.json", cure=REINSTALL) if model in names() else PerformanceModel.load(model)
 
 
 def fitting(model: str, task: str, verifiers: Mapping[str, str]) -> str | None:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import special
 
 from tts import tasks
+from tts.allocator.auto import Auto
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import MOST, Curve, PerformanceModel, smooth
 from tts.errors import ConfigError
@@ -42,6 +43,7 @@ PARTS = 5  # of the problems, each predicted from the others
 _GROUPS = 10  # of predictions, by size, that are compared with what came true
 PILOTS = 4  # samples that a prediction is made from
 _Problem = tuple[str, str]
+_NOT_SEARCHES = (BestOfN, Single, Auto)  # plain samples, which pools have, and what chooses among the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ class Measured:
         pools = [pool for pool in pools_of(every).pools if all(one.right is not None for one in pool.drawn)]
         names = {(pool.cell.model, pool.cell.setting, str(pool.law)) for pool in pools}
         if len(names) > 1:
-            raise ConfigError(f"the study has pools of {len(names)} models or settings, but a performance model is of one")
+            raise ConfigError(
+                f"the study has pools of {len(names)} models or settings, but a performance model is of one",
+                hint="sample one model at a time: tts sample STUDY.yaml --set models=MODEL",
+            )
         by_problem: dict[_Problem, Pool] = {}
         for pool in pools:  # the first seed's
             by_problem.setdefault((pool.cell.dataset, pool.cell.problem), pool)
@@ -300,11 +305,11 @@ def _for_its_cost(one: Sampled, every: Sequence[Sampled]) -> float:
 
 
 def _others(results: Sequence[Result], problems: Sequence[_Problem], tokens: float) -> Mapping[str, tuple[Floats, Floats]]:
-    """Return the same of strategies that draw no whole samples, from their own runs: a size for each budget."""
+    """Return the same of strategies that are more than plain samples, from their own runs: a size for each budget."""
     place = {problem: i for i, problem in enumerate(problems)}
     runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
-        if result.right is not None and not isinstance(parse(result.cell.strategy).strategy, BestOfN | Single):
+        if result.right is not None and not isinstance(parse(result.cell.strategy).strategy, _NOT_SEARCHES):
             runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
     found: dict[str, tuple[Floats, Floats]] = {}
     for text, budgets in runs.items():

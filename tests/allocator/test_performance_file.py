@@ -1,0 +1,170 @@
+"""The file of a performance model: whatever is damaged in it is one line that names file, field, value, rule and cure."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.allocator.test_performance import COVERAGE, model
+from tts.allocator import shipped
+from tts.allocator.gauges import Gauge, Probe
+from tts.allocator.performance import PerformanceModel
+from tts.errors import ConfigError
+
+PLAIN, BEAM = "best_of_n | majority", "beam | weighted"
+GAUGE = Gauge(0.0, 1.0, 0.05, 0.0, 0.0, 1.0)
+WHOLE = json.loads(
+    dataclasses.replace(
+        model(**{PLAIN: COVERAGE, BEAM: COVERAGE}),
+        verifiers={"main": "process"},
+        first=0.0,
+        gauges={"probe": GAUGE},
+        probe=Probe(np.array([0.5, -2.0]), 0.25),
+    ).to_json()
+)
+CURVE = ("curves", PLAIN)
+
+
+def damaged(path, value):
+    """The whole file with another value at a path; a value of `...`: without what stands there."""
+    data = copy.deepcopy(WHOLE)
+    at = data
+    for key in path[:-1]:
+        at = at[key]
+    if value is ...:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return data
+
+
+def refused(data, tmp_path):
+    file = tmp_path / "model.json"
+    file.write_text(data if isinstance(data, str) else json.dumps(data))
+    with pytest.raises(ConfigError) as caught:
+        PerformanceModel.load(file)
+    assert "\n" not in str(caught.value)
+    assert str(file) in caught.value.cause
+    assert "make it again with tts fit" in caught.value.hint
+    return caught.value.cause.replace(f" of the performance model {str(file)!r}", "").replace(
+        f"the performance model {str(file)!r}", "FILE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "cause"),
+    [
+        (("format",), 99, "format is 99, but must be 1, the format that this version reads"),
+        (("format",), True, "format is True, but must be 1, the format that this version reads"),
+        (("model",), "", "model is '', but must be a text that is not empty"),
+        (("task",), None, "task is None, but must be a text that is not empty"),
+        (("verifiers",), ["process"], "verifiers is ['process'], but must be an object, {…}"),
+        (("verifiers", "main"), 3, 'verifiers["main"] is 3, but must be a text that is not empty'),
+        (("problems",), 2.5, "problems is 2.5, but must be a whole number of at least 1"),
+        (("tokens",), math.nan, "tokens is nan, but must be a number above 0"),
+        (("tokens",), -3, "tokens is -3, but must be a number above 0"),
+        (("first",), math.inf, "first is inf, but must be a number between 0 and 100, or null"),
+        (("populatoin",), {}, "FILE has 'populatoin', but may only have "),
+        (("curves",), ..., "FILE has no 'curves', but must have format, model, "),
+        (("population", "rates"), [0.5], "population.rates has 1 values, but must have 25 success rates"),
+        (("population", "rates", 1), 0.5, "population.rates[1] is 0.5, but must be 0.004278, the success rate that this version has there"),
+        (("population", "share"), [[-1.0]], "population.share has 1 values, but must have 25 lists, one a success rate"),
+        (("population", "share", 3), [1.0], "population.share[3] has 1 values, but must have 6 shares, one a lure"),
+        (("population", "share", 3, 2), -0.1, "population.share[3][2] is -0.1, but must be a number of at least 0"),
+        (("population", "share", 3, 2), 5.0, "population.share sums to "),
+        (("population", "problems"), -1, "population.problems is -1, but must be a whole number of at least 0"),
+        (("curves",), {}, "curves is of nothing, but must have one of best_of_n, which draws plain samples"),
+        (CURVE, ..., "curves is of beam | weighted, but must have one of best_of_n, which draws plain samples"),
+        (("curves", "beem"), {}, "curves[\"beem\"] is of no strategy that is here: strategy is 'beem', but no strategy has that name"),
+        (("curves", "beam | wieghted"), {}, 'curves["beam | wieghted"] is of no strategy that is here: stop rule or selection is'),
+        (("curves", "auto | majority"), {}, 'curves["auto | majority"] is of auto, but must be of a strategy that auto may choose'),
+        ((*CURVE, "error"), ..., f"curves[\"{PLAIN}\"] has no 'error', but must have sizes, accuracy, error"),
+        ((*CURVE, "sizes"), [], f'curves["{PLAIN}"].sizes is [], but must be a list of at least one size'),
+        ((*CURVE, "sizes", 0), 0, f'curves["{PLAIN}"].sizes[0] is 0, but must be a number above 0'),
+        ((*CURVE, "sizes", 2), 1.0, f'curves["{PLAIN}"].sizes[2] is 1.0, but must be above 2, the size before it'),
+        ((*CURVE, "sizes", 2), math.nan, f'curves["{PLAIN}"].sizes[2] is nan, but must be a number above 0'),
+        ((*CURVE, "sizes"), [1, 2, 4], f'curves["{PLAIN}"].accuracy[0] has 6 values, but must have 3 values, one a size'),
+        ((*CURVE, "accuracy", 7, 1), 1.5, f'curves["{PLAIN}"].accuracy[7][1] is 1.5, but must be a number between 0 and 1'),
+        ((*CURVE, "accuracy", 24), ..., f'curves["{PLAIN}"].accuracy has 24 values, but must have 25 lists, one a success rate'),
+        ((*CURVE, "error", 0, 0), -0.5, f'curves["{PLAIN}"].error[0][0] is -0.5, but must be a number of at least 0'),
+        ((*CURVE, "error", 0, 0), "0.1", f"curves[\"{PLAIN}\"].error[0][0] is '0.1', but must be a number of at least 0"),
+        (("gauges", "score"), [0] * 6, "gauges has 'score', but may only have logprob, probe"),
+        (
+            ("gauges", "probe"),
+            [0] * 5,
+            "gauges.probe has 5 values, but must have 6 numbers: intercept, slope, deviation, ",
+        ),
+        (("gauges", "probe", 2), 0, "gauges.probe[2] is 0, but must be a number above 0"),
+        (("gauges", "probe", 5), -1, "gauges.probe[5] is -1, but must be a number of at least 0, the low end of its range"),
+        (("probe",), [0.5], "probe is [0.5], but must be a list of weights and a bias, or null"),
+        (("probe", 1), math.nan, "probe[1] is nan, but must be a number"),
+        (("probe",), ..., "FILE has gauges.probe and no probe, but the gauge reads what the probe says"),
+        (("gauges",), ..., "FILE has probe and no gauges.probe, but the gauge reads what the probe says"),
+    ],
+)
+def test_a_field_that_is_damaged_is_named(tmp_path, path, value, cause):
+    assert refused(damaged(path, value), tmp_path).startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("{", "FILE is no JSON: Expecting property name"),
+        ("[" * 100_000, "FILE is no JSON: "),
+        ("[]", "FILE is [], but must be an object, {…}"),
+        ("{}", "FILE has no 'format', but must have "),
+        ('{"format": 0}', "format is 0, but must be 1"),
+    ],
+)
+def test_a_text_that_is_no_model_is_named(tmp_path, text, cause):
+    assert refused(text, tmp_path).startswith(cause)
+
+
+def leaves(value, path=()):
+    """The paths of a file's values; of lists, their first and last ones."""
+    yield path
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, (*path, key))
+    elif isinstance(value, list):
+        for place in {0, len(value) - 1} if value else ():
+            yield from leaves(value[place], (*path, place))
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf, True, -7.5, 10**400, "x", {}, ..., [[0.5]]], ids=lambda value: str(value)[:9])
+def test_no_value_anywhere_is_let_through_or_breaks_what_reads_it(tmp_path, value):
+    harmless = {  # places where such a value may stand
+        -7.5: {("gauges", "probe", 0), ("gauges", "probe", 1), ("gauges", "probe", 4), ("probe", 0), ("probe", 2)},
+        "x": {("model",), ("task",), ("source",), ("verifiers", "main")},
+        "{}": {("verifiers",)},
+        "Ellipsis": {("verifiers", "main"), ("first",), ("curves", BEAM), ("probe", 0), ("probe", 2)},
+    }
+    allowed = harmless.get(value if isinstance(value, str | float) else str(value), set())
+    for path in list(leaves(WHOLE))[1:]:
+        if path in allowed:
+            PerformanceModel.from_json(json.dumps(damaged(path, value)))
+        else:
+            refused(damaged(path, value), tmp_path)
+
+
+def test_a_model_that_ships_is_mended_by_installing_it_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    for cached in (shipped.names, shipped.load):
+        cached.cache_clear()
+    (tmp_path / "pocket.json").write_text("{}")
+    with pytest.raises(ConfigError) as caught:
+        shipped.load("pocket")
+    assert caught.value.hint.startswith("pip install --force-reinstall")
+    monkeypatch.undo()
+    for cached in (shipped.names, shipped.load):
+        cached.cache_clear()
+
+
+def test_a_path_that_no_file_can_have_is_refused():
+    with pytest.raises(ConfigError, match="cannot be read: embedded null"):
+        PerformanceModel.load("model\0.json")
