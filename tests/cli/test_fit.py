@@ -38,7 +38,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path):
     file = tmp_path / "performance.json"
-    result = tts("fit", "sums", "searched", "--out", str(file), "--store", str(runs))
+    result = tts("fit", "sums-pool", "searched", "--out", str(file), "--store", str(runs))
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     facts = dict(line.split("  ", maxsplit=1) for line in lines if "  " in line)
@@ -51,7 +51,7 @@ def test_what_was_recorded_becomes_a_model_that_auto_goes_by(tts, runs, tmp_path
     assert set(rows) == {"best_of_n | weighted", "best_of_n | majority", "particle_filter | weighted"}
     assert lines[-1] == str(file)
     saved = json.loads(file.read_text())
-    assert (saved["source"], saved["problems"]) == ("sums, searched", 24)
+    assert (saved["source"], saved["problems"]) == ("sums-pool, searched", 24)
     asked = [
         "solve",
         "3 + 4 - 2",
@@ -81,12 +81,26 @@ def test_a_study_without_pools_is_refused(tts, runs, tmp_path, assert_error):
     result = tts("fit", "searched", "--out", str(tmp_path / "performance.json"), "--store", str(runs))
     assert_error(
         result, 2, "the study has no pool of samples: 24 did not record their candidates",
-        "draw one with tts sample, or record the candidates of best_of_n",
+        "name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n",
     )  # fmt: skip
 
 
 def test_a_place_that_cannot_be_written_is_refused(tts, runs, tmp_path):
     copy = shutil.copy(runs, tmp_path / "store.sqlite")
-    result = tts("fit", "sums", "--out", str(tmp_path), "--store", str(copy))
+    result = tts("fit", "sums-pool", "--out", str(tmp_path), "--store", str(copy))
     assert result.exit_code == 2
     assert "cannot be written" in result.stderr.splitlines()[0]
+
+
+def test_a_damaged_file_is_one_line_with_its_cure(tts, runs, tmp_path, assert_error):
+    file = tmp_path / "performance.json"
+    assert tts("fit", "sums-pool", "--out", str(file), "--store", str(runs)).exit_code == 0
+    data = json.loads(file.read_text())
+    data["curves"]["best_of_n | majority"]["sizes"][1] = float("nan")
+    file.write_text(json.dumps(data))
+    result = tts("solve", "3 + 4 - 2", "--model", "toy", "--strategy", f"auto(model={str(file)!r})")
+    assert_error(
+        result, 2,
+        f'curves["best_of_n | majority"].sizes[1] of the performance model {str(file)!r} is nan, but must be a number above 0',
+        "make it again with tts fit",
+    )  # fmt: skip

@@ -78,7 +78,7 @@ def points(result: Result) -> list[dict[str, str]]:
 
 def test_a_pool_is_drawn_once_for_all_strategies_and_budgets_of_a_study(sampled, tmp_path):
     with Store(tmp_path / "store.sqlite") as store:
-        results = list(store.results(store.find("sums").id))
+        results = list(store.results(store.find("sums-pool").id))
     assert {result.cell.strategy for result in results} == {"best_of_n | weighted"}
     assert len(results) == 12
     assert all(len(result.drawn) == 8 and all("main" in one.scores for one in result.drawn) for result in results)
@@ -87,6 +87,19 @@ def test_a_pool_is_drawn_once_for_all_strategies_and_budgets_of_a_study(sampled,
 def test_what_was_drawn_is_not_drawn_again(sampled, file):
     again = sampled("sample", file, "--n", "8")
     assert "12 of 12 · 0 tokens" in again.stderr
+
+
+def test_a_pool_is_told_from_the_runs_of_its_study(sampled, file):
+    live = sampled("run", file)
+    assert live.exit_code == 0, live.output
+    assert sampled("show", "sums").stdout == live.stdout
+    assert sampled("replay", "sums-pool", "--csv").exit_code == 0
+    refused = sampled("replay", "sums")
+    assert refused.stderr.splitlines()[1].startswith("hint: name one (tts sample keeps it as STUDY-pool), draw one, or record")
+    names = [line.split()[3] for line in sampled("runs").stdout.splitlines() if "sums" in line]
+    assert names == ["sums-pool", "sums"]
+    assert sampled("sample", file, "--n", "8", "--set", "name=mine").exit_code == 0
+    assert sampled("replay", "mine", "--csv").exit_code == 0
 
 
 def test_a_dry_run_draws_nothing(at, file, tmp_path):
@@ -101,7 +114,7 @@ def test_samples_of_a_data_set_without_a_study(at, tmp_path):
     result = at("sample", "--dataset", "arithmetic", "--n", "4", *options)
     assert result.exit_code == 0, result.output
     with Store(tmp_path / "store.sqlite") as store:
-        results = list(store.results(store.find("arithmetic").id))
+        results = list(store.results(store.find("arithmetic-pool").id))
     assert len(results) == 6
     assert {len(result.drawn) for result in results} == {4}
 

@@ -40,7 +40,7 @@ def report(tts, folder: Path):
 
 
 def test_a_report_names_what_was_measured_and_ends_in_advice(report) -> None:
-    result = report("--run", "sums")
+    result = report("--run", "sums-pool")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["verifier", "main:", "toy(error=0.2)"]

@@ -157,7 +157,7 @@ def test_a_study_without_a_pool_is_refused_with_the_reasons(results):
     with pytest.raises(ConfigError) as refused:
         pools_of([dataclasses.replace(result, drawn=None) for result in results[:3]])
     assert refused.value.cause == "the study has no pool of samples: 3 did not record their candidates"
-    assert refused.value.hint == "draw one with tts sample, or record the candidates of best_of_n"
+    assert refused.value.hint == "name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n"
     with pytest.raises(ConfigError, match="there are no results"):
         pools_of([])
 

@@ -32,7 +32,8 @@ def sample(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Draw n samples of each problem, score them, and keep them.
 
-    What the store has is not drawn again; a larger n is another pool, of which the smaller is the beginning.
+    What the store has is not drawn again; a larger n is another pool, of which the smaller is the beginning. It is kept as STUDY-pool,
+    or DATASET-pool; --set name=NAME gives it another name.
     """
     with boundary(debug=debug):
         from tts.errors import ConfigError
@@ -47,7 +48,10 @@ def sample(  # noqa: PLR0913 - the options of the command
         if study is None and dataset is None:
             raise ConfigError("there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME")
         config = _of_dataset(given, changes or ()) if study is None else read(study, changes or ())
-        carry_out(pool_study(config, n), store, dry_run=dry_run)
+        pool = pool_study(config, n)
+        if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
+            pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that nobody takes it for the study's runs
+        carry_out(pool, store, dry_run=dry_run)
 
 
 def _of_dataset(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:

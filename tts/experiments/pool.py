@@ -163,7 +163,8 @@ def pools_of(results: Iterable[Result]) -> Pools:
     if not found:
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in sorted(passed_over.items())) or "there are no results"
         raise ConfigError(
-            f"the study has no pool of samples: {reasons}", hint="draw one with tts sample, or record the candidates of best_of_n"
+            f"the study has no pool of samples: {reasons}",
+            hint="name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n",
         )
     return Pools(tuple(found.values()), dict(passed_over))
 
