@@ -132,7 +132,8 @@ class PerformanceModel:
             ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the file and the rule.
         """
         found = fields_of(text, file=file, cure=cure)
-        return cls(**{**found, "curves": {name: Curve(*each) for name, each in found["curves"].items()}})
+        curves = {name: Curve(*each) for name, each in found.pop("curves").items()}
+        return cls(**found, curves=curves)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file.
