@@ -65,6 +65,15 @@ def test_lines_are_told_apart_by_colour_marker_and_dashes():
     assert len({marker for _, marker, _ in looks}) == 7  # in grey too
 
 
+def test_references_that_dashes_cannot_tell_apart_look_as_other_lines_do():
+    few, many = [curve(f"f{i}", role="allocator") for i in range(5)], [curve(f"m{i}", role="uniform") for i in range(7)]
+    figure = plots.draw([*few, *many, curve("s")], front=False)
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 4 and line.get_linestyle() != "None"]
+    looks = {(line.get_color(), line.get_marker(), str(line.get_linestyle()), str(line._unscaled_dash_pattern)) for line in lines}
+    assert len(looks) == len(lines) == 13
+    assert [line.get_color() == "#000000" for line in lines] == [True] * 5 + [False] * 8
+
+
 def test_replayed_points_are_hollow_and_references_are_black_or_grey():
     figure = plots.draw([curve("a"), curve("b", kind="replayed"), curve("o", role="oracle"), curve("u", role="uniform")], front=False)
     a, b, oracle, uniform = (line for line in figure.axes[0].lines if len(line.get_xdata()) == 4)

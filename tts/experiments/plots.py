@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -33,9 +34,9 @@ COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
 _REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
-    "oracle": {"color": "#000000", "linestyle": (0, (1, 1.6)), "marker": "None"},
-    "uniform": {"color": "#7A7A7A", "linestyle": (0, (5, 2)), "marker": "x"},
-    "allocator": {"color": "#000000", "linestyle": "-", "marker": "*", "markersize": 8},
+    "oracle": {"color": "#000000", "linestyle": _DASHES[2], "marker": "None"},
+    "uniform": {"color": "#7A7A7A", "linestyle": _DASHES[1], "marker": "x"},
+    "allocator": {"color": "#000000", "linestyle": _DASHES[0], "marker": "*", "markersize": 8},
 }
 _FRONT: Final[dict[str, Any]] = {"linestyle": "none", "marker": "o", "markersize": 12, "color": "#CFCFCF", "markeredgewidth": 0}
 _FRONT_LABEL: Final = "_front"
@@ -175,17 +176,24 @@ def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
     return scale == "log" or (scale == "auto" and bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min()))
 
 
-def _styles(curves: Iterable[Curve]) -> dict[str, _Style]:
-    """Return a style for each label, the same in all panels."""
-    styles: dict[str, _Style] = {}
+def _styles(curves: Sequence[Curve]) -> dict[str, _Style]:
+    """Return a style for each label, the same in all panels; reference lines that dashes cannot tell apart look as others do."""
+    roles = {curve.label: curve.role for curve in reversed(list(curves))}
+    counts, drawn, styles = Counter(roles.values()), Counter[str](), dict[str, _Style]()
     for curve in curves:
         if curve.label in styles:
             continue
-        i = sum(other.role == curve.role for other in styles.values())
-        dashes = {"linestyle": _DASHES[i % len(_DASHES)]}
-        own: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": _MARKERS[i % len(_MARKERS)], **dashes}
-        if curve.role in _REFERENCES:
-            own = _REFERENCES[curve.role] | (dashes if i else {})
+        reference = curve.role in _REFERENCES and counts[curve.role] <= len(_DASHES)
+        kind = curve.role if reference else "strategy"
+        i, drawn[kind] = drawn[kind], drawn[kind] + 1
+        own: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": _MARKERS[i % len(_MARKERS)],
+            "linestyle": _DASHES[i % len(_DASHES)],
+        }
+        if reference:
+            own = _REFERENCES[curve.role]
+            own = own | {"linestyle": [own["linestyle"], *(dash for dash in _DASHES if dash != own["linestyle"])][i]}
         face = "white" if curve.kind == "replayed" else own["color"]
         line = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
         styles[curve.label] = _Style(own["color"], line, curve.role)
