@@ -70,6 +70,9 @@ class ToyServer:
     reasoning: int = 0  # tokens thought apart before each reply
     context: int | None = None
     longest: int | None = None  # row that may be asked for
+    most: int | None = None  # rows a call
+    shows_end: bool = True  # the log-probability of an end of sequence
+    ignores_cap: bool = False
     key: str = ""
     shows_models: bool = False  # to everybody
     version: str = ""
@@ -227,13 +230,7 @@ class ToyServer:
             return self.plain(writer, int(fault), {"error": {"message": "as it was told"}}, f"Retry-After: {self.waits_s}")
         if fault == "close":
             return False
-        known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "continue_final_message"}
-        if self.strict and known & body.keys():
-            raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
-        if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
-            raise ConfigError(f"Unsupported parameter: use {self.cap_name!r}")
-        if not self.tempers and (body.get("temperature", 1), body.get("top_p", 1)) != (1, 1):
-            raise ConfigError("Unsupported value: 'temperature' does not support this value with this model")
+        self.check(body)
         text, cap = self.text_of(body), body.get(self.cap_name, 500 if chat else 16)
         if self.longest is not None and cap > self.longest:
             raise ConfigError(f"{self.cap_name} is too large: {cap}. This model supports at most {self.longest} completion tokens")
@@ -241,6 +238,7 @@ class ToyServer:
         if self.context is not None and read + cap > self.context:
             raise ConfigError(f"This model's maximum context length is {self.context} tokens, but {read} + {cap} were asked for")
         count = body.get("n", 1) if self.n else 1
+        cap = 1000 if self.ignores_cap else cap
         rows = [self.ended(row, body, cap) for row in await self.rows(body, cap, count, text)]
         hidden = min(cap, self.reasoning) if chat else 0
         if fault == "hang":
@@ -249,6 +247,21 @@ class ToyServer:
         if not (body.get("stream") and self.streams):
             return self.whole(writer, body, rows, read, hidden, served, chat=chat)
         return await self.stream(reader, writer, body, rows, read, hidden, served, chat=chat)
+
+    def check(self, body: Any) -> None:
+        """Refuse what the server cannot do."""
+        known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "continue_final_message"}
+        if self.strict and known & body.keys():
+            raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
+        if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
+            raise ConfigError(f"Unsupported parameter: use {self.cap_name!r}")
+        if not self.tempers and (body.get("temperature", 1), body.get("top_p", 1)) != (1, 1):
+            raise ConfigError("Unsupported value: 'temperature' does not support this value with this model")
+        count = body.get("n", 1) if self.n else 1
+        if count > 1 and not body.get("temperature", 1.0):
+            raise ConfigError(f"n must be 1 when using greedy sampling, got {count}.")
+        if self.most is not None and count > self.most:
+            raise ConfigError(f"Invalid 'n': integer above maximum value. Expected a value <= {self.most}, but got {count} instead.")
 
     async def gone(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
@@ -267,6 +280,7 @@ class ToyServer:
         text = "".join(one[1] for one in shown)
         made: dict[str, Any] = {"index": index, "finish_reason": shown[-1][3] if shown else None}
         made |= {("delta" if delta else "message"): {"role": "assistant", "content": text}} if chat else {"text": text}
+        shown = shown if self.shows_end else [one for one in shown if one[0]]
         if self.logprobs and body.get("logprobs") is not None and body["logprobs"] is not False:
             if chat:
                 made["logprobs"] = {"content": [{"token": one[0], "logprob": one[2]} for one in shown]}

@@ -135,7 +135,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Rows that continue one handle. text: the path's so far, after the prompt. spreads: whether `Sample.spreads` are wanted."""
+    """Rows that continue one handle.
+
+    Args:
+        text: the path's so far, after the prompt. spreads: whether `Sample.spreads` are wanted.
+        rereads: whether a row whose reply broke may be drawn again within its grant: it reads its input again, which costs tokens nothing,
+            but what is priced by flops or usd was granted one reading.
+    """
 
     handle: Any
     rows: tuple[Row, ...]
@@ -143,6 +149,7 @@ class SampleRequest:
     stop: Stop
     text: str = ""
     spreads: bool = False
+    rereads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +158,14 @@ class Sample:
 
     Args:
         text: the new text, up to the step boundary it ended at. token_ids: all new tokens, an end of sequence included.
-        logprobs: of the untempered law, one a token (or empty, without `caps.logprobs`).
+        logprobs: of the untempered law, one a token (some servers show none of an end of sequence), or empty, without `caps.logprobs`.
         finish: why it ended: "eos", "stop" (a step boundary), "answer" (`Stop.finished`), "length", "cancelled", "error".
         handle: the state behind it; None for "error" and "cancelled".
         num_tokens: tokens generated, what is charged. estimated: whether that number is a bound, for want of a report.
         error: what failed, where `finish` is "error": its kind, or "kind: cause".
         seconds: model time of this row.
         spreads: one a token, with `caps.spreads` and where they were asked for, or empty.
+        lost_tokens: of `num_tokens`, those of replies that broke before this one, which are no part of the path.
     """
 
     text: str
@@ -170,6 +178,7 @@ class Sample:
     error: str = ""
     seconds: float = 0.0
     spreads: tuple[Spread, ...] = ()
+    lost_tokens: int = 0
 
 
 class RowSet:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -20,10 +20,12 @@ from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, Sample, 
 from tts.backends.batching import closed_error
 from tts.backends.facts import Spelled
 from tts.backends.lengths import check_prompt, check_text
-from tts.backends.openai_call import Call, Handle, Rows, explained, input_bound, joined, messages
+from tts.backends.openai_call import Call, explained
 from tts.backends.openai_findings import Findings, Mode
 from tts.backends.openai_http import Fault, Http, Key, Patience
 from tts.backends.openai_probe import LOOK_S, look
+from tts.backends.openai_prompt import input_bound, joined, messages
+from tts.backends.openai_rows import Handle, Rows
 from tts.budget import Rates
 from tts.errors import CapabilityError, ConfigError, EngineError
 from tts.models.registry import ModelRecord, rates
@@ -170,23 +172,35 @@ class OpenAIBackend:
         """Return the tokens of what the server is asked about, or those that are known."""
         if isinstance(asked, tuple):
             return asked
+        why = Fault("BadReply", "no list of tokens")
+        for _ in range(self._patience.tries):
+            try:
+                told = await self._told("/tokenize", {"model": self.findings.model, **asked})
+            except Fault as fault:
+                why = fault
+                if fault.kind not in ("BadReply", "ConnectionLost"):  # the others were tried again, or cannot get better
+                    break
+            else:
+                ids = told.get("tokens")
+                if isinstance(ids, list) and all(type(one) is int for one in ids):
+                    return tuple(ids)
+        kind, _, cause = explained(why).partition(": ")
+        raise EngineError(f"the server {self.findings.root} does not give the tokens of a text: {kind}: {cause}", kind=kind) from None
+
+    async def _told(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the server says beside its API, where it answers at once or not at all.
+
+        Raises:
+            Fault: it says nothing.
+        """
         told: list[Any] = []
         http = self._opened()
-
-        def take(event: Any) -> bool:
-            told.append(event)
-            return True
-
         try:
-            async with http.gate:
-                await http.post(f"{self.findings.site}/tokenize", {"model": self.findings.model, **asked}, take, 0, len(str(asked)))
-        except Fault as fault:
-            kind, _, cause = explained(fault).partition(": ")
-            raise EngineError(f"the server {self.findings.root} does not give the tokens of a text: {kind}: {cause}", kind=kind) from None
-        ids = told[0].get("tokens")
-        if not isinstance(ids, list) or not all(type(one) is int for one in ids):
-            raise EngineError(f"the server {self.findings.root} gives no tokens of a text")
-        return tuple(ids)
+            async with http.gate, asyncio.timeout(self._patience.connect_s):
+                await http.post(f"{self.findings.site}{path}", body, lambda event: told.append(event) is None, 0, len(str(body)))
+        except TimeoutError:
+            raise Fault("TimedOut", f"no word within {self._patience.connect_s:g} s") from None
+        return told[0] if told else {}
 
     async def _in_order(self, calls: Sequence[Awaitable[T]]) -> list[T]:
         """Return the results of calls that run at once; the first failure is raised when all have ended."""
@@ -230,8 +244,8 @@ class OpenAIBackend:
             raise self._absent("steps")
 
     def _groups(self, request: SampleRequest) -> list[tuple[int, ...]]:
-        """Return which rows share a call: those with one cap, where no row has a seed of its own."""
-        if self.findings.seeds or not self.findings.n:
+        """Return which rows share a call: those with one cap, where no row has a seed of its own; greedy ones are refused several."""
+        if self.findings.seeds or not self.findings.n or not request.sampling.temperature:
             return [(index,) for index in range(len(request.rows))]
         by_cap: dict[int, list[int]] = {}
         for index, row in enumerate(request.rows):

@@ -6,16 +6,16 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tts.backends.base import Counters, Finish, Row, RowSet, Sample, SampleRequest
+from tts.backends.base import Finish, Row, Sample
 from tts.backends.openai_findings import Findings
 from tts.backends.openai_http import HOW_KEY, Fault, Http
+from tts.backends.openai_prompt import CONTINUE, input_bound, joined, messages
 from tts.backends.openai_reply import Choice, Reply, shares
+from tts.backends.openai_rows import Handle, Lost, Rows
 from tts.backends.stops import StopScanner
-from tts.randomness import hash64
-from tts.types import Message, Prompt
+from tts.randomness import hash64, uniform
 
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
@@ -29,73 +29,10 @@ _FOR_GOOD = (
     "ContentFilter",
     "Overrun",
 )  # another try would fare as badly
+_MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
+_BYTES_A_TOKEN = (4, 3, 2, 1)
+_SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 _NO_ROOM = re.compile(r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Handle:
-    """A path: by its tokens, prompt included, where the server takes them, else by its text behind the prompt.
-
-    Args:
-        carry: text of the last token that opens the continuation; only of paths by tokens.
-    """
-
-    prompt: Prompt
-    ids: tuple[int, ...]
-    text: str
-    carry: str
-
-
-class Rows(RowSet):
-    """Rows whose calls end as soon as they are cancelled."""
-
-    __slots__ = ("calls", "counters")
-
-    def __init__(self, request: SampleRequest, counters: Counters) -> None:
-        super().__init__(request)
-        self.counters = counters
-        self.calls: set[asyncio.Task[None]] = set()
-
-    def waits(self, index: int) -> bool:
-        """Whether somebody still waits for a row."""
-        return not self.done and self.samples[index] is None
-
-    def settle(self, index: int, sample: Sample) -> None:
-        """Resolve a row and count it, unless the whole call has failed."""
-        if self.waits(index):
-            self.counters.generated_tokens += sample.num_tokens
-            self.resolve(index, sample)
-
-    def read(self, prompt: int, cached: int | None) -> None:
-        """Count the input of a call, of which `cached` tokens were reused; None: not known."""
-        self.prompt_tokens += prompt - (cached or 0)
-        self.counters.prompt_tokens += prompt - (cached or 0)
-        self.counters.reused_tokens += cached or 0
-        self.reused_tokens = None if cached is None or self.reused_tokens is None else self.reused_tokens + cached
-
-    def cancel(self) -> None:
-        """Close the connections of calls under way, which stops the server; rows resolve with what was received."""
-        super().cancel()
-        self._stop()
-
-    def fail(self, failure: Exception) -> None:
-        """Fail every row, and stop what is under way."""
-        super().fail(failure)
-        self._stop()
-
-    def _stop(self) -> None:
-        for call in self.calls:
-            if call is not asyncio.current_task():
-                call.cancel()
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """What tries of a row lost before: how many there were, the tokens they are charged, and what went wrong last."""
-
-    tries: int = 0
-    tokens: int = 0
-    error: str = ""
 
 
 class Call:
@@ -109,11 +46,18 @@ class Call:
 
     Args:
         indexes: of the rows. limit: most tokens of prompt and path; None: not known.
-        lost: what tries before this one lost; None: it is the first.
+        lost: what tries before this one lost; None: it is the first. below: a cap that the server refused; None: none.
     """
 
     def __init__(
-        self, http: Http, findings: Findings, rows: Rows, indexes: Sequence[int], limit: int | None, lost: Lost | None = None
+        self,
+        http: Http,
+        findings: Findings,
+        rows: Rows,
+        indexes: Sequence[int],
+        limit: int | None,
+        lost: Lost | None = None,
+        below: int | None = None,
     ) -> None:
         request = rows.request
         self.rows = rows
@@ -122,13 +66,10 @@ class Call:
         self._findings = findings
         self._limit = limit
         self._lost = lost or Lost()
-        self._again: list[tuple[int, Lost]] = []
-        self._cap = request.rows[indexes[0]].max_tokens - self._lost.tokens
-        if limit is not None:
-            room = limit - self._read_at_most(likely=True)
-            if findings.mode != "tokens":  # a guess: the server knows better, and says so
-                room = max(room, limit // 8, 1)
-            self._cap = min(self._cap, room)
+        self._again: list[Call] = []
+        granted = request.rows[indexes[0]].max_tokens - self._lost.tokens
+        self._caps = [cap for cap in self._fitting(granted) if below is None or cap < below]
+        self._cap = self._caps[0]
         self._scanners = [StopScanner(request.stop, request.text, request.handle.carry) for _ in indexes]
         self._kept: dict[int, int] = {}  # tokens shown when a row ended, by place
         self._reply = Reply(len(indexes))
@@ -138,20 +79,42 @@ class Call:
         self._sent = False
 
     async def run(self) -> None:
-        """Call, and resolve the rows, whatever happens; a row whose reply broke is drawn again from what is left of its grant."""
-        await self._run()
-        for index, lost in self._again:
-            call = Call(self._http, self._findings, self.rows, (index,), self._limit, lost)
-            if self.rows.cancelled:
-                call.rows.settle(index, Sample("", (), (), "cancelled", None, lost.tokens, estimated=True))
-            else:
-                await call.run()
+        """Call, and resolve the rows, whatever happens; what a broken reply left of a row's grant pays for another."""
+        cancelled = self.rows.cancelled
+        if self._lost.wait_s and not cancelled:
+            try:
+                await asyncio.sleep(self._lost.wait_s)
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            self._give_up("cancelled", "", 0.0)
+        elif any(map(self.rows.waits, self.indexes)):  # else the backend was closed
+            await self._run()
+        await asyncio.gather(*(call.run() for call in self._again))
+
+    def _other(self, indexes: Sequence[int], lost: Lost | None = None, below: int | None = None) -> Call:
+        """Return a call for some of the rows, in the place of this one; `lost`: if more than before this one."""
+        lost = lost or dataclasses.replace(self._lost, wait_s=0.0)
+        return Call(self._http, self._findings, self.rows, indexes, self._limit, lost, below)
+
+    def _fitting(self, granted: int) -> list[int]:
+        """Return the caps that a row may have, the largest first.
+
+        Where the server alone counts its input, these are guesses, by so many bytes a token; it refuses what is too much, at no cost.
+        """
+        if self._limit is None:
+            return [granted]
+        bound = self._read_at_most()
+        if self._findings.mode == "tokens":
+            return [min(granted, self._limit - bound)]
+        rooms = {self._limit - bound // size for size in _BYTES_A_TOKEN} | {self._limit // 8, self._limit // 64, 1}
+        return sorted({min(granted, room) for room in rooms if room > 0}, reverse=True)
 
     async def _run(self) -> None:
         loop, request = asyncio.get_running_loop(), self.rows.request
         if self._scanners[0].ended or self._cap < 1:
             for place in range(len(self.indexes)):
-                self._resolve(place, self._scanners[place].ended or "length", 0, estimated=False)
+                self._resolve(place, 0, estimated=False)
             return
         started, row = loop.time(), request.rows[self.indexes[0]]
         fault: Fault | None = None
@@ -167,11 +130,21 @@ class Call:
             return
         seconds = (loop.time() - started) / len(self.indexes)
         complete = self._reply.ended or self._over  # what broke behind the last word that was wanted does no harm
-        if fault is not None and (not complete or fault.kind in ("WrongCount", "DuplicateChoice")):
+        if fault is None or (complete and fault.kind not in _MIXED):
+            self._finish(seconds)
+        elif not self._smaller(fault):
             self._sent = not (fault.again or fault.status or fault.kind == "CertificateError")  # else it cost nothing
-            self._give_up("error", explained(fault), seconds)
-            return
-        self._finish(seconds)
+            self._give_up("error", explained(fault), seconds, fault)
+
+    def _smaller(self, fault: Fault) -> bool:
+        """Ask for less where the server refused as much as this; return whether that can be."""
+        if fault.status not in (400, 422):
+            return False
+        if _NO_ROOM.search(fault.cause) and len(self._caps) > 1:
+            self._again = [self._other(self.indexes, below=self._cap)]
+        elif (count := len(self.indexes)) > 1 and _SEVERAL.search(fault.cause):  # fewer rows a call, then
+            self._again = [self._other(some) for some in (self.indexes[: count // 2], self.indexes[count // 2 :])]
+        return bool(self._again)
 
     # Asking ---------------------------------------------------------------------------------------------------------------------
 
@@ -211,6 +184,8 @@ class Call:
             late = late or bool(scanner.ended and text)
             if not scanner.ended and text and scanner.feed(text):
                 self._kept[place] = choice.num_visible
+            elif not scanner.ended and max(choice.num_visible, len(choice.pieces)) > self._cap:  # no piece is less than a token
+                raise Fault("Overrun", f"more than the {self._cap} tokens that were asked for")
         # a server that was told of the stop texts ends by itself, with a report
         return self._over and not self._reply.ended and (late or not self._stops)
 
@@ -224,22 +199,26 @@ class Call:
 
     def _finish(self, seconds: float) -> None:
         """Resolve the rows of a reply that is whole, as far as it was wanted."""
-        usage, reply = self._reply.usage, self._reply
+        usage = self._reply.usage
         self._read()
         charges = self._charges()
         for place, (num_tokens, estimated) in enumerate(charges):
-            choice, scanner = reply.choices.get(place, Choice()), self._scanners[place]
-            fault = None if scanner.ended else reply.fault(place)
-            if fault is None and choice.num_visible > self._cap:
-                fault = Fault("Overrun", f"{choice.num_visible} tokens where {self._cap} were asked for")
-            if fault is None and self._findings.token_ids and not choice.ids and (choice.pieces or num_tokens):
-                fault = Fault("BadReply", "a text without its token ids")
+            fault = self._fault(place, num_tokens)
             if fault is not None:
                 self._http.faults[fault.kind] += 1
                 self._lose(place, "error", num_tokens, f"{fault.kind}: {fault.cause}", seconds, estimated=estimated or usage is None)
                 continue
-            finish: Finish = scanner.ended or ("length" if choice.finish in ("length", "max_tokens") else "eos")
-            self._resolve(place, finish, num_tokens, seconds=seconds, estimated=estimated)
+            self._resolve(place, num_tokens, seconds=seconds, estimated=estimated)
+
+    def _fault(self, place: int, num_tokens: int) -> Fault | None:
+        """Return what is wrong with a row whose reply is over; None: nothing."""
+        choice, ended = self._reply.choices.get(place, Choice()), self._scanners[place].ended
+        fault = None if ended else self._reply.fault(place)
+        if fault is None and choice.num_visible > self._cap:
+            fault = Fault("Overrun", f"{choice.num_visible} tokens where {self._cap} were asked for")
+        if fault is None and self._findings.token_ids and not choice.ids and (choice.pieces or num_tokens):
+            fault = Fault("BadReply", "a text without its token ids")
+        return fault
 
     def _charges(self) -> list[tuple[int, bool]]:
         """Return what each row is charged, and whether that is an estimate."""
@@ -273,19 +252,31 @@ class Call:
             return min(self._cap, choice.num_visible)
         return min(self._cap, len("".join(choice.pieces).encode(errors="replace")) + 1) if choice.pieces else 0
 
-    def _give_up(self, finish: Finish, error: str, seconds: float) -> None:
-        """Resolve the rows of a call that was cancelled, or broke."""
+    def _give_up(self, finish: Finish, error: str, seconds: float, fault: Fault | None = None) -> None:
+        """Resolve the rows of a call that was cancelled, or broke: those that had ended before it did are whole."""
         if self._sent:
             self._read()
         for place in range(len(self.indexes)):
-            self._lose(place, finish, self._received(place), error, seconds, estimated=self._sent)
+            num_tokens = self._received(place)
+            if fault is not None and fault.kind not in _MIXED and place in self._reply.choices and self._fault(place, num_tokens) is None:
+                self._resolve(place, num_tokens, seconds=seconds, estimated=True)
+            else:
+                self._lose(
+                    place, finish, num_tokens, error, seconds, estimated=self._sent, after_s=None if fault is None else fault.after_s
+                )
 
-    def _lose(self, place: int, finish: Finish, num_tokens: int, error: str, seconds: float, *, estimated: bool) -> None:
-        index, tried = self.indexes[place], self._lost.tries + 1
-        lost = Lost(tried, self._lost.tokens + min(self._cap, num_tokens), error)
-        kind = error.partition(": ")[0]
-        if finish == "error" and kind not in _FOR_GOOD and num_tokens < self._cap and tried < self._http.patience.tries and self._sent:
-            self._again.append((index, lost))
+    def _lose(
+        self, place: int, finish: Finish, num_tokens: int, error: str, seconds: float, *, estimated: bool, after_s: float | None = None
+    ) -> None:
+        """Resolve a row that failed, or draw it again; `after_s`: what the server asked to wait, None where it is not at fault."""
+        index, tried, patience = self.indexes[place], self._lost.tries + 1, self._http.patience
+        row, lost = self.rows.request.rows[index], Lost(tried, self._lost.tokens + min(self._cap, num_tokens), error)
+        may = self.rows.request.rereads and finish == "error" and self._sent and num_tokens < self._cap and tried < patience.tries
+        if may and error.partition(": ")[0] not in _FOR_GOOD and (after_s or 0.0) <= patience.longest_wait_s:
+            if after_s is not None:
+                longest = min(patience.longest_wait_s, patience.wait_s * 2 ** (tried - 1))
+                lost = dataclasses.replace(lost, wait_s=after_s + longest * uniform(row.stream, row.position, 1 << 17 | tried))
+            self._again.append(self._other((index,), lost))
             return
         estimated = estimated or bool(self._lost.tokens)
         self.rows.settle(index, Sample("", (), (), finish, None, lost.tokens, estimated=estimated, error=error, seconds=seconds))
@@ -298,17 +289,18 @@ class Call:
         else:
             self.rows.read(bound, None)
 
-    def _read_at_most(self, *, likely: bool = False) -> int:
-        """Return the most tokens of the input; `likely`: of a text in two bytes a token, to leave a row what room there may be."""
+    def _read_at_most(self) -> int:
+        """Return the most tokens of the input."""
         handle = self.rows.request.handle
         if self._findings.mode == "tokens":
             return len(handle.ids)
-        bound = input_bound(handle.prompt, handle.text, self._findings.template_tokens)
-        return bound // 2 if likely else bound
+        return input_bound(handle.prompt, handle.text, self._findings.template_tokens)
 
-    def _resolve(self, place: int, finish: Finish, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
+    def _resolve(self, place: int, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
+        """Resolve a row whose reply is whole, as far as it was wanted; without one there was no room for it."""
         handle, scanner = self.rows.request.handle, self._scanners[place]
-        choice = self._reply.choices.get(place, Choice())
+        choice = self._reply.choices.get(place, Choice(finish="length"))
+        finish: Finish = scanner.ended or ("length" if choice.finish in ("length", "max_tokens") else "eos")
         kept = self._kept.get(place, choice.num_visible)
         ids = tuple(choice.ids[:kept]) if self._findings.token_ids else ()
         logprobs = tuple(choice.logprobs[:kept]) if self._findings.logprobs else ()
@@ -317,13 +309,24 @@ class Call:
             behind = Handle(handle.prompt, handle.ids + ids, "", carry)
         else:
             behind = Handle(handle.prompt, (), handle.text + scanner.text, "")
-        logprobs = logprobs if len(logprobs) == num_tokens else ()
+        unseen = num_tokens - len(logprobs)  # the end of sequence is a token that not every server shows
+        logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
         charged, lost = num_tokens + self._lost.tokens, self._lost
-        sample = Sample(scanner.text, ids, logprobs, finish, behind, charged, estimated or bool(lost.tries), lost.error, seconds)
+        sample = Sample(
+            scanner.text,
+            ids,
+            logprobs,
+            finish,
+            behind,
+            charged,
+            estimated or bool(lost.tries),
+            lost.error,
+            seconds,
+            lost_tokens=lost.tokens,
+        )
         self.rows.settle(self.indexes[place], sample)
 
 
-CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
 HOW_CERTIFICATE = "name its authority's file in the environment variable SSL_CERT_FILE"
 
 
@@ -348,21 +351,3 @@ def _beyond(carry: str, choice: Choice, text: str) -> str:
         return whole[len(text) :]
     last = choice.tokens[-1] if choice.tokens else ""
     return next((last[k:] for k in range(len(last), 0, -1) if text.endswith(last[:k])), "")
-
-
-def joined(prompt: Prompt) -> str:
-    """Return a prompt as one text."""
-    return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
-
-
-def messages(prompt: Prompt, text: str = "") -> list[dict[str, str]]:
-    """Return a prompt as messages, with the text of a path as what the assistant said so far."""
-    turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
-    said = (*turns, Message("assistant", text)) if text else turns
-    return [{"role": turn.role, "content": turn.content} for turn in said]
-
-
-def input_bound(prompt: Prompt, text: str, template_tokens: int) -> int:
-    """Return the most tokens that a prompt and a path can be: their bytes, and what a template adds."""
-    contents = [prompt] if isinstance(prompt, str) else [f"{message.role}{message.content}\n\n" for message in prompt]
-    return sum(len(one.encode(errors="replace")) for one in (*contents, text)) + template_tokens

@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeVar
 
 from tts.backends.base import TEMPLATE_TOKENS
 from tts.backends.openai_asker import Asker
-from tts.backends.openai_call import CONTINUE, HOW_CERTIFICATE
+from tts.backends.openai_call import HOW_CERTIFICATE
 from tts.backends.openai_findings import MODES, Findings, Mode
 from tts.backends.openai_http import HOW_KEY, Fault, Key, roots
+from tts.backends.openai_prompt import CONTINUE
 from tts.backends.openai_reply import Reply
 from tts.errors import CapabilityError, ConfigError, EngineError, TTSError, shown
 

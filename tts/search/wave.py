@@ -123,8 +123,9 @@ class Wave:
                 order.append(task)
             places.append((entry[0], len(entry[1])))
             entry[1].append(Row(task.stream, task.parent.num_tokens, cap, spec.word))
+        priced = [unit for unit in ("flops", "usd") if unit in self._spending.meter.limits and self._cost.rates.cost(unit, computed=1)]
         requests = [
-            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.parent.full_text, spec.spreads)
+            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.parent.full_text, spec.spreads, not priced)
             for task, (_, rows) in zip(order, by_parent.values(), strict=True)
         ]
         return requests, places

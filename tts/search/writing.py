@@ -270,14 +270,15 @@ class Writer:
 
     def _child(self, task: RowTask, sample: Sample, model: str, *, paused: bool, scratch: bool) -> Trajectory:
         status = "active" if paused else _STATUS[sample.finish]
-        if status == "active" and task.room <= sample.num_tokens:
+        kept = sample.num_tokens - sample.lost_tokens
+        if status == "active" and task.room <= kept:
             status = "truncated"  # the context is full
         if sample.error or status == "failed":  # also where another try of the backend's made the row good
             self._count_failure(sample)
         parent, tree = task.parent, self._search.tree
         child = Trajectory(
             parent, sample.text, sample.token_ids, sample.logprobs, status, task.stream, len(tree.nodes),
-            parent.num_tokens + sample.num_tokens, parent.depth + 1, parent.root_kind, model, sample.handle, sample.spreads,
+            parent.num_tokens + kept, parent.depth + 1, parent.root_kind, model, sample.handle, sample.spreads,
         )  # fmt: skip
         tree.add(child, 0)
         if scratch:
