@@ -139,8 +139,7 @@ class SampleRequest:
 
     Args:
         text: the path's so far, after the prompt. spreads: whether `Sample.spreads` are wanted.
-        rereads: whether a row whose reply broke may be drawn again within its grant: it reads its input again, which costs tokens nothing,
-            but what is priced by flops or usd was granted one reading.
+        rereads: whether a row whose reply broke may read its input again, within its grant; flops and usd were granted one reading.
     """
 
     handle: Any
