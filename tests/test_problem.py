@@ -23,6 +23,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no message": (lambda: problem([TURN, 5]), "a message of the problem is 5, but must be a role and a content, both text"),
     "image": (lambda: problem([{"role": "user", "content": [{"type": "image"}]}]), "a message of the problem is Message(role='user'"),
     "content None": (lambda: problem([Message("user", None)]), "a message of the problem is Message("),  # type: ignore[arg-type]
+    "half of a character": (lambda: problem("3 \ud83d 4"), r"the problem is '3 \ud83d 4', but must be text that can be written"),
+    "half in a message": (lambda: problem([Message("user", "\ud83d")]), r"the problem is '\ud83d', but must be text that can be written"),
     "answer": (lambda: problem("3 + 4", answer=7), "the answer of the problem is 7, but must be text or None"),
     "id": (lambda: problem("3 + 4", id=12), "the id of the problem is 12, but must be text or None"),
     "task": (lambda: problem("3 + 4", task=b"math"), "the task of the problem is b'math', but must be text or None"),
@@ -40,7 +42,7 @@ def test_what_is_no_problem_is_named(case: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_problem(make())
     assert caught.value.cause.startswith(cause)
-    assert caught.value.hint.startswith(("a message is {", "for example "))
+    assert caught.value.hint.startswith(("a message is {", "for example ", "it holds half of a character"))
     assert "\n" not in str(caught.value)
 
 

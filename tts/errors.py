@@ -104,6 +104,6 @@ def shown(value: Any) -> str:
     """Return what stands for a value in a message: its `repr`, on one line and no longer than fits."""
     try:
         text = " ".join(repr(value).split())
-    except ValueError:  # Python writes no whole number of more than 4300 digits
+    except (ValueError, RecursionError):  # Python writes no whole number of more than 4300 digits, and nothing that is nested too deeply
         return "too long to write"
     return text if len(text) <= 80 else f"{text[:79]}…"

@@ -10,7 +10,7 @@ from tests.backends.openai_server import ToyServer, serving
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop
 from tts.backends.openai import OpenAIBackend
 from tts.backends.openai_findings import Findings
-from tts.backends.openai_http import Patience
+from tts.backends.openai_http import Key, Patience
 from tts.randomness import child_stream
 
 PROMPT = "3 + 4 - 2 + 9"
@@ -23,8 +23,8 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def on(url: str, patience: Patience = QUICK, context: int | None = None, **found: Any) -> OpenAIBackend:
-    return OpenAIBackend(Findings(root=f"{url}/v1", **(FULL | found)), patience=patience, context=context)
+def on(url: str, patience: Patience = QUICK, context: int | None = None, key: Key | None = None, **found: Any) -> OpenAIBackend:
+    return OpenAIBackend(Findings(root=f"{url}/v1", **(FULL | found)), key=key, patience=patience, context=context)
 
 
 def using(server: ToyServer, check: Callable[[OpenAIBackend], Awaitable[Any]], patience: Patience = QUICK, **found: Any) -> Any:

@@ -23,7 +23,7 @@ from tests.backends.openai_server import ToyServer, serving
 from tests.runs import make_run, solved
 from tts.backends.base import Sample
 from tts.backends.openai import OpenAIBackend
-from tts.backends.openai_http import KEY_FILE_VARIABLE, KEY_VARIABLE, Key
+from tts.backends.openai_fault import KEY_FILE_VARIABLE, KEY_VARIABLE, Key
 from tts.backends.openai_probe import look
 from tts.budget import Budget
 from tts.cli.app import app

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import httpx
 
-from tts.backends.openai_http import Fault, Key, broken, checks, fault_of
+from tts.backends.openai_events import Events
+from tts.backends.openai_fault import Fault, Key, broken, decoded, fault_of, wait_of
+from tts.backends.openai_http import checks, encoded, event_of
 from tts.backends.openai_reply import Reply
-from tts.errors import EngineError, shown
+from tts.errors import EngineError
 
+T = TypeVar("T")
 _LARGEST = 1 << 24  # bytes of a reply: lists of models have thousands of entries
+_LARGEST_ERROR = 1 << 20
+_MOST_EVENTS = 1000  # of a stream of a few tokens
+_MARGIN_S = 0.1  # between what waits for a connection or a word, and what waits for both
 
 
 class Asker:
-    """Asks a server one thing after another, in the thread of the caller.
+    """Asks a server one thing after another; each in a thread that is left behind where it hangs, as a resolver of names may.
 
     Args:
         root: where the API begins. patience_s: for a reply that is not written by a model; others have thirty times as long.
@@ -29,8 +37,9 @@ class Asker:
         self.root = root
         self.key = key
         self.denied: Fault | None = None
-        self._client = httpx.Client(headers=key.headers, timeout=patience_s, verify=checks(root))
+        self._client = httpx.Client(headers={**key.headers, "Content-Type": "application/json"}, verify=checks(root))
         self._quick, self._slow = patience_s, patience_s * 30
+        self._longest = 0.0  # that a whole reply of a model took
 
     def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON of a reply.
@@ -38,25 +47,56 @@ class Asker:
         Raises:
             Fault: there is none.
         """
-        url, patience_s = path if path.startswith("http") else self.root + path, self._quick if body is None else self._slow
-        method, end = "GET" if body is None else "POST", time.monotonic() + patience_s
+        began = time.monotonic()
+        status, content, after_s = self._fetched(path, body, self._quick if body is None else self._slow, _whole)
+        if status != 200:
+            raise fault_of(status, content, after_s, self.key).hiding(self.key)
+        if body is not None:
+            self._longest = max(self._longest, time.monotonic() - began)
+        return _printable(decoded(content, self.key))
+
+    def _fetched(self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]) -> T:
+        """Ask, and return what is read of the reply, which is done by a time whatever hangs.
+
+        Raises:
+            Fault: there is no reply, or it does not end.
+        """
+        url, content = path if path.startswith("http") else self.root + path, None if body is None else encoded(body)
+        told, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
+
+        def trace(event: str, info: Mapping[str, Any]) -> None:
+            del info
+            if event.startswith("connection.connect_tcp."):
+                stage[0] = "connects" if event.endswith("started") else "answers"
+
+        def ask() -> None:
+            try:
+                method, extensions = "GET" if body is None else "POST", {"trace": trace}
+                with self._client.stream(method, url, content=content, timeout=seconds, extensions=extensions) as reply:
+                    stage[0] = "ends"
+                    told.set_result(read(reply, end))
+            except BaseException as failure:  # noqa: BLE001 - it is raised where it is waited for
+                told.set_exception(failure)
+
+        threading.Thread(target=ask, name="tts-look", daemon=True).start()
         try:
-            with self._client.stream(method, url, json=body and dict(body), timeout=patience_s) as streamed:
-                reply = _whole(streamed, end)
-        except httpx.TimeoutException as failure:
-            if isinstance(failure, httpx.ConnectTimeout):
-                raise broken(failure, self.key, began=False) from None
-            raise Fault("TimedOut", "it does not answer") from None
-        except httpx.TransportError as failure:
-            raise broken(failure, self.key, began=False) from None
-        except httpx.DecodingError as failure:
-            raise Fault("BadReply", f"its encoding is broken: {failure}") from None
-        if reply.status_code != 200:
-            raise fault_of(reply, self.key)
-        try:
-            return reply.json()
-        except ValueError:
-            raise Fault("BadReply", f"what is no JSON: {self.key.hidden(shown(reply.text[:60]))}") from None
+            return told.result(seconds + _MARGIN_S)
+        except (TimeoutError, httpx.TimeoutException) as failure:
+            if stage[0] == "connects" or isinstance(failure, httpx.ConnectTimeout):
+                raise Fault("ConnectionFailed", f"no connection within {seconds:.1f} s", again=True) from None
+            kind, cause = ("BadReply", "a reply that does not end") if stage[0] == "ends" else ("TimedOut", "it does not answer")
+            raise Fault(kind, cause) from None
+        except (Fault, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
+            raise self._typed(failure).hiding(self.key) from None
+
+    def _typed(self, failure: Exception) -> Fault:
+        if isinstance(failure, Fault):
+            return failure
+        if isinstance(failure, httpx.TransportError):
+            return broken(failure, self.key, began=False)
+        if isinstance(failure, httpx.DecodingError):
+            return Fault("BadReply", f"its encoding is broken: {failure}")
+        return Fault("ConnectionFailed", f"no host has such a name: {failure}")
 
     def found(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON of a reply, or None where the server refuses what it is asked.
@@ -77,13 +117,16 @@ class Asker:
             self.denied = fault
         if (fault.status and fault.kind not in ("RateLimited", "Unavailable")) or fault.kind == "BadReply":
             return None
-        raise EngineError(f"{self.root} failed while it was looked at: {fault.kind}: {fault.cause}", hint="try again when it is idle")
+        raise self._failed(f"{fault.kind}: {fault.cause}")
+
+    def _failed(self, why: str) -> EngineError:
+        return EngineError(f"{self.root} failed while it was looked at: {why}", hint="try again when it is idle")
 
     def text(self, url: str) -> str:
         """Return the text of a page; "" where there is none."""
         try:
-            return self._client.get(url).text
-        except httpx.HTTPError:
+            return self._fetched(url, None, self._quick, _whole)[1].decode(errors="replace")
+        except Fault:
             return ""
 
     def written(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
@@ -98,37 +141,61 @@ class Asker:
 
     def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
         """Return whether a reply arrives in more than one piece, and whether it ends with a report of its tokens."""
-        reply, times = Reply(1), set[int]()
+        reply, heard = Reply(1), [time.monotonic()]
+
+        def read(answer: httpx.Response, end: float) -> bool:
+            if answer.status_code != 200 or "text/event-stream" not in answer.headers.get("content-type", ""):
+                return False
+            events = Events()
+            for some in answer.iter_bytes():
+                heard[0] = time.monotonic()
+                self._take(reply, events.fed(some), end)
+            self._take(reply, events.rest(), end)
+            return reply.ended
+
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        seconds = min(self._slow, 2.5 * self._quick + 4 * self._longest)
         try:
-            with self._client.stream("POST", self.root + path, json=body, timeout=self._slow) as answer:
-                if answer.status_code != 200 or "text/event-stream" not in answer.headers.get("content-type", ""):
-                    return False, False
-                for line in answer.iter_lines():
-                    data = line.removeprefix("data:").strip()
-                    if line.startswith("data:") and data != "[DONE]":
-                        reply.take(httpx.Response(200, text=data).json())
-                        times.add(reply.events)
-        except httpx.TimeoutException:
-            raise EngineError(f"{self.root} failed while it was looked at: it ended no stream", hint="try again when it is idle") from None
-        except (httpx.RequestError, ValueError, Fault):
+            ended = self._fetched(path, body, seconds, read)
+        except Fault as fault:
+            silent = fault.kind == "TimedOut" or time.monotonic() - heard[0] > seconds / 2
+            if fault.kind in ("TimedOut", "BadReply") and silent:
+                raise self._failed("it ended no stream") from None
             return False, False
-        return len(times) > 2 and reply.ended, reply.usage is not None
+        return ended and reply.events > 2, ended and reply.usage is not None
+
+    def _take(self, reply: Reply, told: list[bytes], end: float) -> None:
+        for data in told:
+            if data and data != b"[DONE]":
+                reply.take(event_of(data, 0.0, self.key, began=False))
+        if time.monotonic() > end or reply.events > _MOST_EVENTS:
+            raise Fault("BadReply", "a stream that does not end")
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
 
-def _whole(reply: httpx.Response, end: float) -> httpx.Response:
-    """Return a reply that has been read, with its status and what it asks to wait.
+def _whole(reply: httpx.Response, end: float) -> tuple[int, bytes, float]:
+    """Return the status of a reply, what it says, and what it asks to wait; of an error as far as it comes.
 
     Raises:
         Fault: it goes on and on.
     """
-    content = b""
+    content, failed = bytearray(), reply.status_code != 200
     for part in reply.iter_bytes():
         content += part
-        if len(content) > _LARGEST or time.monotonic() > end:
+        if len(content) > (_LARGEST_ERROR if failed else _LARGEST) or time.monotonic() > end:
+            if failed:
+                break
             raise Fault("BadReply", "a reply that does not end")
-    return httpx.Response(reply.status_code, headers={"retry-after": reply.headers.get("retry-after", "")}, content=content)
+    return reply.status_code, bytes(content), wait_of(reply.headers)
+
+
+def _printable(told: Any) -> Any:
+    """Return what a server told, its strings without halves of characters, which nothing can write."""
+    if isinstance(told, str):
+        return told if told.isascii() else told.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(told, list):
+        return [_printable(one) for one in told]
+    return {_printable(name): _printable(one) for name, one in told.items()} if isinstance(told, dict) else told

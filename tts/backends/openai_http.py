@@ -1,4 +1,4 @@
-"""HTTP to a server that speaks the OpenAI API: connections, time-outs, tries, the key, and the events of a reply.
+"""HTTP to a server that speaks the OpenAI API: connections, time-outs, tries, and the events of a reply.
 
 A call that gives no whole reply is a `Fault` with a kind. One that the server refused before it wrote anything (no connection, an
 error status, a connection closed before the reply began) cost nothing and is tried again; one that broke in the middle is not,
@@ -10,49 +10,29 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import ssl
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
 
+from tts.backends.openai_events import Events
+from tts.backends.openai_fault import HOW_KEY, Fault, Key, broken, decoded, fault_in, fault_of, wait_of
 from tts.errors import ConfigError, shown
 from tts.randomness import uniform
 
-KEY_VARIABLE, KEY_FILE_VARIABLE = "TTS_API_KEY", "TTS_API_KEY_FILE"
-HOW_KEY = f"put it into the environment variable {KEY_VARIABLE}, or into a file that {KEY_FILE_VARIABLE} names"
+_JSON = {"Content-Type": "application/json"}
 _POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
-_LONGEST_LINE = 1 << 26
+_MOST = 1 << 26  # bytes of a whole reply
+_MOST_SAID, _SAYING_S = 1 << 20, 10.0  # of an error: bytes that are read of it, and how long
 _LAST_S = 2.0  # between the last event of a reply and its end
-_BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}  # other statuses from 500 on: "ServerError"
 
 # Takes one event of a reply; True: nothing more is wanted, and the connection is closed, which stops the server.
 Take = Callable[[Any], bool]
-
-
-class Fault(Exception):
-    """A call without a whole reply.
-
-    Args:
-        kind: one word, counted in solutions. cause: one line. again: whether it cost nothing and may be tried again.
-        after_s: seconds that the server asked to wait first. status: of the reply, or 0.
-    """
-
-    def __init__(self, kind: str, cause: str, *, again: bool = False, after_s: float = 0.0, status: int = 0) -> None:
-        super().__init__(f"{kind}: {cause}")
-        self.kind = kind
-        self.cause = cause
-        self.again = again
-        self.after_s = after_s
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,57 +70,6 @@ class Patience:
                 raise ConfigError(f"{name} is {value!r}, but must be seconds above 0")
 
 
-class Key:
-    """A secret that no text of ours shows.
-
-    Args:
-        value: the key; "": none. source: where it is from, for people.
-    """
-
-    def __init__(self, value: str = "", source: str = "") -> None:
-        self._value = value
-        self.source = source
-
-    @classmethod
-    def find(cls, variable: str = "", file: str = "") -> Key:
-        """Return the key that a file or an environment variable holds; without either, that of `TTS_API_KEY` or its file; or none.
-
-        Raises:
-            ConfigError: what was named holds none, the file cannot be read, or the key cannot be sent.
-        """
-        file = file or ("" if variable or os.environ.get(KEY_VARIABLE) else os.environ.get(KEY_FILE_VARIABLE, ""))
-        if file:
-            source = f"the file {file}"
-            try:
-                value = Path(file).expanduser().read_text(encoding="utf-8").strip()
-            except (OSError, ValueError) as failure:
-                why = failure.strerror if isinstance(failure, OSError) else "it is no text"
-                raise ConfigError(f"the file of the key is {file!r}, but it cannot be read: {why}", hint=HOW_KEY) from None
-        else:
-            source = f"the variable {variable or KEY_VARIABLE}"
-            value = os.environ.get(variable or KEY_VARIABLE, "").strip()
-        if not value and (file or variable):
-            raise ConfigError(f"{source} was named for the key, but holds none", hint=HOW_KEY)
-        if not (value.isascii() and all(character.isprintable() and character != " " for character in value)):
-            raise ConfigError(f"the key in {source} has characters that no key has (spaces, line ends, or others than ASCII)", hint=HOW_KEY)
-        return cls(value, source) if value else cls()
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What sends it."""
-        return {"Authorization": f"Bearer {self._value}"} if self._value else {}
-
-    def hidden(self, text: str) -> str:
-        """Return a text without the key, should a server repeat it."""
-        return text.replace(self._value, "***") if self._value else text
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __repr__(self) -> str:
-        return f"Key(from {self.source})" if self._value else "Key()"
-
-
 def roots(url: str) -> tuple[str, ...]:
     """Return where the API may begin: the url with /v1 behind it, and the url as it is.
 
@@ -168,50 +97,28 @@ def checks(root: str) -> ssl.SSLContext | bool:
     return httpx.create_ssl_context() if urlsplit(root).scheme == "https" else False
 
 
-def fault_of(reply: httpx.Response, key: Key) -> Fault:
-    """Return the fault of a reply with another status than 200; its body has been read."""
-    status = reply.status_code
-    kind = _BUSY.get(status) or ("ServerError" if status >= 500 else "Refused")
-    cause = f"status {status}: {said(reply.text, key)}"
-    return Fault(kind, cause, again=kind != "Refused", after_s=_after(reply.headers.get("retry-after", "")), status=status)
-
-
-def said(body: str, key: Key) -> str:
-    """Return what a server's error reply says, in one line without the key."""
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """Return a request's body; halves of characters (lone surrogates), which no server reads, are put together or replaced."""
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
-        told: Any = json.loads(body)
-    except ValueError:
-        told = body
-    for name in ("error", "message", "detail"):
-        if isinstance(told, Mapping) and told.get(name):
-            told = told[name]
-    text = told if isinstance(told, str) else json.dumps(told)
-    return key.hidden(" ".join(text.split()))[:300] or "nothing"
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def broken(failure: httpx.TransportError, key: Key, *, began: bool) -> Fault:
-    """Return the fault of a connection; `began`: whether the reply had begun."""
-    cause = key.hidden(" ".join(str(failure).split())) or type(failure).__name__
-    reason: BaseException | None = failure
-    while reason is not None:
-        if isinstance(reason, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(reason):
-            return Fault("CertificateError", cause)
-        reason = reason.__cause__ or reason.__context__
-    if isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
-        return Fault("ConnectionFailed", cause, again=True)
-    return Fault("ConnectionLost", cause, again=not began)
+def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str, Any]:
+    """Return an event of a reply, or a whole reply; `began`: whether anything came before it.
 
-
-def _after(header: str) -> float:
-    """Return the seconds that a Retry-After header asks for, at least 0: a number, or a date."""
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(header).timestamp() - time.time()
-        except (ValueError, TypeError):
-            return 0.0
-    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
+    Raises:
+        Fault: it is none, or an error.
+    """
+    event = decoded(data, key)
+    if not isinstance(event, dict):
+        raise Fault("BadReply", f"{shown(event)} where an object must be")
+    fault = fault_in(event, after_s, key, began=began)
+    if fault is not None:
+        raise fault
+    return event
 
 
 class Http:
@@ -275,52 +182,49 @@ class Http:
         try:
             async with (
                 asyncio.timeout(min(patience.first_s, patience.call_s)) as alarm,
-                self._clients[which].stream("POST", url, json=body) as reply,
+                self._clients[which].stream("POST", url, content=encoded(body), headers=_JSON) as reply,
             ):
                 if reply.status_code != 200:
-                    await reply.aread()
-                    raise fault_of(reply, self.key)
+                    raise fault_of(reply.status_code, await _error(reply), wait_of(reply.headers), self.key)
                 began = True
                 await self._read(reply, take, alarm, end)
+        except Fault as fault:
+            raise fault.hiding(self.key) from None
         except TimeoutError:
             slow = asyncio.get_running_loop().time() >= end
             raise Fault("TooSlow" if slow else "TimedOut", f"no end within {patience.call_s:g} s" if slow else "no word in time") from None
         except httpx.TransportError as failure:
             raise broken(failure, self.key, began=began) from None
         except httpx.DecodingError as failure:
-            raise Fault("BadReply", f"its encoding is broken: {failure}") from None
+            raise Fault("BadReply", f"its encoding is broken: {failure}").hiding(self.key) from None
+        except RecursionError:
+            raise Fault("BadReply", "it is nested too deeply") from None
         finally:
             self._busy[which] -= 1
 
     async def _read(self, reply: httpx.Response, take: Take, alarm: asyncio.Timeout, end: float) -> None:
-        clock = asyncio.get_running_loop().time
-        if "text/event-stream" not in reply.headers.get("content-type", ""):
-            take(self._parsed(await reply.aread()))  # a server that does not stream
+        clock, after_s = asyncio.get_running_loop().time, wait_of(reply.headers)
+        if "text/event-stream" not in reply.headers.get("content-type", "").lower():
+            content = bytearray()
+            async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
+                async for some in pieces:
+                    content += some
+                    if len(content) > _MOST:
+                        raise Fault("BadReply", "a reply that does not end")
+            take(event_of(bytes(content), after_s, self.key, began=False))  # a server that does not stream
             return
-        rest, done = b"", False
-        async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
-            async for some in pieces:
-                *lines, rest = (rest + some).split(b"\n")
-                if len(rest) > _LONGEST_LINE:
-                    raise Fault("BadReply", "a line of its stream has no end")
-                for line in lines:
-                    data = line[5:].strip() if line.startswith(b"data:") and not done else b""
-                    if data == b"[DONE]":  # read to the end all the same: then the connection serves again
+        events, began, done = Events(), False, False
+        async with aclosing(_pieces(reply, events)) as parts:
+            async for part in parts:
+                for data in part:
+                    if done or data == b"[DONE]":  # read to the end all the same: then the connection serves again
                         done = True
-                    elif data and take(self._parsed(data)):
-                        return
+                    elif data:
+                        event = event_of(data, after_s, self.key, began=began)
+                        began = began or bool(event.get("choices"))
+                        if take(event):
+                            return
                 alarm.reschedule(min(end, clock() + (_LAST_S if done else self.patience.gap_s)))
-
-    def _parsed(self, data: bytes) -> Any:
-        try:
-            event: Any = json.loads(data)
-        except ValueError:
-            raise Fault("BadReply", f"what is no JSON: {self.key.hidden(shown(data.decode(errors='replace')[:60]))}") from None
-        if not isinstance(event, dict):
-            raise Fault("BadReply", f"{shown(event)} where an object must be")
-        if event.get("error"):
-            raise Fault("ServerError", said(json.dumps(event), self.key))
-        return event
 
     def _least_busy(self) -> int:
         """Return the client with the fewest calls; there are as many as the calls at once need."""
@@ -337,3 +241,23 @@ class Http:
         clients, self._clients, self._busy = self._clients, [], []
         for client in clients:
             await client.aclose()
+
+
+async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:
+    """Give the data of the events that end in each piece of a stream, and of what is left where it is over."""
+    async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
+        async for some in pieces:
+            yield events.fed(some)
+    yield events.rest()
+
+
+async def _error(reply: httpx.Response) -> bytes:
+    """Return what an error says, as far as it comes soon."""
+    content = bytearray()
+    with suppress(TimeoutError, httpx.TransportError, httpx.DecodingError):
+        async with asyncio.timeout(_SAYING_S), aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
+            async for some in pieces:
+                content += some
+                if len(content) > _MOST_SAID:
+                    break
+    return bytes(content)

@@ -81,7 +81,7 @@ def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, 
                 hint=f"for example --model {_nearest(name, served)}" if served else "start the server with a model",
             )
         asker.close()
-        if not again:
+        if not again or time.monotonic() > end:
             break
     raise _unreached(url, fault or Fault("BadReply", "nothing"), key)
 

@@ -6,15 +6,22 @@ doubled or without content, and a report of tokens that cannot be, are told apar
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tts.backends.openai_http import Fault
+from tts.backends.openai_fault import Fault
 from tts.errors import shown
 
-_ENDS = ("stop", "length", "eos", "end_turn", "max_tokens")
+_ENDS = {  # as servers call them
+    "stop": ("stop", "eos", "eos_token", "end", "end_turn", "stop_sequence", "stop_token", "complete", "completed", "finished", "done"),
+    "length": ("length", "max_tokens", "max_length", "max_output_tokens", "model_length", "token_limit"),
+    "content_filter": ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "sensitive"),
+}
+_END_OF = {word: end for end, words in _ENDS.items() for word in words}
+_ENDLESS = 1e300  # of a log-probability
+_HALVES = re.compile("[\ud800-\udfff]")  # of characters that escapes divide in two
 
 
 @dataclass(slots=True)
@@ -23,8 +30,9 @@ class Choice:
 
     Attributes:
         pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
-        finish: the reason it ended, or "". contents: how often there was a text, be it "". reasoned: whether it thought apart.
-        refused: whether the server says that the model would not answer.
+        finish: the reason it ended: "stop", "length", "content_filter", or another of the server's; "": it has not. contents: how often
+            there was a text, be it "". reasoned: whether it thought apart. refused: whether the server says that the model would not
+            answer. half: of a character whose other half is still to come.
     """
 
     pieces: list[str] = field(default_factory=list[str])
@@ -35,6 +43,7 @@ class Choice:
     contents: int = 0
     reasoned: bool = False
     refused: bool = False
+    half: str = ""
 
     @property
     def num_visible(self) -> int:
@@ -73,6 +82,7 @@ class Reply:
         self.usage: Usage | None = None
         self.doubted = False
         self.events = 0
+        self._other = ""
 
     def take(self, event: Mapping[str, Any]) -> list[tuple[int, str]]:
         """Take an event in; return the new text of each choice that it is about.
@@ -86,6 +96,9 @@ class Reply:
             self.usage = usage_of(event["usage"])
             self.doubted = self.usage is None
         if given is None and event.get("usage") is not None:
+            return []
+        if event and "choices" not in event:  # a sign of life, unless it is all there is
+            self._other = self._other or shown(event)
             return []
         if not isinstance(given, list):
             raise Fault("BadReply", f"{shown(event)} where choices must be")
@@ -103,19 +116,19 @@ class Reply:
         thought = inner.get("reasoning_content") or inner.get("reasoning")
         choice.reasoned = choice.reasoned or bool(thought)
         choice.refused = choice.refused or bool(inner.get("refusal"))
-        text = inner.get("content")
-        finish = given.get("finish_reason")
-        if choice.finish and (text or finish):
-            raise Fault("DuplicateChoice", f"choice {index} came again after its end")
+        text, finish = inner.get("content"), _end(given.get("finish_reason"))
         if text is not None and not isinstance(text, str):
             raise Fault("BadReply", f"{shown(text)} where a text must be")
+        if choice.finish and text:
+            raise Fault("DuplicateChoice", f"choice {index} came again after its end")
         choice.contents += text is not None
-        _take_tokens(choice, given)
-        if finish is not None:
-            choice.finish = str(finish)
+        if not choice.finish:
+            _take_tokens(choice, given)
+        text = _put_together(choice, text or "", last=bool(finish))
+        choice.finish = choice.finish or finish
         if text:
             choice.pieces.append(text)
-        return index, text or ""
+        return index, text
 
     @property
     def ended(self) -> bool:
@@ -125,6 +138,8 @@ class Reply:
     def fault(self, index: int) -> Fault | None:
         """Return what is wrong with a choice of a reply that is over; None: nothing."""
         choice = self.choices.get(index)
+        if not self.choices and self._other:
+            return Fault("BadReply", f"{self._other} where choices must be")
         if choice is None:
             kind = "NoChoice" if not self.choices else "WrongCount"
             return Fault(kind, f"{len(self.choices)} of the {self.count} choices that were asked for")
@@ -133,12 +148,33 @@ class Reply:
         if choice.finish == "content_filter":
             return Fault("ContentFilter", "the server withheld the rest")
         if choice.finish not in _ENDS:
-            return Fault("OtherEnd", f"it ended by {shown(choice.finish)}")
+            return Fault("OtherEnd", f"it ended by {choice.finish}")
         if choice.refused and not choice.pieces:
             return Fault("Refusal", "the model would not answer")
         if not choice.contents and not choice.reasoned and not choice.num_visible:
             return Fault("NoContent", "its content is null")
         return None
+
+
+def _end(told: Any) -> str:
+    """Return why a choice ended; "" where it goes on."""
+    if told is None or told in ("", "null"):
+        return ""
+    return _END_OF.get(told.lower(), shown(told)) if isinstance(told, str) else shown(told)
+
+
+def _put_together(choice: Choice, text: str, *, last: bool) -> str:
+    """Return new text in whole characters; what is half of one waits for the other half, or is replaced where there is none."""
+    if not choice.half and (text.isascii() or not _HALVES.search(text)):
+        return text
+    text, choice.half = choice.half + text, ""
+    if not last and "\ud800" <= text[-1:] <= "\udbff":
+        text, choice.half = text[:-1], text[-1]
+    return _whole(text)
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
@@ -154,10 +190,10 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
         texts: Any = [one.get("token") for one in content if isinstance(one, dict)]
     else:
         values, texts = told.get("token_logprobs"), told.get("tokens")
-    if isinstance(values, list) and all(isinstance(one, int | float) and math.isfinite(one) for one in values):
+    if isinstance(values, list) and all(isinstance(one, int | float) and abs(one) < _ENDLESS for one in values):
         choice.logprobs += [min(0.0, float(one)) for one in values]
         if isinstance(texts, list) and len(texts) == len(values):
-            choice.tokens += [str(one) for one in texts]
+            choice.tokens += [_whole(one) if isinstance(one, str) else "" for one in texts]
 
 
 def usage_of(told: Any) -> Usage | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -354,6 +355,11 @@ def check_problem(problem: Problem) -> None:
         parts: tuple[Any, ...] = (turn.role, turn.content) if isinstance(turn, Message) else (None,)
         if not all(isinstance(part, str) for part in parts):
             raise _refused("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
+    for part in (prompt,) if isinstance(prompt, str) else (part for turn in prompt for part in (turn.role, turn.content)):
+        if _HALF.search(part):
+            raise _refused(
+                "the problem", part, "text that can be written", "it holds half of a character (a lone surrogate): decode it anew"
+            )
     for name, example in (("answer", "7"), ("id", "train/12"), ("task", "math")):
         value = getattr(problem, name)
         if not isinstance(value, str | None):
@@ -363,4 +369,5 @@ def check_problem(problem: Problem) -> None:
         raise _refused("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
 
 
+_HALF = re.compile("[\ud800-\udfff]")
 _MESSAGES = 'a message is {"role": "user", "content": "…"}'

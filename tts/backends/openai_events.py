@@ -1,0 +1,80 @@
+"""The events of a stream, from bytes as they come: the format of server-sent events, as far as APIs use it."""
+
+from __future__ import annotations
+
+import json
+
+from tts.backends.openai_fault import Fault
+
+_MOST = 1 << 24  # bytes of one event
+_MARK = b"\xef\xbb\xbf"  # of the byte order
+
+
+class Events:
+    """Takes the bytes of a stream; gives the data of its events.
+
+    Lines end by LF, CR or both; an event ends at an empty line, and its data may be several lines. A line that is whole JSON is an event
+    of its own even where no empty line follows, for there are servers that send none.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []  # of a line that has not ended
+        self._data: list[bytes] = []  # of an event that has not ended
+        self._size = 0  # of both
+        self._returned = False  # whether the last byte was CR, whose LF may be still to come
+        self._first = True
+
+    def fed(self, some: bytes) -> list[bytes]:
+        """Return the data of the events that end in these bytes.
+
+        Raises:
+            Fault: an event has no end.
+        """
+        some = self._plain(some)
+        self._size += len(some)
+        ended: list[bytes] = []
+        if b"\n" in some:
+            *lines, rest = b"".join((*self._parts, some)).split(b"\n")
+            if self._first:
+                lines[0], self._first = lines[0].removeprefix(_MARK), False
+            ended = self._events(lines)
+            self._parts = [rest]
+            self._size = self._size if self._data else len(rest)
+        else:
+            self._parts.append(some)
+        if self._size > _MOST:
+            raise Fault("BadReply", "an event of its stream has no end")
+        return ended
+
+    def _plain(self, some: bytes) -> bytes:
+        """Return bytes whose lines all end by LF."""
+        if self._returned and some.startswith(b"\n"):
+            some = some[1:]
+        self._returned = some.endswith(b"\r")
+        return some.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in some else some
+
+    def _events(self, lines: list[bytes]) -> list[bytes]:
+        ended: list[bytes] = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                if len(self._data) == 1 and _whole(self._data[0]):
+                    ended.append(self._data.pop())
+                self._data.append(line[5:].strip())
+            elif not line and self._data:
+                ended.append(b"\n".join(self._data))
+                self._data = []
+        return ended
+
+    def rest(self) -> list[bytes]:
+        """Return the data of what stands behind the last empty line of a stream that is over, if it is whole."""
+        ended = self.fed(b"\n\n")
+        return [*ended[:-1], *(one for one in ended[-1:] if _whole(one))]
+
+
+def _whole(data: bytes) -> bool:
+    """Whether data can be an event of its own."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return data == b"[DONE]"
+    return True
