@@ -70,7 +70,8 @@ class Spread(NamedTuple):
     """How sure a model was of one token, whichever was drawn: both in nats, at least 0, and high where it was sure; untempered.
 
     Args:
-        certainty: the divergence of the law from the uniform one, -(1/V) sum over all V tokens of ln(V p).
+        certainty: the divergence of the law from the uniform one, -(1/V) sum over all V tokens of ln(V p); NaN where the backend
+            sees the most likely tokens alone.
         top: the mean of -ln p over the `TOP_TOKENS` most likely tokens (over all, where there are fewer).
     """
 

@@ -34,7 +34,7 @@ TIE = 1e-4  # nats: what float32 rounds away in these models
 
 async def greedy(backend: Any, prompts: Sequence[str], cap: int) -> list[Sample]:
     handles = [reply.value for reply in await backend.open(prompts)]
-    asked = [backend.sample(SampleRequest(handle, (Row(1, 0, cap),), Sampling(temperature=0), Stop())) for handle in handles]
+    asked = [backend.sample(SampleRequest(handle, (Row(1, 0, cap),), Sampling(temperature=0), Stop(), spreads=True)) for handle in handles]
     for rows in asked:
         await rows.drain()
     return [rows.samples[0] for rows in asked]
@@ -83,3 +83,6 @@ def compare(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) -> Non
         if one.token_ids == other.token_ids:
             assert one.text == other.text
             np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=0, atol=1e-3)
+            tops = [[spread.top for spread in sample.spreads] for sample in (one, other)]
+            assert not backend.caps.tops or tops[0], "nothing is compared"
+            np.testing.assert_allclose(tops[0], tops[1][: len(tops[0])], rtol=0, atol=1e-3)

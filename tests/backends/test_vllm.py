@@ -13,8 +13,10 @@ import pytest
 
 from tests.backends.vllm_fake import BLOCK, broken, faked
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop
+from tts.backends.sampling import log_law, spread
 from tts.errors import ConfigError, EngineError, MissingDependency, PromptTooLong
 from tts.randomness import child_stream
+from tts.types import TOP_TOKENS
 
 WARM = Sampling(temperature=1.0)
 PROMPT = "the cat and the other one"
@@ -71,6 +73,28 @@ def test_ends_of_sequence_and_tokens_that_hold_a_stop_text_end_a_row_in_vllm_its
         assert {decode([token]) for token in engine.asked[-1]["stop_token_ids"][1:]} == {"q\n", "q\nz"}
         await drawn(backend, 1, stop=Stop(("q\n",)))
         assert engine.asked[-1]["stop_token_ids"] == [0]
+
+    using(check)
+
+
+def test_the_spread_is_that_of_the_most_likely_tokens_whichever_was_drawn() -> None:
+    async def check(backend: Any, engine: Any) -> None:
+        [opened] = await backend.open([PROMPT])
+        rows = tuple(Row(child_stream(3, 0, j), 0, 12) for j in range(8))
+        asked = backend.sample(SampleRequest(opened.value, rows, Sampling(temperature=3.0), Stop(), spreads=True))
+        await asked.drain()
+        unlikely = 0
+        for sample in asked.samples:
+            path = list(opened.value.ids)
+            assert len(sample.spreads) == sample.num_tokens
+            for token, told in zip(sample.token_ids, sample.spreads, strict=True):
+                law = log_law(engine._logits(path))
+                assert told.top == pytest.approx(spread(law).top, abs=1e-12)
+                assert math.isnan(told.certainty)
+                unlikely += bool((law > law[token]).sum() >= TOP_TOKENS)
+                path.append(token)
+        assert unlikely, "every drawn token was among the most likely ones"
+        assert {one["logprobs"] for one in engine.asked} == {TOP_TOKENS}
 
     using(check)
 

@@ -70,7 +70,8 @@ class FakeEngine:
                 token = self._drawn(path, number, settings.get("extra_args"))
                 law = log_law(self._logits(path))
                 path.append(token)
-                laws = {one: SimpleNamespace(logprob=law[one]) for one in (token, *settings.get("logprob_token_ids", ()))}
+                told_of = (*np.argsort(-law)[: settings.get("logprobs") or 0].tolist(), *settings.get("logprob_token_ids", ()))
+                laws = {one: SimpleNamespace(logprob=law[one]) for one in (token, *told_of)}
                 if told is not None:
                     laws[token].logprob = told
                 scores = [None, *(self._scored(ids, at) for at in range(1, len(ids)))] if "prompt_logprobs" in settings else None

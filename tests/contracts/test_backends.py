@@ -15,6 +15,7 @@ from tests.backends.vllm_fake import faked
 from tests.backends.vllm_lent import lent
 from tests.chaos import ChaosBackend
 from tests.contracts.backend_contract import BackendContract
+from tests.contracts.spreads_contract import SpreadsContract
 from tests.contracts.walk import classes_with, missing
 from tts.backends import BACKENDS
 from tts.backends.base import Backend
@@ -25,7 +26,7 @@ from tts.backends.toy import ToyBackend, ToyLanguage
 from tts.randomness import hash64
 
 
-class TestToy(BackendContract):
+class TestToy(SpreadsContract):
     name = "toy"
     prompts = ("3 + 4 - 2 + 9", "10 - 7 + 5", "1 + 1")
     pieces = ("3", " + ", "4", " = ", "8", "\n")
@@ -87,7 +88,7 @@ class TestCallableThatCountsNothing(TestCallable):
         return CallableBackend(write_later)
 
 
-class TestTransformers(BackendContract):
+class TestTransformers(SpreadsContract):
     name = "transformers"
     prompts = ("the cat and the other one", "12 + 12 =", "a")
     step = ("a", "th", "\n", "1", "e")
@@ -184,7 +185,7 @@ class TestOpenAIChat(TestOpenAI):
     findings = dataclasses.replace(TestOpenAI.findings, mode="chat", streams=False)
 
 
-class TestVLLM(BackendContract):
+class TestVLLM(SpreadsContract):
     """The backend on an engine that stands in for vLLM. What it emulates keeps the promises of what is native."""
 
     name = "vllm"

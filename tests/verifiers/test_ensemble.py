@@ -96,7 +96,7 @@ def test_steps_are_combined_where_all_have_them() -> None:
 
 def test_it_says_what_its_members_say() -> None:
     ensemble = Ensemble(members=("process", "self_evaluation", Confidence(measure="top"), "checker"))
-    assert ensemble.needs == ("value", "next_logprobs", "spreads")
+    assert ensemble.needs == ("value", "next_logprobs", "tops")
     assert ensemble.oracle
     filled = ensemble.of([SelfEvaluation(question="s?", yes="y", no="n"), ProcessVerifier()])
     assert filled.bound(100, 7) == 2 + 7

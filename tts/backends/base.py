@@ -32,15 +32,14 @@ class Caps:
     """What a backend can do. "emulated" gives the same result for more tokens; "absent" is refused before anything is spent.
 
     Args:
-        steps: stopping at a step boundary and continuing from there.
-        extend: appending forced text. fork: continuing one handle several times without computing it again.
+        steps: stopping at a step boundary and continuing from there. extend: appending forced text.
+        fork: continuing one handle several times without computing it again. value: a value or reward head on a handle.
         score: log-probabilities of given text. next_logprobs: of given next tokens. hidden: last hidden states.
-        value: a value or reward head on a handle.
         logprobs: log-probabilities of sampled tokens. token_ids: whether samples carry token ids.
-        spreads: how spread the law was that each token was drawn from (`Spread`), which takes the whole law.
+        spreads: how spread the law of each token was (`Spread`), which takes the whole law. tops: `Spread.top` of it at least.
         streams: whether rows obey their streams: False makes a solution not reproducible.
         stop_predicate: whether a row ends where `Stop.finished` says so.
-        usage: whether token counts are reported; without, a row is charged what its text can be at most.
+        usage: whether token counts are reported; else a row is charged what its text can be at most.
     """
 
     steps: Support = "absent"
@@ -52,6 +51,7 @@ class Caps:
     value: Support = "absent"
     logprobs: bool = False
     spreads: bool = False
+    tops: bool = False
     token_ids: bool = False
     streams: bool = False
     stop_predicate: bool = False
@@ -163,7 +163,7 @@ class Sample:
         num_tokens: tokens generated, what is charged. estimated: whether that number is a bound, for want of a report.
         error: what failed, where `finish` is "error": its kind, or "kind: cause".
         seconds: model time of this row.
-        spreads: one a token, with `caps.spreads` and where they were asked for, or empty.
+        spreads: one a token, with `caps.tops` and where they were asked for, or empty.
         lost_tokens: of `num_tokens`, those of replies that broke before this one, which are no part of the path.
     """
 

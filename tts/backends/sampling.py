@@ -9,6 +9,8 @@ Shapes: V vocabulary; logits and laws are [V], indexed by token id.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,6 +98,12 @@ def spread(law: NDArray[np.float64]) -> Spread:
     count = min(TOP_TOKENS, len(known))
     top = np.partition(known, len(known) - count)[len(known) - count :]
     return Spread(max(0.0, -float(known.mean()) - float(np.log(len(known)))), max(0.0, -float(top.mean())))
+
+
+def top_spread(logprobs: Sequence[float]) -> Spread:
+    """Return what the most likely tokens tell of how spread a law is, given their log-probabilities and perhaps a less likely one's."""
+    known = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
+    return Spread(math.nan, max(0.0, -float(known.mean())))
 
 
 def _shifted(logits: NDArray[Any]) -> NDArray[np.float64]:

@@ -95,6 +95,7 @@ class TransformersBackend(Counting):
         hidden="native",
         logprobs=True,
         spreads=True,
+        tops=True,
         token_ids=True,
         streams=True,
         stop_predicate=True,

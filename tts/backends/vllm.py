@@ -18,12 +18,13 @@ from tts.backends.batching import closed_error
 from tts.backends.facts import Counting
 from tts.backends.lengths import check_known, check_prompt, check_text
 from tts.backends.row_state import PathText, RowState, failed_row, said
+from tts.backends.sampling import top_spread
 from tts.backends.vllm_engine import imported
 from tts.background import in_thread
 from tts.budget import Rates
 from tts.errors import CapabilityError, EngineError
 from tts.models.registry import ModelRecord
-from tts.types import Prompt
+from tts.types import TOP_TOKENS, Prompt
 
 if TYPE_CHECKING:
     from tts.backends.rendering import Renderer
@@ -95,6 +96,7 @@ class VLLMBackend(Counting):
         score="emulated",
         next_logprobs="emulated",
         logprobs=True,
+        tops=True,
         token_ids=True,
         streams=True,
         stop_predicate=True,
@@ -308,7 +310,7 @@ class VLLMBackend(Counting):
         settings = {
             "max_tokens": min(row.max_tokens, self._room - len(handle.ids)),
             "stop_token_ids": self._ending(request.stop),
-            "logprobs": 0,  # of the token itself
+            "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads else 0,  # of these many, and of the token itself
             "extra_args": {DRAWS: draws} if law.temperature else None,  # else it is greedy, as vLLM is asked to be
         }
         told.began = True
@@ -321,7 +323,8 @@ class VLLMBackend(Counting):
                     logprob = law[token].logprob
                     if not logprob > -math.inf:  # NaN as well
                         raise EngineError(f"the logits of token {len(state.ids)} are no law", hint="try dtype float32")
-                    finish = state.append(token, min(0.0, logprob))
+                    spread = top_spread([one.logprob for one in law.values()]) if request.spreads else None
+                    finish = state.append(token, min(0.0, logprob), spread)
                     if finish is not None:
                         return finish
         raise EngineError("vLLM ended the row without a reason that it was given")

@@ -52,7 +52,7 @@ class Writer:
     ) -> None:
         self._search = search
         self._asked_of_all = asked_of_all
-        self._spreads = any("spreads" in verifier.needs for verifier in search.scoring.verifiers.values())
+        self._spreads = any({"spreads", "tops"} & set(verifier.needs) for verifier in search.scoring.verifiers.values())
         self._task = task
         self._backends = backends
         self._sampling = sampling

@@ -35,7 +35,7 @@ class Confidence:
 
     Args:
         measure: "probability" and "logprob" of the drawn token; "certainty", the divergence of its law from the uniform one, and "top",
-            the mean -ln p of its 20 most likely tokens, which both take a backend that keeps `spreads`. High is confident.
+            the mean -ln p of its 20 most likely tokens, which take a backend that keeps `spreads`, or `tops`. High is confident.
         over: "mean" of all tokens; "lowest" mean of a group, "bottom", the mean of the lowest tenth of the groups, or "tail", the last.
         window: tokens of a group, a sliding one; of no meaning to "mean".
 
@@ -64,7 +64,7 @@ class Confidence:
         if type(self.window) is not int or not 1 <= self.window < 2**63:
             raise ConfigError(f"window is {shown(self.window)}, but must be a whole number of at least 1 and below 2**63")
         object.__setattr__(self, "range", _RANGES[self.measure])
-        object.__setattr__(self, "needs", ("spreads",) if self.measure in ("certainty", "top") else ("logprobs",))
+        object.__setattr__(self, "needs", ({"certainty": "spreads", "top": "tops"}.get(self.measure, "logprobs"),))
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of each path."""

@@ -71,6 +71,7 @@ class EngineBackend(Counting):
         hidden="native",
         logprobs=True,
         spreads=True,
+        tops=True,
         token_ids=True,
         streams=True,
         stop_predicate=True,
