@@ -38,12 +38,14 @@ class Judging(ToyServer):
         return [[('{"score"', 0.0), (": 7", 0.0), ("}", 0.0), ("", 0.0)]] * count
 
 
-def judged(server: ToyServer, *, votes: int = 1, plan: str = PLAN, patience: Patience = TWICE, **found: Any) -> Solved:
+def judged(
+    server: ToyServer, *, votes: int = 1, plan: str = PLAN, patience: Patience = TWICE, prompt_tokens: int = 2000, **found: Any
+) -> Solved:
     """Return the end of a search on the toy model, judged by the server's."""
     ends: list[Solved] = []
 
     async def check(backend: OpenAIBackend) -> None:
-        judge = Judge(model="judge", votes=votes, max_tokens=16, prompt_tokens=2000)
+        judge = Judge(model="judge", votes=votes, max_tokens=16, prompt_tokens=prompt_tokens)
         policy = ToyBackend(ToyLanguage(accuracy=0.5))
         run = make_run("3 + 4 - 2", Budget(tokens=90000), plan, policy, verifiers={"main": judge}, models={"judge": backend})
         ends.extend(await solved([run]))
@@ -127,3 +129,12 @@ def test_pairs_that_the_server_failed_in_are_no_preference() -> None:
 def test_tokens_that_no_server_reports_are_booked_as_an_estimate() -> None:
     assert not booked(judged(Judging())).estimated
     assert booked(judged(Judging(usage=False, logprobs=False), usage=False, logprobs=False)).estimated
+
+
+@pytest.mark.parametrize("fault", ["cut", "json", "hang"])
+def test_a_prompt_is_read_no_more_often_than_was_granted_however_often_replies_break(fault: str) -> None:
+    many = dataclasses.replace(QUICK, tries=6, **({"first_s": 0.1} if fault == "hang" else {}))
+    end = judged(Judging(fault=lambda _number, _body: fault), patience=many, prompt_tokens=650)
+    assert end.solution.error is None
+    assert booked(end).verifier_tokens <= 3 * (2 * 650 + 16)
+    assert end.solution.failures == {KINDS[fault][0]: 3}

@@ -123,7 +123,8 @@ class MeteredCalls:
         rowsets: list[RowSet] = []
         for handle, prompt in zip(handles, prompts, strict=True):
             rows = tuple(Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes))
-            rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, Stop())))
+            # a prompt that is read again would pass the bound
+            rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, Stop(), rereads=False)))
         timer = None if left is None else asyncio.get_running_loop().call_later(left, _cancel, rowsets)
         try:
             samples = [[await rows.row(draw) for draw in range(votes)] for rows in rowsets]
