@@ -113,12 +113,13 @@ def test_what_is_thought_apart_is_charged_and_is_no_part_of_the_text(streams: bo
     using(server, check, **shows)
 
 
-def test_thoughts_without_a_report_are_charged_all_that_was_granted() -> None:
+@pytest.mark.parametrize("logprobs", [False, True])  # of what is said alone
+def test_thoughts_without_a_report_are_charged_all_that_was_granted(logprobs: bool) -> None:
     async def check(backend: OpenAIBackend) -> None:
         [sample] = await drawn(backend, 1, cap=50)
         assert (sample.num_tokens, sample.estimated) == (50, True)
 
-    using(ToyServer(reasoning=7, usage=False), check, mode="chat", reasoning=True, logprobs=False)
+    using(ToyServer(reasoning=7, usage=False), check, mode="chat", reasoning=True, logprobs=logprobs)
 
 
 @pytest.mark.parametrize(

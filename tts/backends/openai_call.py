@@ -226,11 +226,11 @@ class Call:
         seen = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(len(self.indexes))]
         if not reply.ended:
             return [(self._received(place), True) for place in range(len(self.indexes))]
-        thought = any(choice.reasoned for choice in reply.choices.values())
+        thought = self._findings.reasoning or any(choice.reasoned for choice in reply.choices.values())  # which may be hidden
         shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
         if reply.usage is None:
             return [(min(cap, count), reply.doubted) if shown and count else (cap, True) for count in seen]
-        total, wrote = reply.usage.generated, any(choice.pieces for choice in reply.choices.values())
+        total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
         if total < sum(seen) or (total == 0 and wrote) or total > cap * len(seen):
             return [(min(cap, count) if shown and count else cap, True) for count in seen]
         if len(seen) == 1:
