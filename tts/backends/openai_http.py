@@ -26,6 +26,7 @@ from tts.errors import ConfigError, shown
 from tts.randomness import uniform
 
 _JSON = {"Content-Type": "application/json"}
+_IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
 _POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
 _MOST = 1 << 26  # bytes of a whole reply
 _MOST_SAID, _SAYING_S = 1 << 20, 10.0  # of an error: bytes that are read of it, and how long
@@ -44,7 +45,7 @@ class Patience:
         connect_s: for a connection; the first look waits 4 s for one at most. first_s: until a reply's first event.
         gap_s: between two events. call_s: for a whole call.
         wait_s: before the first try again, at most; doubled each time, and drawn from 0 on (full jitter). longest_wait_s: the most
-            of it; a server that asks for more (Retry-After) is not waited for.
+            of it; a server that asks for more (Retry-After), or that could not be reached for so long, is not waited for.
 
     Raises:
         ConfigError: a value is not valid.
@@ -139,6 +140,7 @@ class Http:
         self.faults: Counter[str] = Counter()
         self.in_flight = 0
         self.gate = asyncio.Semaphore(patience.concurrency)
+        self._down_s: float | None = None  # since when no connection was made, by the loop's clock
         self._checks: ssl.SSLContext | bool = False
         self._clients: list[httpx.AsyncClient] = []
         self._busy: list[int] = []
@@ -155,17 +157,20 @@ class Http:
         Raises:
             Fault: there is no whole reply, after all tries that may be made.
         """
-        patience, refused = self.patience, ""
+        patience, refused, clock = self.patience, "", asyncio.get_running_loop().time
         self.in_flight += 1
         try:
             for tried in range(patience.tries):
                 try:
                     await self._once(path, body, take)
+                    self._down_s = None
                     return refused
                 except Fault as fault:
                     self.faults[fault.kind] += 1
                     refused = f"{fault.kind}: {fault.cause}"
-                    if not fault.again or tried + 1 == patience.tries or fault.after_s > patience.longest_wait_s:
+                    self._down_s = (self._down_s or clock()) if fault.kind == "ConnectionFailed" else None
+                    gone = self._down_s is not None and clock() - self._down_s > patience.longest_wait_s
+                    if gone or not fault.again or tried + 1 == patience.tries or fault.after_s > patience.longest_wait_s:
                         raise
                     longest = min(patience.longest_wait_s, patience.wait_s * 2**tried)
                     wait = fault.after_s + longest * uniform(stream, position, 1 << 16 | tried)
@@ -175,9 +180,10 @@ class Http:
             self.in_flight -= 1
 
     async def _once(self, path: str, body: Mapping[str, Any], take: Take) -> None:
-        patience, began, which = self.patience, False, self._least_busy()
+        patience, began, which, clock = self.patience, False, self._least_busy(), asyncio.get_running_loop().time
         url = path if path.startswith("http") else self.root + path
-        end = asyncio.get_running_loop().time() + patience.call_s
+        whole, started = url != path and not body.get("stream"), clock()  # such a reply is written before it begins
+        end = started + patience.call_s
         self._busy[which] += 1
         try:
             async with (
@@ -191,10 +197,10 @@ class Http:
         except Fault as fault:
             raise fault.hiding(self.key) from None
         except TimeoutError:
-            slow = asyncio.get_running_loop().time() >= end
+            slow = clock() >= end
             raise Fault("TooSlow" if slow else "TimedOut", f"no end within {patience.call_s:g} s" if slow else "no word in time") from None
         except httpx.TransportError as failure:
-            raise broken(failure, self.key, began=began) from None
+            raise broken(failure, self.key, began=began or (whole and clock() - started > _IDLE_S)) from None
         except httpx.DecodingError as failure:
             raise Fault("BadReply", f"its encoding is broken: {failure}").hiding(self.key) from None
         except RecursionError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ _TEXT = "One, two, three, four, five,"
 _TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _BEGUN = "One, two, three,"
 _TOKENS = 8
+_THOUGHTS = 256  # where a model says nothing in so few
 LOOK_S = 4.0  # for a server's first reply
 _NEUTRAL = ({"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}, {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
 _NAMED = 12  # models in one message
@@ -130,6 +132,7 @@ class _Look:
         self._entry = entry
         self._site = asker.root.removesuffix("/v1")  # what is no part of the API stands there
         self._cap_name = "max_tokens"
+        self._chat_tokens = _TOKENS
         version = asker.found(f"{self._site}/version")
         self._version = str(version["version"]) if isinstance(version, dict) and "version" in version else ""
 
@@ -157,7 +160,7 @@ class _Look:
         mode = self._mode(asked, works, reasoning=reasoning)
         path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
         start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(_TURNS)}
-        start |= {cap_name: _TOKENS}
+        start |= {cap_name: _TOKENS if path == "/completions" else self._chat_tokens}
         context = self._entry.get("max_model_len")
         common = chat if path != "/completions" else completions
         base = Findings(
@@ -197,12 +200,13 @@ class _Look:
 
     def _endpoints(self) -> tuple[str, Reply | None, Reply | None]:
         """Return the name of the parameter that limits a row, and what chat and completions wrote."""
-        for name in ("max_tokens", "max_completion_tokens"):
-            chat = self._write("/chat/completions", {"messages": list(_TURNS), name: _TOKENS})
+        for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
+            chat = self._write("/chat/completions", {"messages": list(_TURNS), name: size})
             if chat is not None:
+                self._chat_tokens = size
                 break
         else:
-            name = "max_tokens"
+            chat, name = None, "max_tokens"
         return name, chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
 
     def _tokenized(self, body: Mapping[str, Any]) -> list[int] | None:
@@ -211,14 +215,20 @@ class _Look:
         return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
 
     def _continues(self, cap_name: str) -> bool:
-        """Whether chat goes on where the assistant's message ends: then its prompt is shorter than one with a new turn behind."""
+        """Whether chat goes on where the assistant's message ends.
+
+        Then its prompt is shorter than one with a new turn behind, and than one with a line end more: many templates trim messages.
+        """
         turns = [*_TURNS, {"role": "assistant", "content": _BEGUN}]
-        lengths: list[int | None] = []
-        for more in ({}, CONTINUE):
-            reply = self._write("/chat/completions", {"messages": turns, cap_name: 1, **more})
-            lengths.append(reply.usage.prompt if reply is not None and reply.usage is not None else None)
-        plain, continued = lengths
-        return plain is not None and continued is not None and continued < plain
+        line = [*_TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
+        lengths: list[int] = []
+        for told, more in ((turns, {}), (turns, CONTINUE), (line, CONTINUE)):
+            reply = self._write("/chat/completions", {"messages": told, cap_name: 1, **more})
+            if reply is None or reply.usage is None:
+                return False
+            lengths.append(reply.usage.prompt)
+        plain, continued, with_line = lengths
+        return continued < min(plain, with_line)
 
     def _mode(self, asked: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
         if reasoning and asked == "auto":

@@ -206,8 +206,9 @@ def usage_of(told: Any) -> Usage | None:
     inner, outer = told.get("prompt_tokens_details"), told.get("completion_tokens_details")
     cached = _count(inner.get("cached_tokens")) if isinstance(inner, dict) else None
     reasoning = _count(outer.get("reasoning_tokens")) if isinstance(outer, dict) else None
-    if reasoning and told.get("total_tokens") == prompt + generated + reasoning:
-        generated += reasoning  # a server that reports what was thought beside what was said
+    beside = (_count(told.get("total_tokens")) or 0) - prompt - generated
+    if beside > 0:  # a server that reports what was said, and what was thought beside it, or in the total alone
+        generated, reasoning = generated + beside, max(reasoning or 0, beside)
     if (cached or 0) > prompt or (reasoning or 0) > generated:
         return None
     return Usage(prompt, generated, cached, reasoning or 0)
