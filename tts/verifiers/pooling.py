@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Counters, Reply
-from tts.backends.openai_http import Fault, Key, broken, fault_of
+from tts.backends.openai_fault import Fault, Key, broken, fault_of
 from tts.budget import Rates
 from tts.errors import ConfigError, VerifierError, shown
 from tts.verifiers.base import Calls
@@ -208,7 +208,7 @@ class PoolingModel(Pooled):
             self._answered = True
             if reply.status_code == 200:
                 return reply
-            fault = fault_of(reply, self._key)
+            fault = fault_of(reply.status_code, reply.content, 0.0, self._key)
         fault.again = fault.kind in _NOT_TAKEN  # of all else nobody knows what was computed
         raise fault
 

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tts.backends.openai_http import Fault
+from tts.backends.openai_fault import Fault
 from tts.errors import ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord
 from tts.verifiers.pooling import NO_TIME, Pooled, pooling_settings, pooling_task
