@@ -358,7 +358,7 @@ class ToyServer:
 
 
 @contextmanager
-def serving(server: ToyServer, *, certificate: tuple[str, str] | None = None) -> Iterator[str]:
+def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Iterator[str]:
     """Serve on this machine alone, in a thread with a loop of its own; gives the url."""
     context = None
     if certificate is not None:

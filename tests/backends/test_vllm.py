@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -195,6 +197,28 @@ def test_options_are_checked_before_anything_starts() -> None:
     ]:
         with pytest.raises(ConfigError, match=says):
             build(record, **options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rank"),
+    [({"r": 1}, 8), ({"r": 8}, 8), ({"r": 12}, 16), ({"r": 320}, 320), ({"r": 4, "rank_pattern": {"q_proj": 40}}, 64)],
+)
+def test_room_is_made_for_an_adapter_as_vllm_can_make_it(settings: dict[str, Any], rank: int, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tts.backends.vllm_build import lora_rank
+
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    assert lora_rank(str(tmp_path)) == rank
+
+
+@pytest.mark.parametrize("settings", [{"r": 0}, {"r": 1024}, {}, [], {"r": "many"}])
+def test_an_adapter_that_vllm_cannot_hold_is_refused(settings: Any, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tts.backends.vllm_build import lora_rank
+
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match="lora is "):
+        lora_rank(str(tmp_path))
 
 
 def test_without_vllm_it_is_one_line_with_the_command() -> None:

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 SERVES = """
-import http.server, sys, threading
+import http.server, socket, sys, threading
 flags = sys.argv[1:]
 print("flags:", *flags, flush=True)
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -26,6 +26,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.path == "/end":
             threading.Thread(target=server.shutdown).start()
+http.server.HTTPServer.address_family = socket.AF_INET6 if ":" in flags[flags.index("--host") + 1] else socket.AF_INET
 server = http.server.HTTPServer((flags[flags.index("--host") + 1], int(flags[flags.index("--port") + 1])), Answers)
 server.serve_forever()
 sys.exit("RuntimeError: told to end")
@@ -162,6 +163,21 @@ def test_what_cannot_be_served_is_refused_before_anything_starts(tts: Any, engin
         port = str(taken.getsockname()[1])
         refused(tts("serve-model", "pocket", "--python", python, "--port", port), f"port is {port} on 127.0.0.1", "--port 0")
     refused(tts("serve-model", "pocket", "--python", python, "--port", "99999"), "port is 99999")
+    refused(tts("serve-model", "pocket", "--python", python, "--host", ""), "host is '', but must be an address", "127.0.0.1")
+    refused(tts("serve-model", "pocket", "--python", python, "--host", "a..b"), "on a..b, where no server can listen")
+    refused(tts("serve-model", "pocket", "--python", python, "--host", "[::1"), "on [::1, where no server can listen")
+
+
+@pytest.mark.parametrize(("host", "url"), [("::1", r"http://\[::1\]:\d+"), ("0.0.0.0", r"http://127\.0\.0\.1:\d+")])
+def test_a_server_is_reached_wherever_it_listens(host: str, url: str, tmp_path: Path) -> None:
+    from tts.backends.serving import Launch, serving
+
+    try:
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as missing:
+        pytest.skip(f"this machine has no {host}: {missing}")
+    with serving(Launch(command=(sys.executable, "-c", SERVES), health="/health"), tmp_path / "log", 30, host=host) as server:
+        assert re.fullmatch(url, server.url)
 
 
 def test_an_engine_that_is_missing_is_one_line_with_the_command(tts: Any, tmp_path: Path) -> None:

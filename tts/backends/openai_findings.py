@@ -30,7 +30,8 @@ class Findings:
             are those of the untempered law. seeds: whether one seed gives one text. seed_note: why they were not tried.
         n: whether one call may ask for several continuations. stops: whether a row ends behind a stop text, which it includes.
         neutral: parameters, with their values, that switch off what a server may do to the law by default.
-        filters: whether top_k and min_p are obeyed. tempers: whether other temperatures than 1, and top_p, are taken.
+        filters: whether top_k and min_p are obeyed. filter_note: why that is not known. tempers: whether other temperatures than 1,
+            and top_p, are taken.
         reasoning: whether the model thinks apart from what it says.
     """
 
@@ -53,6 +54,7 @@ class Findings:
     stops: bool = False
     neutral: tuple[tuple[str, float], ...] = ()
     filters: bool = False
+    filter_note: str = ""
     tempers: bool = True
     reasoning: bool = False
 
@@ -104,7 +106,7 @@ class Findings:
             ("n", _said(self.n, "several rows a call", "one row a call")),
             ("stop texts", _said(self.stops, "the server ends a step", "steps are cut here, where the text is read")),
             ("temperature, top_p", _said(self.tempers, "taken", "not taken: refused unless both are 1")),
-            ("top_k, min_p", _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
+            ("top_k, min_p", self.filter_note or _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
             ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
         ]
 

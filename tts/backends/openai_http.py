@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -27,6 +28,7 @@ from tts.randomness import uniform
 
 _JSON = {"Content-Type": "application/json"}
 _IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
+_BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")  # a host with its port, or with its domain
 _POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
 _MOST = 1 << 26  # bytes of a whole reply
 _MOST_SAID, _SAYING_S = 1 << 20, 10.0  # of an error: bytes that are read of it, and how long
@@ -42,7 +44,7 @@ class Patience:
 
     Args:
         concurrency: requests in flight, at least 1; other rows wait here. tries: of a call that the server refuses, at least 1.
-        connect_s: for a connection; the first look waits 4 s for one at most. first_s: until a reply's first event.
+        connect_s: for a connection; the first look waits 3.5 s for one at most. first_s: until a reply's first event.
         gap_s: between two events. call_s: for a whole call.
         wait_s: before the first try again, at most; doubled each time, and drawn from 0 on (full jitter). longest_wait_s: the most
             of it; a server that asks for more (Retry-After), or that could not be reached for so long, is not waited for.
@@ -74,20 +76,24 @@ class Patience:
 def roots(url: str) -> tuple[str, ...]:
     """Return where the API may begin: the url with /v1 behind it, and the url as it is.
 
+    Blanks and line ends around it are no part of it.
+
     Raises:
         ConfigError: it is no url of a server, or holds a secret.
     """
+    url = url.strip()
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
+        valid = parts.scheme in ("http", "https") and bool(httpx.URL(url).host) and parts.port != 0
+        valid = valid and not re.search(r"[\s?#]", url)
+    except (ValueError, httpx.InvalidURL):
         parts, valid = urlsplit(""), False
     if parts.username is not None or parts.password is not None:
         raise ConfigError("the url holds a user's name or password, which would stand in results", hint=f"for a key: {HOW_KEY}")
-    if not valid or parts.query or parts.fragment:
+    if not valid:
         raise ConfigError(
             f"url is {shown(url)}, but must be http:// or https:// with a host, and neither query nor fragment",
-            hint="for example http://localhost:8000",
+            hint=f"did you mean http://{url}?" if _BARE.fullmatch(url) else "for example http://localhost:8000",
         )
     bare = url.rstrip("/")
     return (bare,) if bare.endswith("/v1") else (f"{bare}/v1", bare)

@@ -30,9 +30,12 @@ _TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _BEGUN = "One, two, three,"
 _TOKENS = 8
 _THOUGHTS = 256  # where a model says nothing in so few
-LOOK_S = 4.0  # for a server's first reply
+LOOK_S = 3.5  # for a server's first reply
 _NEUTRAL = ({"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}, {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
+_ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")  # which a url of the API does not name
 _NAMED = 12  # models in one message
+_CONTROLS = 8  # rows that all being alike tells something; one is mostly enough
+_ALIKE = "not known: without them it writes the same; refused if asked for"
 _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
 
 
@@ -47,6 +50,7 @@ def look(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = "auto", 
         ConfigError: the url, the key, the model or the mode is wrong, or no such server answers there. CapabilityError: the mode
             does not work there.
     """
+    url = url.strip()
     if mode != "auto" and mode not in MODES:
         raise ConfigError(f"mode is {mode!r}, but must be auto, {', '.join(MODES)}")
     asker, entry, served = _reached(url, model, key, patience_s)
@@ -62,7 +66,7 @@ def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, 
     end = time.monotonic() + patience_s
     told: Any = None
     for root in roots(url):
-        asker = Asker(root, key, max(0.5, min(patience_s, end - time.monotonic())))
+        asker = Asker(root, key, max(min(0.5, patience_s), min(patience_s, end - time.monotonic())))
         try:
             told = asker.call("/models")
             listed = [one for one in told["data"] if isinstance(one["id"], str)]
@@ -118,7 +122,7 @@ def _unreached(url: str, fault: Fault, key: Key) -> TTSError:
         return ConfigError(f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?")
     return ConfigError(
         f"{url} does not answer as an OpenAI-compatible server does ({fault.cause})",
-        hint="give the url of its API, for example http://host:8000",
+        hint=f"give the url of its API, for example {_ENDPOINT.sub('', url) if _ENDPOINT.search(url) else 'http://host:8000'}",
     )
 
 
@@ -185,14 +189,15 @@ class _Look:
 
             logprobs = later(self._logprobs, path, start)
             seeds = later(lambda: not seeds_crash and self._seeds(path, start))
-            filters = later(self._filters, path, start)
+            filters = later(self._filters, path, start, dict(neutral))
             tempers = later(lambda: self._write(path, {**start, "temperature": 0.7, "top_p": 0.9}) is not None)
             several = later(lambda: self._write(path, {**start, "n": 2}, 2) is not None)
             stops = later(self._stops, path, start)
             cached = later(self._cached, path, start)
+            obeyed, unsure = filters()
             return dataclasses.replace(
-                base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=filters(),
-                n=several(), stops=stops(), streams=streams, cached=cached(), tempers=tempers(),
+                base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed,
+                filter_note=unsure, n=several(), stops=stops(), streams=streams, cached=cached(), tempers=tempers(),
             )  # fmt: skip
 
     def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> Reply | None:
@@ -269,14 +274,22 @@ class _Look:
             texts.append("".join(reply.choices[0].pieces))
         return texts[0] == texts[1] and texts[2] == texts[3] and len(set(texts)) > 1
 
-    def _filters(self, path: str, start: Mapping[str, Any]) -> bool:
-        """Whether top_k=1, and a min_p just below 1, are greedy at a temperature where nothing else is."""
-        greedy, *others = (
-            self._write(path, {**start, **more})
-            for more in ({"temperature": 0.0}, {"temperature": 2.0, "top_k": 1}, {"temperature": 2.0, "min_p": 0.999})
-        )
-        texts = {"" if one is None else "".join(one.choices[0].pieces) for one in (greedy, *others)}
-        return greedy is not None and len(texts) == 1
+    def _filters(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any]) -> tuple[bool, str]:
+        """Whether top_k=1, and a min_p just below 1, are greedy at a temperature where nothing else is; and why that is not known."""
+        cold, warm = {"temperature": 0.0}, {"temperature": 2.0}
+        texts = set[str]()
+        for more in (cold, {**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
+            reply = self._write(path, {**start, **neutral, **more})
+            if reply is None:
+                return False, ""
+            texts.add("".join(reply.choices[0].pieces))
+        if len(texts) > 1:
+            return False, ""
+        for _ in range(_CONTROLS):
+            reply = self._write(path, {**start, **neutral, **warm})
+            if reply is not None and "".join(reply.choices[0].pieces) not in texts:
+                return True, ""
+        return False, _ALIKE
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
         """Whether a row ends right behind a stop text when that is to be included."""

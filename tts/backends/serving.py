@@ -38,6 +38,7 @@ _VLLM = "vllm.entrypoints.openai.api_server"  # `vllm serve` wants a distributio
 _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
 _CPU_KV_GIB = "2"
 _CONTEXT = 4096  # of llama.cpp, where the record names none: it would take 2048
+_REACHED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where one that listens everywhere is reached from here
 _TAIL = 300  # characters of a log that an error shows
 _ENDS_S = 20.0  # for a server that is asked to end
 _DEATH_SIGNAL = 1  # of prctl
@@ -180,12 +181,13 @@ def serving(wanted: Launch, log: Path, wait_s: float, *, host: str = "127.0.0.1"
         host, port: where it listens; port 0: at any that is free.
 
     Raises:
-        ConfigError: the port is in use. EngineError: the server ended, or took longer.
+        ConfigError: there is no such host here, or the port is in use. EngineError: the server ended, or took longer.
     """
     port = _free_port(host, port)
     command = [*wanted.command, "--host", host, "--port", str(port)]
     environment = {**os.environ, **wanted.environment}
-    url = f"http://{host}:{port}"
+    shown_at = _REACHED.get(host, host)
+    url = f"http://[{shown_at}]:{port}" if ":" in shown_at else f"http://{shown_at}:{port}"
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=log.parent, start_new_session=True,
@@ -247,13 +249,17 @@ def _free_port(host: str, port: int) -> int:
     Raises:
         ConfigError: the one that is wanted is taken, or the host is none of this machine's.
     """
-    why = "a port is a number from 0 to 65535"
+    if not host.strip():
+        raise ConfigError(
+            f"host is {host!r}, but must be an address or a name", hint="127.0.0.1: this machine alone; 0.0.0.0: every network"
+        )
+    why, family = "a port is a number from 0 to 65535", socket.AF_INET6 if ":" in host else socket.AF_INET
     if 0 <= port < 2**16:
         try:
-            with socket.create_server((host, port)) as held:
+            with socket.create_server((host, port), family=family) as held:
                 return int(held.getsockname()[1])
-        except OSError as failure:
-            why = failure.strerror or str(failure)
+        except (OSError, UnicodeError) as failure:
+            why = getattr(failure, "strerror", None) or str(failure)
     raise ConfigError(f"port is {port} on {host}, where no server can listen: {why}", hint="choose another; --port 0 takes a free one")
 
 

@@ -23,6 +23,7 @@ except ModuleNotFoundError as failure:
 
 _CPU_KV_GIB = 2.0
 _CPU_BLOCK = 32  # tokens: vLLM's attention on CPUs takes multiples of it; its default there, 128, would share less of a path
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of an adapter, that vLLM makes room for
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -51,7 +52,7 @@ def build(
     """
     refuse_url(record)
     _check(dtype, kv_gib, max_rows, devices)
-    adapter = None if lora is None else _adapter(lora)
+    adapter = None if lora is None else lora_rank(lora)
     platform = imported("vllm.platforms").current_platform
     arguments = _arguments(record) | {"enable_prefix_caching": True, "tensor_parallel_size": devices}
     arguments["logits_processors"] = ["tts.backends.vllm_processor:Streams"]
@@ -120,18 +121,26 @@ def _check(dtype: str | None, kv_gib: float | None, max_rows: int | None, device
             raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1")
 
 
-def _adapter(folder: str) -> int:
-    """Return the rank of a LoRA adapter.
+def lora_rank(folder: str) -> int:
+    """Return the rank that vLLM makes room for to hold a LoRA adapter.
 
     Raises:
-        ConfigError: the folder holds none.
+        ConfigError: the folder holds none, or vLLM cannot hold it.
     """
     try:
-        return int(json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))["r"])
-    except (OSError, ValueError, KeyError, TypeError) as failure:
+        settings: Any = json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))
+        ranks = [int(settings["r"]), *map(int, (settings.get("rank_pattern") or {}).values())]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
         raise ConfigError(
             f"lora is {folder!r}, but must be the folder of an adapter, with adapter_config.json and its rank r", hint="save it with peft"
         ) from failure
+    for rank in _RANKS:
+        if min(ranks) > 0 and max(ranks) <= rank:
+            return rank
+    raise ConfigError(
+        f"lora is {folder!r}, whose rank is {max(ranks)}, but vLLM takes ranks from 1 to {_RANKS[-1]}",
+        hint="merge it into the model's weights",
+    )
 
 
 def _kv_bytes(config: Any, itemsize: int) -> int | None:
