@@ -44,7 +44,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @cache
 def found(url: str, model: str) -> Findings:
-    """Return what one look finds, which takes a hundred tokens."""
+    """Return what one look finds, which takes some hundreds of tokens."""
     return OpenAIBackend.from_record(ModelRecord(name=model, backend="openai", url=url)).findings
 
 
