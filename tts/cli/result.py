@@ -76,7 +76,8 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
     from rich.text import Text
 
     oracle = " · oracle" if solution.oracle else ""
-    caption = one_line(f"{solution.strategy} · {solution.model} · seed {solution.seed}{oracle}")
+    other = "" if solution.reproducible else " (another run may differ)"
+    caption = one_line(f"{solution.strategy} · {solution.model} · seed {solution.seed}{other}{oracle}")
     console = output()
     rows = _rows(solution)
     labels = max(len(label) for label, _, _ in rows)
