@@ -143,6 +143,27 @@ def test_a_key_that_a_server_repeats_stands_in_no_error_of_a_look(reply: list[by
     assert not any(part in str(caught.value) for part in (SECRET[:8], SECRET[-8:], "nobody"))
 
 
+def test_an_error_inside_of_a_reply_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("tts.backends.openai_asker.time.sleep", waited.append)
+    busy = [whole({"error": {"code": 429}}, 200, "Retry-After: 5")] * 2
+
+    def say(asked: Asked) -> Answer:
+        if asked.path in ("/v1/models", "/version", "/v1/tokenize", "/v1/completions"):
+            return whole({"error": f"Unexpected endpoint {asked.path}"})
+        if asked.path == "/models":
+            return whole(MODELS)
+        if asked.path != "/chat/completions":
+            return NONE
+        return busy.pop() if busy else good(Asked(asked.method, f"/v1{asked.path}", asked.headers, asked.body))
+
+    found = looked(say)
+    assert (found.mode, found.version, found.root.endswith("/v1")) == ("chat", "", False)
+    assert waited == [5.0, 5.0]
+    with pytest.raises(ConfigError, match="does not let us in: it wants a key"):
+        looked(lambda _: whole({"error": {"message": "who are you?", "code": "invalid_api_key"}}))
+
+
 def test_a_key_stands_in_no_finding() -> None:
     def say(asked: Asked) -> Answer:
         if asked.path == "/version":
@@ -209,6 +230,15 @@ def test_what_is_no_url_has_a_hint(url: str, hint: str) -> None:
         roots(url)
     assert caught.value.hint == hint
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:hunter2@[::1", "me:hunter2@host:80", "http:/me:hunter2@host", "http://a?key=hunter2", "http://a#hunter2"]
+)
+def test_a_secret_in_a_url_is_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        roots(url)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["http://a..b", "http://" + "a" * 300, "http://-x-", "http://%zz/"])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tts.backends.openai_events import Events
-from tts.backends.openai_fault import Fault, Key, broken, decoded, fault_of, wait_of
+from tts.backends.openai_fault import Fault, Key, broken, decoded, fault_in, fault_of, wait_of
 from tts.backends.openai_http import checks, encoded, event_of
 from tts.backends.openai_reply import Reply
 from tts.errors import EngineError
@@ -53,7 +53,11 @@ class Asker:
             raise fault_of(status, content, after_s, self.key).hiding(self.key)
         if body is not None:
             self._longest = max(self._longest, time.monotonic() - began)
-        return _printable(decoded(content, self.key))
+        told = _printable(decoded(content, self.key))
+        fault = fault_in(told, after_s, self.key, began=False) if isinstance(told, dict) else None
+        if fault is not None:
+            raise fault.hiding(self.key)
+        return told
 
     def _fetched(self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]) -> T:
         """Ask, and return what is read of the reply, which is done by a time whatever hangs.

@@ -28,6 +28,7 @@ from tts.randomness import uniform
 
 _JSON = {"Content-Type": "application/json"}
 _IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
+_AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)  # of a url, be it a wrong one
 _BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")  # a host with its port, or with its domain
 _POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
 _MOST = 1 << 26  # bytes of a whole reply
@@ -87,12 +88,13 @@ def roots(url: str) -> tuple[str, ...]:
         valid = parts.scheme in ("http", "https") and bool(httpx.URL(url).host) and parts.port != 0
         valid = valid and not re.search(r"[\s?#]", url)
     except (ValueError, httpx.InvalidURL):
-        parts, valid = urlsplit(""), False
-    if parts.username is not None or parts.password is not None:
+        valid = False
+    if "@" in _AUTHORITY.sub(r"\1", url):
         raise ConfigError("the url holds a user's name or password, which would stand in results", hint=f"for a key: {HOW_KEY}")
     if not valid:
+        told = shown(re.sub("([?#]).+", r"\1…", url))  # keys are given there
         raise ConfigError(
-            f"url is {shown(url)}, but must be http:// or https:// with a host, and neither query nor fragment",
+            f"url is {told}, but must be http:// or https:// with a host, and neither query nor fragment",
             hint=f"did you mean http://{url}?" if _BARE.fullmatch(url) else "for example http://localhost:8000",
         )
     bare = url.rstrip("/")

@@ -72,7 +72,7 @@ def _reached(url: str, model: str, key: Key, patience_s: float) -> tuple[Asker, 
             listed = [one for one in told["data"] if isinstance(one["id"], str)]
         except Fault as found:
             fault = fault or found
-            again = found.status == 404 or found.kind == "BadReply"
+            again = found.status in (404, 500) or found.kind == "BadReply"
         except (TypeError, KeyError, LookupError):
             fault, again = fault or Fault("BadReply", f"{shown(told)} where a list of models must be"), True
         else:
