@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.backends.openai_saying import delta, dripping, event, head, row, used, whole
@@ -34,6 +34,7 @@ STREAM = event(delta("a")) + b": a comment\n\n" + b"event: message\nid: 3\n" + e
 DATA = [json.dumps(one).encode() for one in (delta("a"), END, used(3, 2))] + [b"[DONE]"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.booleans())
 def test_a_stream_is_the_same_however_it_is_cut_and_whichever_its_line_ends(cuts: list[int], end: bytes, mark: bool) -> None:
     stream = b"\xef\xbb\xbf" * mark + STREAM.replace(b"\n", end)
@@ -205,6 +206,7 @@ CHOICE = some("index", "delta", "message", "text", "finish_reason", "logprobs", 
 EVENT = some("choices", "usage", "error", "object", "code", inner=st.lists(CHOICE, max_size=3) | TOLD)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40) | EVENT.map(lambda told: json.dumps(told).encode()))
 def test_garbage_is_a_fault_of_a_kind(data: bytes) -> None:
     reply = Reply(1)
