@@ -139,7 +139,7 @@ QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "der
 
 
 @given(world=worlds())
-@settings(max_examples=200, **QUICK)
+@settings(max_examples=100, **QUICK)
 def test_random_programs_keep_every_limit_and_all_books_agree(world: Any) -> None:
     run_world(*world)
 

@@ -126,7 +126,7 @@ def budget_of(unit: str, amount: int) -> Budget:
 @pytest.mark.parametrize("unit", ["tokens", "verifier_tokens", "flops"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_no_limit_is_passed_and_all_books_agree(plan: str, unit: str) -> None:
-    for seed, amount in enumerate((1, 90, 200, 1500)):
+    for seed, amount in enumerate((1, 90, 400)):
         made = Pair(seed=seed)
         budget = budget_of(unit, amount)
         if unit == "verifier_tokens":

@@ -129,7 +129,7 @@ def test_the_probe_asks_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(asked) == 2 * first
 
 
-@pytest.mark.parametrize("instructions", ["SSE41", "AVX2"])
+@pytest.mark.parametrize("instructions", [pytest.param("SSE41", marks=pytest.mark.slow), "AVX2"])
 def test_rows_are_exact_with_fewer_instructions(monkeypatch: pytest.MonkeyPatch, instructions: str) -> None:
     """oneDNN has other code for other CPUs, and which numbers of rows are exact changes with it."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", instructions)
