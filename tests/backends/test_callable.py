@@ -244,7 +244,7 @@ def test_closing_fails_what_waits_and_what_is_under_way(way: int) -> None:
 def test_tokens_that_cannot_be_are_an_error_that_names_value_and_rule(tokens: Any) -> None:
     [sample] = said(lambda ask: Answer("A: 7", tokens))
     assert (sample.finish, sample.num_tokens, sample.estimated, sample.text) == ("error", CAP, True, "")
-    assert sample.error == f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {CAP}"
+    assert sample.error == f"BadReply: Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {CAP}"
 
 
 @pytest.mark.parametrize("tokens", [0, 7, CAP, np.int64(7)])
@@ -258,7 +258,7 @@ def test_tokens_that_can_be_are_charged_as_reported(tokens: Any) -> None:
 def test_what_is_no_text_is_an_error_and_not_read_as_one(wrong: Any) -> None:
     [sample] = said(lambda ask: wrong)
     assert (sample.finish, sample.num_tokens) == ("error", CAP)
-    assert f"returned {type(wrong).__name__}, but must return text" in sample.error
+    assert sample.error.startswith(f"BadReply: the function returned {type(wrong).__name__}, but must return text")
 
 
 @pytest.mark.parametrize(

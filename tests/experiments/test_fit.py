@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,17 @@ def test_a_better_first_sample_is_drawn_first_and_counted_in_every_curve():
     alone = [one.right for one in greedy if one.cell.seed == 0]
     assert right[:, 0].tolist() == [float(one) for one in alone]
     assert begun.fitted(model="toy", task="arithmetic", source="sums").first == 0.0
+
+
+def test_budgets_that_buy_no_more_are_one_size():
+    problems = sums(24)
+    small, same = live("beam(n=2, branching=2)", 4, problems), live("beam(n=2, branching=2)", 4, problems)
+    again = [dataclasses.replace(one, cell=dataclasses.replace(one.cell, budget={"samples": 5})) for one in same]
+    found = Measured.of([*live("best_of_n", 4, problems), *small, *again])
+    [text] = [text for text in found.shares if text.startswith("beam")]
+    sizes, right = found.shares[text]
+    assert sizes.shape == (1,)
+    assert right.shape == (24, 1)
 
 
 def test_auto_is_none_of_the_strategies_that_it_chooses_among():

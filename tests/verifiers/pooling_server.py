@@ -19,7 +19,8 @@ class Pooling:
 
     Args:
         outputs: rows of a text, before any activation. steps: the token whose rows alone are returned (vLLM's STEP pooling); None: all.
-        change: of each good reply. status: of the replies to the first requests; 0 closes the connection without a word.
+        change: of each good reply. status: of the replies to the first requests; 0 closes the connection without a word,
+            and less than 0 says that it is compressed, which it is not.
         sleeps: seconds before each reply. key: that it wants; a refusal repeats what it was sent.
     """
 
@@ -81,7 +82,9 @@ def serving(pooling: Pooling) -> Iterator[str]:
             if not status:
                 self.close_connection = True
                 return
-            self.send_response(status)
+            self.send_response(abs(status))
+            if status < 0:
+                self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

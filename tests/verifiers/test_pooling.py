@@ -117,7 +117,9 @@ def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], mon
     assert [len(request["input"]) for request in server.requests] == [3, 3, 1]
 
 
-@pytest.mark.parametrize(("status", "kind"), [(500, "ServerError"), (502, "ServerError"), (408, "TimedOut"), (0, "ConnectionLost")])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, "ServerError"), (502, "ServerError"), (408, "TimedOut"), (0, "ConnectionLost"), (-200, "BadReply")]
+)
 def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unknown(status: int, kind: str, models: dict[str, Any]) -> None:
     server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[status])
     with serving(server) as url:

@@ -188,7 +188,8 @@ class CallableBackend:
         try:
             sample = self._sample(rows.request, row, _checked(await self._said(rows, index), row.max_tokens))
         except BaseException as failure:  # noqa: BLE001 - a stranger's function: even sys.exit() in it is the row's failure
-            error = failure.cause if isinstance(failure, EngineError) else f"{type(failure).__name__}: {failure}".removesuffix(": ")
+            told = (failure.kind, failure.cause) if isinstance(failure, EngineError) else (type(failure).__name__, str(failure))
+            error = ": ".join(told).removesuffix(": ")
             sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
         rows.settle(index, sample)
 
@@ -270,9 +271,9 @@ def _checked(said: Any, max_tokens: int) -> Answer:
     answer = Answer(said) if isinstance(said, str) else said
     text: Any = answer.text if isinstance(answer, Answer) else None
     if not isinstance(answer, Answer) or not isinstance(text, str):
-        raise EngineError(f"the function returned {type(said).__name__}, but must return text, or an Answer with text")
+        raise EngineError(f"the function returned {type(said).__name__}, but must return text, or an Answer with text", kind="BadReply")
     tokens: Any = answer.tokens
     whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
     if tokens is not None and not (whole and 0 <= tokens <= max_tokens):
-        raise EngineError(f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}")
+        raise EngineError(f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}", kind="BadReply")
     return answer

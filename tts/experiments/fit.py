@@ -14,6 +14,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -324,7 +325,7 @@ def _others(results: Sequence[Result], problems: Sequence[_Problem], tokens: flo
                 share = np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
                 columns.append((float(np.mean([result.usage.tokens for result in group])) / tokens, share))
         columns.sort(key=lambda each: each[0])
-        sizes = np.array([size for size, _ in columns])
-        if len(sizes) and sizes[0] > 0 and (np.diff(sizes) > 0).all():
-            found[text] = (sizes, np.stack([share for _, share in columns], axis=1))
+        rising = [each for before, each in pairwise([(0.0, None), *columns]) if each[0] > before[0]]  # a larger budget may buy no more
+        if rising:
+            found[text] = (np.array([size for size, _ in rising]), np.stack([share for _, share in rising], axis=1))
     return found

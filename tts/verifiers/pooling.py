@@ -204,6 +204,8 @@ class PoolingModel(Pooled):
         except httpx.TransportError as failure:
             waited = isinstance(failure, httpx.TimeoutException) and not isinstance(failure, httpx.ConnectTimeout)
             fault = Fault("TimedOut", "no word in time") if waited else broken(failure, self._key, began=True)
+        except httpx.DecodingError as failure:
+            fault = Fault("BadReply", f"its encoding is broken: {failure}").hiding(self._key)
         else:
             self._answered = True
             if reply.status_code == 200:
