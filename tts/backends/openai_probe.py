@@ -268,7 +268,7 @@ class _Look:
         """Whether one seed gives one text twice, for two seeds, and not the same for both or for a third."""
         texts: list[str] = []
         for seed in (7, 7, 8, 8, 9):
-            reply = self._write(path, {**start, self._cap_name: 4 * _TOKENS, "temperature": 1.5, "seed": seed})
+            reply = self._write(path, {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name]), "temperature": 1.5, "seed": seed})
             if reply is None:
                 return False
             texts.append("".join(reply.choices[0].pieces))
