@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +191,24 @@ def test_no_garbage_makes_an_untyped_error(path: str, data: st.DataObject) -> No
         str(error).encode()
         return
     str(found.lines()).encode()
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 1200, 100_000])
+def test_no_depth_of_nesting_makes_an_untyped_error(depth: int) -> None:
+    deep = b'{"data": [{"id": "toy", "more": ' + b"[" * depth + b"]" * depth + b"}]}"
+    try:
+        told = str(looked(lambda asked: whole(deep) if asked.path == "/v1/models" else good(asked)).served)
+    except ConfigError as error:
+        told = str(error)
+    assert told == "('toy',)" or "does not answer as an OpenAI-compatible server does" in told
+
+
+@pytest.mark.parametrize("name", ["nowhere.pem", "empty.pem"])
+def test_a_file_of_authorities_that_cannot_be_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty.pem").write_text("nothing")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
+    with pytest.raises(ConfigError, match=r"SSL_CERT_FILE is .*, but must be a file of certificates"):
+        look("https://127.0.0.1:9", "toy", Key())
 
 
 def test_a_server_that_writes_always_the_same_obeys_no_filter_that_can_be_seen() -> None:

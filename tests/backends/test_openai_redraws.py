@@ -75,14 +75,19 @@ def test_where_the_server_alone_counts_its_input_a_row_has_nearly_all_the_room_t
         asyncio.run(check(url))
 
 
+class Uneven(ToyServer):
+    """The first row and the third end at once."""
+
+    made = 0
+
+    def ended(self, row: Any, body: Any, cap: int) -> Any:
+        shown = super().ended(row, body, cap)
+        self.made += 1
+        return [(*shown[0][:3], "stop")] if self.made in (1, 3) else shown
+
+
 @pytest.mark.parametrize("fault", ["json", "error", "reset"])
 def test_rows_that_were_whole_when_their_call_broke_are_kept(fault: str) -> None:
-    class Uneven(ToyServer):
-        def ended(self, row: Any, body: Any, cap: int) -> Any:
-            shown = super().ended(row, body, cap)
-            self.made = getattr(self, "made", 0) + 1
-            return [(*shown[0][:3], "stop")] if self.made in (1, 3) else shown  # the first and the third end at once
-
     server = Uneven(fault=told_at([fault]), pause_s=0.005)
 
     async def check(backend: OpenAIBackend) -> None:
@@ -91,6 +96,21 @@ def test_rows_that_were_whole_when_their_call_broke_are_kept(fault: str) -> None
         assert all(sample.finish in ("eos", "length") for sample in samples)
         assert [sample.estimated for sample in samples] == [True] * 4  # nobody reports a call that breaks
         assert [body.get("n", 1) for body in server.bodies] == [4, 1, 1]
+
+    using(server, check, **SHARED)
+
+
+def test_what_a_broken_call_cost_is_paid_where_its_rows_are_given_up_before_they_are_asked_for_again() -> None:
+    server = Uneven(fault=told_at(["json"]), pause_s=0.005)
+
+    async def check(backend: OpenAIBackend) -> None:
+        rows = await asked(backend, 4)
+        await rows.row(0)  # which is known in the turn in which the calls for the broken ones are made, and before they begin
+        rows.cancel()
+        samples = await samples_of(rows)
+        assert [sample.finish for sample in samples] == ["eos", "cancelled", "eos", "cancelled"]
+        assert len(server.bodies) == 1
+        assert sum(sample.num_tokens for sample in samples) == backend.counters.generated_tokens == server.served[0].generated
 
     using(server, check, **SHARED)
 

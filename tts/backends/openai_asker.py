@@ -53,7 +53,10 @@ class Asker:
             raise fault_of(status, content, after_s, self.key).hiding(self.key)
         if body is not None:
             self._longest = max(self._longest, time.monotonic() - began)
-        told = _printable(decoded(content, self.key))
+        try:
+            told = _printable(decoded(content, self.key))
+        except RecursionError:
+            raise Fault("BadReply", "it is nested too deeply") from None
         fault = fault_in(told, after_s, self.key, began=False) if isinstance(told, dict) else None
         if fault is not None:
             raise fault.hiding(self.key)

@@ -90,7 +90,21 @@ class Call:
             self._give_up("cancelled", "", 0.0)
         elif any(map(self.rows.waits, self.indexes)):  # else the backend was closed
             await self._run()
-        await asyncio.gather(*(call.run() for call in self._again))
+        if self._again:
+            await self._run_again()
+
+    async def _run_again(self) -> None:
+        """Run the calls in the place of this one until all of them have ended, so that each settles its rows by itself."""
+        try:
+            ends = await asyncio.gather(*(call.run() for call in self._again), return_exceptions=True)
+        except asyncio.CancelledError:
+            for call in self._again:
+                if not call._sent:  # cancelled before it began, perhaps; what tries before it lost is paid
+                    call._give_up("cancelled", "", 0.0)
+            raise
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
 
     def _other(self, indexes: Sequence[int], lost: Lost | None = None, below: int | None = None) -> Call:
         """Return a call for some of the rows, in the place of this one; `lost`: if more than before this one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import re
 import ssl
 from collections import Counter
@@ -102,8 +103,18 @@ def roots(url: str) -> tuple[str, ...]:
 
 
 def checks(root: str) -> ssl.SSLContext | bool:
-    """Return what certificates are checked by; False for http, which has none: to read the authorities takes longer than a call."""
-    return httpx.create_ssl_context() if urlsplit(root).scheme == "https" else False
+    """Return what certificates are checked by; False for http, which has none: to read the authorities takes longer than a call.
+
+    Raises:
+        ConfigError: the authorities cannot be read.
+    """
+    if urlsplit(root).scheme != "https":
+        return False
+    try:
+        return httpx.create_ssl_context()
+    except OSError as failure:  # a file without a certificate is one, too
+        where = os.environ.get("SSL_CERT_FILE", "")
+        raise ConfigError(f"SSL_CERT_FILE is {where!r}, but must be a file of certificates: {failure.strerror or failure}") from None
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
