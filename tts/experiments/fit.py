@@ -14,7 +14,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -325,7 +324,8 @@ def _others(results: Sequence[Result], problems: Sequence[_Problem], tokens: flo
                 share = np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
                 columns.append((float(np.mean([result.usage.tokens for result in group])) / tokens, share))
         columns.sort(key=lambda each: each[0])
-        rising = [each for before, each in pairwise([(0.0, None), *columns]) if each[0] > before[0]]  # a larger budget may buy no more
+        smaller = [0.0, *(size for size, _ in columns)]
+        rising = [each for before, each in zip(smaller, columns, strict=False) if each[0] > before]  # a larger budget may buy no more
         if rising:
             found[text] = (np.array([size for size, _ in rising]), np.stack([share for _, share in rising], axis=1))
     return found
