@@ -63,6 +63,7 @@ def test_an_event_without_end_is_cut_off(line: bytes, monkeypatch: pytest.Monkey
     with pytest.raises(Fault, match="has no end"):
         fed(*[line] * 12)
     assert len(fed(*[line + b"\n\n"] * 30)) in (0, 30)
+    assert len(fed(*[b'data: {"a": "b"}\n'] * 100)) == 100  # each has an end, be it without an empty line
 
 
 @pytest.mark.parametrize("finish", ["stop", "STOP", "eos_token", "end", "end_turn", "Complete"])

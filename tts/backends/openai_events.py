@@ -20,6 +20,7 @@ class Events:
     def __init__(self) -> None:
         self._parts: list[bytes] = []  # of a line that has not ended
         self._data: list[bytes] = []  # of an event that has not ended
+        self._held = 0  # bytes of that event
         self._size = 0  # of both
         self._returned = False  # whether the last byte was CR, whose LF may be still to come
         self._first = True
@@ -39,7 +40,7 @@ class Events:
                 lines[0], self._first = lines[0].removeprefix(_MARK), False
             ended = self._events(lines)
             self._parts = [rest]
-            self._size = self._size if self._data else len(rest)
+            self._size = self._held + len(rest)
         else:
             self._parts.append(some)
         if self._size > _MOST:
@@ -59,10 +60,12 @@ class Events:
             if line.startswith(b"data:"):
                 if len(self._data) == 1 and _whole(self._data[0]):
                     ended.append(self._data.pop())
+                    self._held = 0
                 self._data.append(line[5:].strip())
+                self._held += len(line)
             elif not line and self._data:
                 ended.append(b"\n".join(self._data))
-                self._data = []
+                self._data, self._held = [], 0
         return ended
 
     def rest(self) -> list[bytes]:
