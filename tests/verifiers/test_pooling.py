@@ -137,6 +137,17 @@ def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unkno
     assert verifier.asked.failures == {kind: 1}  # type: ignore[union-attr]
 
 
+def test_authorities_are_read_where_there_is_a_certificate_alone(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer than a call does."""
+    monkeypatch.setenv("SSL_CERT_FILE", "nowhere.pem")
+    with serving(Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))) as url:
+        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+        assert score.steps is not None
+        assert not any(map(math.isnan, score.steps))
+        with pytest.raises(ConfigError, match=r"SSL_CERT_FILE is 'nowhere\.pem', but"):
+            ask(made(url.replace("http://", "https://"), models), [path(STEPS)], Counting(), PROBLEM)
+
+
 def test_a_server_that_never_answers_is_waited_for_no_longer_than_the_budget_says(models: dict[str, Any]) -> None:
     server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), sleeps=60.0)
     with serving(server) as url:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Counters, Reply
 from tts.backends.openai_fault import Fault, Key, broken, fault_of
+from tts.backends.openai_http import checks
 from tts.budget import Rates
 from tts.errors import ConfigError, VerifierError, shown
 from tts.verifiers.base import Calls
@@ -186,9 +187,10 @@ class PoolingModel(Pooled):
         """Send a request, again while the server takes nothing on.
 
         Raises:
-            Fault: there is no reply, or one with another status than 200.
+            Fault: there is no reply, or one with another status than 200. ConfigError: `checks`.
         """
-        async with httpx.AsyncClient(timeout=self.server.timeout_s, headers=self._key.headers) as client:
+        trusted = checks(self.server.url)
+        async with httpx.AsyncClient(timeout=self.server.timeout_s, headers=self._key.headers, verify=trusted) as client:
             for tried in range(self.server.tries):
                 try:
                     return await self._once(client, path, body)
