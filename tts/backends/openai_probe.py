@@ -1,6 +1,7 @@
 """One look at a server before it is used: what it serves, how it may be asked, and what it does with each parameter.
 
-Every capability is tried, with a few tokens each (250 to 500 in all, which no problem is charged). Nothing is concluded from the
+Every capability is tried, with a few tokens each (250 to 500 in all, which no problem is charged; some 5,000 where a
+model says nothing in so few). Nothing is concluded from the
 address or the name of a server, but for one thing: vLLM on CPUs before 0.33 ends when a request has a seed, which cannot be tried.
 """
 
