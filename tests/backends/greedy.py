@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop
 from tts.backends.facts import Spelled
 from tts.errors import ConfigError
 from tts.models import registry
+from tts.types import Message, Prompt
 
 SUMS = [f"{3 + i} + {40 - i} * {2 + i % 5} - {i}\n" for i in range(20)]
 STORIES = [
@@ -29,10 +31,11 @@ STORIES = [
 ]
 PROMPTS = {"pocket": SUMS, "smollm2": STORIES}
 CAP = 80
+NEARLY = 0.5  # nats: what int8 products round away in them
 TIE = 1e-4  # nats: what float32 rounds away in these models
 
 
-async def greedy(backend: Any, prompts: Sequence[str], cap: int) -> list[Sample]:
+async def greedy(backend: Any, prompts: Sequence[Prompt], cap: int) -> list[Sample]:
     handles = [reply.value for reply in await backend.open(prompts)]
     asked = [backend.sample(SampleRequest(handle, (Row(1, 0, cap),), Sampling(temperature=0), Stop(), spreads=True)) for handle in handles]
     for rows in asked:
@@ -40,9 +43,11 @@ async def greedy(backend: Any, prompts: Sequence[str], cap: int) -> list[Sample]
     return [rows.samples[0] for rows in asked]
 
 
-async def partings(prompts: Sequence[str], ours: Sequence[Sample], theirs: Sequence[Sample], oracle: Any) -> list[tuple[str, int, float]]:
+async def partings(
+    prompts: Sequence[Prompt], ours: Sequence[Sample], theirs: Sequence[Sample], oracle: Any
+) -> list[tuple[Prompt, int, float]]:
     """Return where paths part: the prompt, the number of the token, and by how many nats the oracle prefers its own there."""
-    found: list[tuple[str, int, float]] = []
+    found: list[tuple[Prompt, int, float]] = []
     for prompt, one, other in zip(prompts, ours, theirs, strict=True):
         if one.token_ids == other.token_ids:
             continue
@@ -52,6 +57,33 @@ async def partings(prompts: Sequence[str], ours: Sequence[Sample], theirs: Seque
         [reply] = await oracle.next_logprobs([opened.value], [Spelled.of(other.token_ids[:at])], pair)
         found.append((prompt, at, float(reply.value[1] - reply.value[0])))
     return found
+
+
+def compare_texts(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Print where greedy replies of a chat part from those of transformers in float32, and assert that both were likely there.
+
+    For servers that show texts alone, and compute in fewer bits: each parting is a choice between two tokens that were nearly as likely.
+    """
+    from tts.backends.transformers import TransformersBackend
+
+    oracle = TransformersBackend.from_record(registry.get(model), dtype="float32")
+    prompts = [(Message("user", f"{text} ... Go on with this story."),) for text in STORIES]
+
+    async def check() -> tuple[list[Sample], list[tuple[Prompt, int, float]]]:
+        both = [await greedy(one, prompts, CAP) for one in (backend, oracle)]
+        await backend.close()
+        ours, theirs = ([dataclasses.replace(one, token_ids=oracle._renderer.text(one.text)) for one in some] for some in both)
+        same = [i for i, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one.text != other.text]
+        parted = await partings([prompts[i] for i in same], [ours[i] for i in same], [theirs[i] for i in same], oracle)
+        return theirs, parted
+
+    theirs, apart = asyncio.run(check())
+    lengths = sorted(len(sample.token_ids) for sample in theirs)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{model}: {len(prompts) - len(apart)} of {len(prompts)} equal, {lengths[0]} to {lengths[-1]} tokens\n")
+        for _, at, gap in apart:
+            sys.stdout.write(f"  token {at}, {gap:.2g} nats apart\n")
+    assert all(0 <= gap < NEARLY for _, _, gap in apart)
 
 
 def compare(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) -> None:

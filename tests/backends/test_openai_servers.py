@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.greedy import SUMS, compare
+from tests.backends.greedy import SUMS, compare, compare_texts
 from tests.contracts.backend_contract import BackendContract
 from tests.servers import served
 from tts.backends.base import Backend
@@ -115,3 +115,9 @@ class TestLlama(OnAServer):
     def test_what_one_look_finds(self) -> None:
         seen = found(self.url, self.model)
         assert (seen.mode, seen.streams, seen.usage, seen.logprobs, seen.n) == ("chat", False, True, False, False)
+
+    def test_greedy_replies_part_from_those_of_the_transformers_backend_where_two_tokens_are_nearly_tied(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        pytest.importorskip("torch")
+        compare_texts(self.make(), self.model, capsys)
