@@ -211,6 +211,12 @@ def test_a_file_of_authorities_that_cannot_be_read_is_named(name: str, tmp_path:
         look("https://127.0.0.1:9", "toy", Key())
 
 
+def test_a_proxy_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "bad://x")
+    with pytest.raises(ConfigError, match="names no proxy: Unknown scheme"):
+        look("http://server.example", "toy", Key())
+
+
 def test_a_server_that_writes_always_the_same_obeys_no_filter_that_can_be_seen() -> None:
     found = looked(good)
     assert (found.filters, found.seeds, found.logprobs) == (False, False, False)

@@ -14,7 +14,7 @@ from tts.backends.openai_events import Events
 from tts.backends.openai_fault import Fault, Key, broken, decoded, fault_in, fault_of, wait_of
 from tts.backends.openai_http import checks, encoded, event_of
 from tts.backends.openai_reply import Reply
-from tts.errors import EngineError
+from tts.errors import ConfigError, EngineError
 
 T = TypeVar("T")
 _LARGEST = 1 << 24  # bytes of a reply: lists of models have thousands of entries
@@ -37,7 +37,10 @@ class Asker:
         self.root = root
         self.key = key
         self.denied: Fault | None = None
-        self._client = httpx.Client(headers={**key.headers, "Content-Type": "application/json"}, verify=checks(root))
+        try:
+            self._client = httpx.Client(headers={**key.headers, "Content-Type": "application/json"}, verify=checks(root))
+        except ValueError as failure:
+            raise ConfigError(f"a variable of the environment names no proxy: {failure}", hint="see HTTP_PROXY and its like") from None
         self._quick, self._slow = patience_s, patience_s * 30
         self._longest = 0.0  # that a whole reply of a model took
 

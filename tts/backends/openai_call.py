@@ -31,6 +31,7 @@ _FOR_GOOD = (
 )  # another try would fare as badly
 _MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
 _BYTES_A_TOKEN = (4, 3, 2, 1)
+_PIECES = 4  # of one token at most: servers show it whole, but a proxy may not
 _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 _NO_ROOM = re.compile(r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens", re.IGNORECASE)
 
@@ -198,7 +199,7 @@ class Call:
             late = late or bool(scanner.ended and text)
             if not scanner.ended and text and scanner.feed(text):
                 self._kept[place] = choice.num_visible
-            elif not scanner.ended and max(choice.num_visible, len(choice.pieces)) > self._cap:  # no piece is less than a token
+            elif not scanner.ended and (choice.num_visible > self._cap or len(choice.pieces) > _PIECES * self._cap):
                 raise Fault("Overrun", f"more than the {self._cap} tokens that were asked for")
         # a server that was told of the stop texts ends by itself, with a report
         return self._over and not self._reply.ended and (late or not self._stops)
