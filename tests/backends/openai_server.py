@@ -250,7 +250,8 @@ class ToyServer:
 
     def check(self, body: Any) -> None:
         """Refuse what the server cannot do."""
-        known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "continue_final_message"}
+        known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "continue_final_message"}
+        known |= {"repetition_penalty", "repeat_penalty"}
         if self.strict and known & body.keys():
             raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
         if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:

@@ -15,8 +15,10 @@ from tests.backends.openai_making import QUICK, drawn, on
 from tests.backends.openai_saying import MODELS, Asked, Saying, delta, event, head, row, used, whole
 from tests.backends.openai_server import ToyServer, serving
 from tts.backends import openai_http
+from tts.backends.openai import OpenAIBackend
 from tts.backends.openai_fault import Key
 from tts.backends.openai_probe import look
+from tts.errors import ConfigError
 
 
 def chat(content: str | None, finish: str = "stop", **usage: int) -> list[bytes]:
@@ -98,3 +100,26 @@ def test_a_server_that_is_gone_fails_rows_at_once_when_it_was_waited_for_long_en
             await backend.close()
 
         asyncio.run(check())
+
+
+@pytest.mark.parametrize("refused", [(), ("repeat_penalty",), ("repeat_penalty", "repetition_penalty")])
+def test_what_a_server_does_to_the_law_by_default_is_switched_off_as_far_as_it_can_be(refused: tuple[str, ...]) -> None:
+    class Picky(ToyServer):
+        def check(self, body: Any) -> None:
+            super().check(body)
+            if found := sorted(body.keys() & refused):
+                raise ConfigError(f"unknown: {found}")
+
+    server = Picky(prompts=["3 + 4 - 2"])
+    with serving(server) as url:
+        found = look(url, "toy", Key())
+
+        async def check() -> None:
+            backend = OpenAIBackend(found)
+            [sample] = await drawn(backend, 1, prompt="3 + 4 - 2")
+            await backend.close()
+            assert not sample.error
+
+        asyncio.run(check())
+    sent = {name: server.bodies[-1].get(name) for name in ("repetition_penalty", "repeat_penalty")}
+    assert sent == {"repetition_penalty": None if len(refused) > 1 else 1.0, "repeat_penalty": None if refused else 1.0}

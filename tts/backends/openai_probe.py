@@ -32,7 +32,11 @@ _BEGUN = "One, two, three,"
 _TOKENS = 8
 _THOUGHTS = 256  # where a model says nothing in so few
 LOOK_S = 3.5  # for a server's first reply
-_NEUTRAL = ({"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}, {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
+_NEUTRAL = (
+    {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0},  # llama.cpp's, where it would be 1.1
+    {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+    {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
+)
 _ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")  # which a url of the API does not name
 _NAMED = 12  # models in one message
 _CONTROLS = 8  # rows that all being alike tells something; one is mostly enough
