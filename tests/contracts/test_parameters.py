@@ -85,6 +85,7 @@ OPTIONAL = {
     "among",
 }
 
+OPTIONAL_HERE = {("auto", "price"), ("auto", "certainty"), ("auto", "verifier")}
 SIGNED = {("score_threshold", "threshold"), ("adaptive", "threshold")}  # a verifier's range may begin below 0
 
 
@@ -93,7 +94,8 @@ def test_a_value_of_another_kind_is_refused_in_one_line_that_names_it(table: Tab
     wrong = [*WRONG, *((3, 0.5) if parameter in TEXTS else ("a", "1"))]
     if (name, parameter) in SIGNED:
         wrong.remove(-1)
-    for value in [*wrong, object(), print] if parameter in OPTIONAL else [*wrong, object(), print, None]:
+    optional = parameter in OPTIONAL or (name, parameter) in OPTIONAL_HERE
+    for value in [*wrong, object(), print] if optional else [*wrong, object(), print, None]:
         with pytest.raises(ConfigError) as caught:
             table.get(name)(**{parameter: value})
         assert caught.value.cause.startswith(f"{parameter} is ")

@@ -180,7 +180,7 @@ FAILED = "10 replies or scores of verifiers failed: "
     [
         (lambda text: "it looks right", UNREAD),
         (lambda text: CUT, UNREAD),
-        (lambda text: None, f"{FAILED}the function returned NoneType, but must return text, or an Answer with text"),
+        (lambda text: None, f"{FAILED}BadReply: the function returned NoneType, but must return text, or an Answer with text"),
         (fails, f"{FAILED}RuntimeError: 503 Service Unavailable"),
     ],
 )
