@@ -151,6 +151,12 @@ def test_many_random_programs_keep_every_limit_and_all_books_agree(world: Any) -
     run_world(*world)
 
 
+def test_a_path_that_cannot_be_read_again_leaves_no_handle() -> None:
+    program = Program(ops=(("expand", 0, 0, 6), ("finish", 0, 0, 0), ("ask", 0, 2, 0)))
+    case = Case(program=program, budget=Budget(samples=1), window=None, selection=None, seed=0, cancel_at=None)
+    run_world({}, [case], {"seed": 9836, "fail": 0.0, "slow": 1, "broken": 0.0, "unread": 0.1, "rates": RATES[0]})
+
+
 @pytest.mark.parametrize("plan", ["best_of_n(n=12) | unanimous(window=1)", "best_of_n(n=12) | unanimous(window=3) | weighted", "single"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_cancellation_at_any_turn_keeps_all_books(plan: str, seed: int) -> None:

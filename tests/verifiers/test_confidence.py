@@ -65,7 +65,7 @@ def test_self_certainty_and_the_lowest_group_of_deepconf() -> None:
 
 @pytest.mark.parametrize(("measure", "capability"), [("certainty", "spreads"), ("top", "tops")])
 def test_a_backend_that_keeps_no_spreads_is_refused_with_those_that_do(measure: str, capability: str) -> None:
-    lacks = rf"needs the capability '{capability}', which the backend 'toy' lacks .*(transformers|none that is installed)"
+    lacks = rf"needs the capability '{capability}', which the backend 'toy' lacks .*(transformers|vllm|none that is installed)"
     with pytest.raises(CapabilityError, match=lacks):
         tts.solve("3 + 4", 100, model=ToyBackend(), strategy="best_of_n(n=2) | best", verifier=Confidence(measure=measure))
 

@@ -74,8 +74,10 @@ class Opener:
             replies += await backend.open([prompt])
             handle = replies[0].value
             if path:
-                replies += await backend.extend([handle], [path])
-                backend.release([handle])
+                try:
+                    replies += await backend.extend([handle], [path])
+                finally:
+                    backend.release([handle])
                 handle = replies[1].value.handle
         finally:
             if charge:
