@@ -35,35 +35,35 @@ test-slow: $(VENV)/.dev
 
 # the backend vllm and vLLM's server, each on the contract of all backends, in an environment of their own: twenty minutes on two cores
 test-vllm: $(VENV)-vllm/.tests
-	$(VENV)-vllm/bin/python -m pytest -q -rs -m slow -k vllm tests/contracts/test_backends.py tests/backends tests/verifiers/test_pooling_vllm.py
+	$(VENV)-vllm/bin/python -m pytest -q -rs -m slow -k vllm tests/contracts/test_backends.py tests/backends tests/verifiers/reward/test_pooling_vllm.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/check_size.py
+	$(BIN)/python scripts/check_architecture.py
 
 fix: $(VENV)/.dev
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.bench
-	$(BIN)/python benchmarks/orchestration.py --peer $(VENV)-peer/bin/python
+	$(BIN)/python -m benchmarks.orchestration --peer $(VENV)-peer/bin/python
 
 # the engine beside vLLM and llama.cpp, each in an environment of its own; what is missing is left out, with the reason
 bench-engine: $(VENV)/.dev $(VENV)-vllm/.made $(VENV)-llama/.made
-	$(BIN)/python benchmarks/engine.py --quick --peer vllm=$(VENV)-vllm/bin/python --peer llama_cpp=$(VENV)-llama/bin/python
-	$(BIN)/python benchmarks/pocket.py
-	$(BIN)/python benchmarks/planning.py
+	$(BIN)/python -m benchmarks.engine --quick --peer vllm=$(VENV)-vllm/bin/python --peer llama_cpp=$(VENV)-llama/bin/python
+	$(BIN)/python -m benchmarks.engine.pocket
+	$(BIN)/python -m benchmarks.engine.planning
 
 # the backend over HTTP beside vLLM's own batch and its_hub, a thousand requests in flight, and a faulty server
 bench-servers: $(VENV)/.bench $(VENV)/.dev $(VENV)-vllm/.made
 	$(VENV)-peer/bin/python -m pip install -qq --disable-pip-version-check "its-hub[lm]==1.2.0"
-	$(BIN)/python benchmarks/engine/convert.py build/engine-benchmark
-	$(BIN)/python benchmarks/servers.py throughput --vllm $(VENV)-vllm/bin/python --model build/engine-benchmark/hf --its-hub $(VENV)-peer/bin/python
-	$(BIN)/python benchmarks/servers.py flight
-	$(BIN)/python benchmarks/servers.py faults
+	$(BIN)/python -m benchmarks.engine.convert build/engine-benchmark/smollm2
+	$(BIN)/python -m benchmarks.servers throughput --vllm $(VENV)-vllm/bin/python --model build/engine-benchmark/smollm2/hf --its-hub $(VENV)-peer/bin/python
+	$(BIN)/python -m benchmarks.servers flight
+	$(BIN)/python -m benchmarks.servers faults
 
 wheel: $(VENV)/.dev
 	rm -rf dist
@@ -107,7 +107,7 @@ $(VENV)-vllm/.made:
 
 # llama.cpp's Python server on the contract of all backends
 test-llama: $(VENV)/.dev $(VENV)-llama/.made
-	TTS_LLAMA_PYTHON=$(CURDIR)/$(VENV)-llama/bin/python $(BIN)/python -m pytest -q -rs -m slow -k Llama tests/backends/test_openai_servers.py
+	TTS_LLAMA_PYTHON=$(CURDIR)/$(VENV)-llama/bin/python $(BIN)/python -m pytest -q -rs -m slow -k Llama tests/backends/openai/test_servers.py
 
 # this checkout beside it, and what its tests need
 $(VENV)-vllm/.tests: pyproject.toml $(VENV)-vllm/.made

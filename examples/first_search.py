@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tts
-from tts.backends.toy import ToyBackend
-from tts.backends.toy_language import ToyLanguage, read_sum
+from tts.backends.toy.backend import ToyBackend
+from tts.backends.toy.language import ToyLanguage, read_sum
 
 NUM_PROBLEMS = 200
 

@@ -1,215 +1,263 @@
-"""The text form of a plan: what it refuses, where it says the mistake is, and what an object that is almost a part lacks."""
+"""Other packages' parts, installed as a distribution is: a folder on the path with modules and their entry points."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tts.errors import ConfigError
-from tts.search.base import Named, Plan, Selection, Stop, StopRule, Strategy, lacking
-from tts.search.registry import parse, parse_call
-from tts.search.selection import Majority
-from tts.types import Candidate
+import tts.tasks
+from tts.backends import BACKENDS
+from tts.backends.function import FunctionBackend
+from tts.backends.protocol import require
+from tts.errors import CapabilityError, ConfigError, MissingDependency
+from tts.models.registry import ModelRecord
+from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse, parse_call
+from tts.search.selections.majority import Majority
+from tts.search.strategies.best_of_n import BestOfN
+from tts.solver.solver import Solver
 from tts.verifiers import VERIFIERS
 
+PARTS = '''
+from dataclasses import dataclass, field
+from typing import Any
 
-def refusal(text: str) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        parse(text)
-    assert "\n" not in str(caught.value)
-    return caught.value
-
-
-def place(error: ConfigError) -> int:
-    """Return the index of the character that an error points at."""
-    found = re.search(r"(?:\(| at )character (\d+) ", error.cause)
-    assert found is not None, error.cause
-    return int(found[1]) - 1
-
-
-# What is refused, and where -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "at", "why"),
-    [
-        ("best_of_n(n=1,n=2)", "n=2", "the parameter n is given twice"),
-        ("single | best(verifier='é', verifier='é')", "verifier='é')", "the parameter verifier is given twice"),
-        ("best_of_n(8)", "8", "parameters are named"),
-        ("best_of_n(**{'n': 1})", "{", "parameters are named"),
-        ("best_of_n(n=x)", "x", "the value of n must be a number"),
-        ("best_of_n(n={[]: 1})", "{", "the value of n must be a number"),
-        ("single | never(x=1)", "x=1", "the stop rule never takes no parameters"),
-        ("single | (majority | best)", "majority", "a name belongs here"),
-        ("single | best_of_n", "best_of_n", "'best_of_n' is a strategy, but only the first part may be one"),
-        ("single | (majority", "(majority", "it cannot be read here"),
-        ("single | 'é' | )", ")", "it cannot be read here"),
-        ("single | majority | weighted", "weighted", "two selections, majority and weighted"),
-        ("self_consistency | best", "best", "two selections, majority and best"),
-        ("single | never | unanimous(window=3)", "unanimous", "two stop rules, never and unanimous"),
-        ("single | majorty", "majorty", "no stop rule or selection has that name"),
-        ("best_of_n(m=2)", "m=2", "no parameter of the strategy best_of_n has that name"),
-        ("single | best(verifer='é')", "verifer", "no parameter of the selection best has that name"),
-        ("single | best(verifier='éé') | majorty", "majorty", "no stop rule or selection has that name"),
-    ],
-)
-def test_the_position_of_a_mistake_is_its_index_in_the_text(text: str, at: str, why: str) -> None:
-    start = text.rindex(at)
-    for space, before in ((" ", ""), ("\n", ""), ("\r\n  ", ""), (" ", "\n  ")):
-        spread = text.replace(" | ", f"{space}| ")
-        error = refusal(before + spread)
-        assert why in error.cause
-        assert place(error) == len(text[:start].replace(" | ", f"{space}| "))
-        assert repr(spread) in error.cause
-
-
-def test_a_position_is_right_behind_a_line_break_within_a_call() -> None:
-    text = "best_of_n(\n    n=4,\n    temperature=warm,\n)"
-    assert place(refusal(text)) == text.index("warm")
-    assert "('warm,\\n)')" in refusal(text).cause
-
-
-def test_an_unknown_name_keeps_its_nearest_names() -> None:
-    assert refusal("single | majorty").hint == "did you mean majority or best_of_majority?"
-    assert refusal("best_of_n(temprature=1)").hint == "did you mean temperature?"
-    assert str(refusal("best_of_m(n=8)")) == "strategy is 'best_of_m', but no strategy has that name (hint: did you mean best_of_n?)"
-    with pytest.raises(ConfigError, match=r"parameter of the verifier toy is 'eror'.*\(character 5 of 'toy\(eror=1\)'\) \(hint: did you"):
-        parse_call(VERIFIERS, " toy(eror=1)")
-    with pytest.raises(ConfigError, match=r"the text 'toy \| checker' is malformed at character 7 \('checker'\): a verifier is one name"):
-        parse_call(VERIFIERS, "toy | checker")
-
-
-def test_a_line_break_is_a_space() -> None:
-    assert parse("best_of_n(n=8)\n | unanimous(\n\twindow=3\r\n)\n | majority\n") == parse(
-        "best_of_n(n=8) | unanimous(window=3) | majority"
-    )
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "\ud800", "x" + "(" * 500, "x" + " | x" * 3000, "single\0", "1", "'a'", "single()()", "a.b", "a-b"]
-)
-def test_what_is_no_plan_at_all_is_one_line(text: str) -> None:
-    refusal(text)
-
-
-_PIECES = [
-    "best_of_n",
-    "majority",
-    "never",
-    "weighted",
-    "(",
-    ")",
-    "n",
-    "=",
-    "4",
-    "'é'",
-    ",",
-    "|",
-    " ",
-    "\n",
-    "[",
-    "]",
-    "{",
-    ":",
-    "None",
-    "**",
-]
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
-def test_any_text_is_a_plan_or_one_line_that_points_into_it(text: str) -> None:
-    try:
-        plan = parse(text)
-    except ConfigError:
-        error = refusal(text)
-        assert "character" not in error.cause or 0 <= place(error) <= len(text.strip())
-    else:
-        assert parse(str(plan)) == plan
-
-
-# What is almost a part ----------------------------------------------------------------------------------------------------------
-
-
-class Half:
-    """A strategy as a newcomer writes one."""
-
-    async def run(self, search: Any) -> Sequence[Candidate]:
-        return search.candidates
+from tts.backends.toy import ToyBackend
+from tts.search.ends import StopDecision
+from tts.search.plan import Named
+from tts.search.selections import Majority
+from tts.search.strategies import BestOfN
+from tts.tasks.text import TextTask
+from tts.verifiers.base import StepScores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unsized(Named):
-    registered_as: ClassVar[str] = "unsized"
-    needs: ClassVar[tuple[str, ...]] = ()
-    verifiers: ClassVar[tuple[str, ...]] = ()
+class Twice(Named):
+    """A strategy: two samples, one after the other."""
 
-    async def run(self, search: Any) -> Sequence[Candidate]:
+    registered_as = "acme_twice"
+    needs = ()
+    verifiers = ()
+    times: int = 2
+
+    async def run(self, search):
+        for _ in range(self.times):
+            await search.complete([search.root])
         return search.candidates
 
-
-class Whole(Unsized):
-    def size(self, units: int | None) -> Whole:
+    def size(self, units):
         return self
 
-    def default_selection(self, *, verified: bool) -> Selection:
+    def default_selection(self, *, verified):
         return Majority()
 
 
-class Rule:
-    def should_stop(self, candidates: Sequence[Candidate]) -> Stop | None:
-        return None
+@dataclass(frozen=True, kw_only=True)
+class First(Named):
+    """A stop rule."""
+
+    registered_as = "acme_first"
+
+    def should_stop(self, candidates):
+        return StopDecision("acme") if candidates else None
 
 
-class Choice:
-    registered_as = "choice"
+@dataclass(frozen=True, kw_only=True)
+class Mine(Majority):
+    """A selection."""
 
-    async def select(self, candidates: Sequence[Candidate], search: Any) -> Any:
-        return None
+    registered_as = "acme_majority"
 
 
-class Needy(Whole):
-    def __init__(self, width: int) -> None:
+@dataclass(frozen=True)
+class Length:
+    """A verifier: longer is better."""
+
+    most: int = 1000
+    name: str = field(default="acme_length", init=False)
+    range: Any = field(default=(0.0, 1.0), init=False)
+    oracle: bool = field(default=False, init=False)
+    needs: Any = field(default=(), init=False)
+    model: str = field(default="policy", init=False)
+
+    async def score(self, problem, trajectories, calls):
+        return [StepScores(whole=min(1.0, len(t.full_text) / self.most)) for t in trajectories]
+
+    def bound(self, prefix_tokens, new_tokens):
+        return 0
+
+
+class Trivia(TextTask):
+    name = "acme_trivia"
+
+
+class Sums(ToyBackend):
+    @classmethod
+    def from_record(cls, record):
+        return cls()
+
+
+class Needy(Twice):
+    def __init__(self, width):
         self.width = width
 
 
-def test_a_strategy_that_lacks_members_is_told_which() -> None:
-    for attempt in (Unsized, Unsized()):
-        with pytest.raises(ConfigError) as caught:
-            Plan.of(attempt)
-        assert caught.value.cause == "Unsized has run, but is no strategy: it lacks default_selection, size"
-        assert caught.value.hint == "give it all members of tts.search.base.Strategy"
-    with pytest.raises(
-        ConfigError, match="Half has run, but is no strategy: it lacks default_selection, needs, registered_as, size, verif"
-    ):
-        Plan.of(Half())
-    assert lacking(Half(), Strategy) == ["default_selection", "needs", "registered_as", "size", "verifiers"]
-    assert lacking(Whole(), Strategy) == lacking(Majority(), Selection) == []
+class Half:
+    async def run(self, search):
+        return search.candidates
 
 
-def test_so_are_a_stop_rule_and_a_selection() -> None:
-    with pytest.raises(ConfigError, match="Rule has should_stop, but is no stop rule: it lacks registered_as"):
-        parse("single") | Rule()
-    with pytest.raises(ConfigError, match="Choice has select, but is no selection: it lacks may_score, verifiers"):
-        parse("single") | Choice
-    assert lacking(Rule(), StopRule) == ["registered_as"]
+NUMBER = 5
+'''  # fmt: skip
+
+ENTRIES: Mapping[str, Mapping[str, str]] = {
+    "tts.strategies": {
+        "acme_twice": "acme_parts:Twice",
+        "acme_needy": "acme_parts:Needy",
+        "acme_half": "acme_parts:Half",
+        "acme_broken": "acme_broken:Anything",
+        "acme_gone": "acme_parts:Gone",
+        "acme_number": "acme_parts:NUMBER",
+        "best_of_n": "acme_parts:Twice",
+        "majority": "acme_parts:Twice",
+    },
+    "tts.stop_rules": {"acme_first": "acme_parts:First"},
+    "tts.selections": {"acme_majority": "acme_parts:Mine", "acme_first": "acme_parts:Mine"},
+    "tts.verifiers": {"acme_length": "acme_parts:Length", "acme_broken": "acme_broken:Anything", "toy": "acme_parts:Length"},
+    "tts.tasks": {"acme_trivia": "acme_parts:Trivia", "acme_broken": "acme_broken:Anything", "acme_twice": "acme_parts:Twice"},
+    "tts.backends": {"acme_sums": "acme_parts:Sums", "acme_broken": "acme_broken:Anything", "toy": "acme_broken:Anything"},
+}
+
+Install = Callable[..., None]
 
 
-def test_a_class_stands_for_itself_with_defaults() -> None:
-    assert isinstance(Plan.of(Whole).strategy, Whole)
-    assert (Plan.of(Whole) | Majority).selection == Majority()
-    with pytest.raises(ConfigError, match=r"Needy cannot be made without parameters: .*'width'.*give an object, not its class"):
-        Plan.of(Needy)
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Put a distribution with these modules and entry points on the path, until the test is over."""
+
+    def put(name: str, entries: Mapping[str, Mapping[str, str]], **modules: str) -> None:
+        info = tmp_path / name / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        lines = [line for group, of in entries.items() for line in (f"[{group}]", *(f"{one} = {value}" for one, value in of.items()), "")]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+        for module, text in modules.items():
+            (tmp_path / name / f"{module}.py").write_text(text)
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        monkeypatch.syspath_prepend(tmp_path / name)
+
+    yield put
+    for module in ("acme_parts", "acme_broken"):
+        sys.modules.pop(module, None)
 
 
-@pytest.mark.parametrize("part", [5, None, "best_of_n", print, Majority(), [1] * 500])
-def test_what_is_no_attempt_is_told_how_a_plan_begins(part: Any) -> None:
-    with pytest.raises(ConfigError, match="must begin with a strategy") as caught:
-        Plan.of(part)
-    assert len(str(caught.value)) < 250
+@pytest.fixture
+def parts(install: Install) -> None:
+    assert "acme_twice" not in STRATEGIES
+    install("acme", ENTRIES, acme_parts=PARTS, acme_broken="import a_module_that_is_not_there")
+
+
+@pytest.mark.usefixtures("parts")
+def test_every_kind_of_part_is_listed_without_being_loaded() -> None:
+    for table, name in (
+        (STRATEGIES, "acme_twice"), (STOP_RULES, "acme_first"), (SELECTIONS, "acme_majority"), (VERIFIERS, "acme_length"),
+        (BACKENDS, "acme_sums"), (BACKENDS, "acme_broken"),
+    ):  # fmt: skip
+        assert name in table.names()
+        assert name in table
+    assert "acme_trivia" in tts.tasks.names()
+    assert "nobody" not in STRATEGIES
+    assert "acme_parts" not in sys.modules
+
+
+@pytest.mark.usefixtures("parts")
+def test_parts_of_another_package_solve_a_problem() -> None:
+    strategy = "acme_twice(times=3) | acme_majority(truncated='drop')"
+    plan = parse(strategy)
+    assert str(plan) == strategy
+    assert parse(str(plan)) == plan
+    model = ModelRecord(name="acme-model", backend="acme_sums", task="arithmetic")
+    with Solver(model, "acme_length(most=50)") as solver:
+        solution = solver.solve("3 + 4 - 2", 1000, strategy=plan)
+        scored = solver.solve("3 + 4 - 2", 1000, strategy="acme_twice | weighted")
+        stopped = solver.solve("3 + 4 - 2", 1000, strategy="best_of_n(n=5) | acme_first | majority")
+    assert len(solution.candidates) == 3
+    assert solution.strategy == strategy
+    assert solution.answer is not None
+    assert scored.usage.verifier_calls == 2
+    assert stopped.stopped_by == "acme"
+    with Solver(FunctionBackend(lambda asked: "blue"), task="acme_trivia") as solver:
+        assert solver.solve("What colour is the sky?", 1000, strategy="acme_twice").answer == "blue"
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_part_that_cannot_be_imported_is_one_line_and_breaks_no_other() -> None:
+    for table, kind in ((STRATEGIES, "strategy"), (VERIFIERS, "verifier"), (BACKENDS, "backend")):
+        with pytest.raises(MissingDependency) as caught:
+            table.get("acme_broken")
+        assert caught.value.cause == (
+            f"{kind} 'acme_broken' of the package acme cannot be loaded: ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+        )
+        assert caught.value.hint == "repair or uninstall acme"
+    with pytest.raises(MissingDependency, match="strategy 'acme_broken' of the package acme"):
+        parse("acme_broken(n=4) | majority")
+    with pytest.raises(MissingDependency, match="task 'acme_broken' of the package acme"):
+        tts.tasks.get("acme_broken")
+    with pytest.raises(MissingDependency, match=r"'acme_gone' of the package acme cannot be loaded: AttributeError: .*Gone"):
+        parse("acme_gone")
+    assert parse("acme_twice | acme_majority")
+    assert parse("best_of_n(n=2) | majority")
+    assert tts.tasks.get("acme_trivia").name == "acme_trivia"
+
+
+@pytest.mark.parametrize("text", ["def (", "raise RuntimeError('two\\nlines')", "1 / 0"])
+def test_whatever_a_module_raises_is_one_line(install: Install, text: str) -> None:
+    install("acme", ENTRIES, acme_parts=PARTS, acme_broken=text)
+    with pytest.raises(MissingDependency, match=r"cannot be loaded: [A-Z][A-Za-z]*Error: ") as caught:
+        STRATEGIES.get("acme_broken")
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_broken_backend_is_left_out_where_backends_are_compared() -> None:
+    with pytest.raises(CapabilityError, match=r"lacks .*backends that have it: acme_sums, .*toy"):
+        require(FunctionBackend(lambda asked: ""), ["value"], "the verifier 'toy'")
+
+
+@pytest.mark.usefixtures("parts")
+def test_our_own_names_cannot_be_taken() -> None:
+    assert parse("best_of_n(n=2)").strategy == BestOfN(n=2)
+    assert parse("single | majority").selection == Majority()  # although another package has a strategy of that name
+    assert parse_call(VERIFIERS, "toy(error=0.25)").error == 0.25
+    assert BACKENDS.get("toy").__module__ == "tts.backends.toy.backend"
+    assert STRATEGIES.names().count("best_of_n") == 1
+    assert "acme_parts" not in sys.modules
+    assert parse("single | acme_first").stopping is not None  # a stop rule before a selection
+
+
+def test_a_name_that_two_packages_give_is_refused_only_where_it_is_asked_for(install: Install) -> None:
+    install("acme", {"tts.strategies": {"acme_twice": "acme_parts:Twice", "acme_once": "acme_parts:Twice"}}, acme_parts=PARTS)
+    install("copy", {"tts.strategies": {"acme_twice": "acme_parts:Needy", "acme_once": "acme_parts:Twice"}})
+    assert STRATEGIES.names().count("acme_twice") == 1
+    with pytest.raises(ConfigError) as caught:
+        parse("acme_twice(times=3)")
+    assert caught.value.cause == "strategy 'acme_twice' is in the packages acme and copy, but only one may give it"
+    assert caught.value.hint == "uninstall the others"
+    assert parse("acme_once(times=3)")  # both mean the same
+
+
+@pytest.mark.usefixtures("parts")
+def test_what_stands_behind_a_name_but_is_no_part_is_named() -> None:
+    with pytest.raises(ConfigError, match="'acme_number' of the package acme is acme_parts:NUMBER, a int, but must be a class or a func"):
+        parse("acme_number")
+    with pytest.raises(ConfigError, match="Half has run, but is no strategy: it lacks default_selection, needs, registered_as, size"):
+        parse("acme_half")
+    with pytest.raises(ConfigError, match=r"the strategy acme_needy cannot be made with these parameters: .*'width'"):
+        parse("acme_needy")
+    with pytest.raises(ConfigError, match="task 'acme_twice' is a Twice, which lacks canonical, "):
+        tts.tasks.get("acme_twice")
+    with pytest.raises(ConfigError, match=r"'acme_majorit', .*character 14 .*did you mean acme_majority"):
+        parse("acme_twice | acme_majorit")

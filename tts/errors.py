@@ -10,7 +10,7 @@
       VerifierError               a verifier failed, or broke its own contract
       MissingDependency           an optional package is not installed (also an ImportError)
 
-`SearchEnded` (in `tts.search.search`) is not here: it is no failure, and only the solver sees it.
+`SearchEnded` (in `tts.search.ends`) is not here: it is no failure, and only the solver sees it.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ class Solution:
         model: the name of the policy. seed: the run's seed. oracle: whether a verifier saw the reference answer.
         failures: failed rows by kind, those of verifiers' models included. warnings: what the caller should know, a line each.
         reproducible: whether the same call gives the same solution again.
-        trace: the record of the search (`tts.trace.Trace`).
+        trace: the record of the search (`tts.trace.trace.Trace`).
         error: the error that ended the search early, if one did.
     """
 

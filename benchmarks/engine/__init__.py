@@ -1,1 +1,1 @@
-"""The parts of the engine benchmark, `benchmarks/engine.py`: tree templates, one driver a system, the machine's floor, the report."""
+"""The engine beside transformers, vLLM and llama.cpp: tree templates, one driver for each system, the machine's floor, the report."""

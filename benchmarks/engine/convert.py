@@ -1,15 +1,15 @@
-"""The packaged model as the peers read it, the same float32 weights for all: a folder for vLLM, GGUF files for llama.cpp.
+"""Write a model of the registry as the peers read it, with the same float32 weights: a folder for vLLM, GGUF files for llama.cpp.
 
-    python benchmarks/engine/convert.py FOLDER
+    python -m benchmarks.engine.convert FOLDER [--model smollm2] [--kinds hf f32 q8_0]
 
-makes FOLDER/hf, FOLDER/f32.gguf and FOLDER/q8_0.gguf, each only where it is missing.
+Writes FOLDER/hf, FOLDER/f32.gguf and FOLDER/q8_0.gguf where they are missing. GGUF files are made from GGUF files only.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import gguf
 import torch
 from gguf.quants import quantize
 
-from tts.backends.loading import GGUF, load, read_gguf
+from tts.backends.loading.gguf import GGUFFile, read_gguf
+from tts.backends.loading.models import load
 from tts.errors import ConfigError
 from tts.models.registry import get, locate
 
@@ -25,29 +26,37 @@ TYPES = {
     "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
 }
+KINDS = ("hf", *TYPES)
 
 
-def convert(name: str, folder: Path) -> dict[str, Path]:
-    """Return the paths by kind ("hf", "f32", "q8_0"), making what is missing."""
+def convert(name: str, folder: Path, kinds: Iterable[str] = KINDS) -> dict[str, Path]:
+    """Write the files that are missing, and return the paths by kind.
+
+    Args:
+        name: of the model. folder: of its files. kinds: "hf", "f32" or "q8_0".
+
+    Raises:
+        ConfigError: a GGUF file is asked for of a model that has none.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {"hf": folder / "hf", **{kind: folder / f"{kind}.gguf" for kind in TYPES}}
+    paths = {kind: folder / ("hf" if kind == "hf" else f"{kind}.gguf") for kind in kinds}
     record = get(name)
-    if not (paths["hf"] / "config.json").is_file():
+    if "hf" in paths and not (paths["hf"] / "config.json").is_file():
         loaded = load(record, device="cpu", dtype=torch.float32)
         loaded.model.save_pretrained(paths["hf"])
         loaded.tokenizer.save_pretrained(paths["hf"])
-    missing = [kind for kind in TYPES if not paths[kind].is_file()]
+    missing = [kind for kind in TYPES if kind in paths and not paths[kind].is_file()]
     if missing:
         packaged = locate(record)
         if packaged is None or packaged.suffix != ".gguf":
-            raise ConfigError(f"model {name!r} is no GGUF file, and no other is made one here")
+            raise ConfigError(f"model {name!r} is {packaged}, but GGUF files are made from a GGUF file only", hint="leave out f32 and q8_0")
         source = read_gguf(packaged)
         for kind in missing:
             write(source, paths[kind], kind)
     return paths
 
 
-def write(source: GGUF, path: Path, kind: str) -> None:
+def write(source: GGUFFile, path: Path, kind: str) -> None:
     """Write a GGUF file with the source's metadata and weights, the matrices in another type."""
     tensor_type, file_type = TYPES[kind]
     unfinished = path.with_suffix(f".{os.getpid()}")
@@ -85,8 +94,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     options = parser.parse_args()
-    for kind, path in convert(options.model, options.folder).items():
+    for kind, path in convert(options.model, options.folder, options.kinds).items():
         print(kind, path)
 
 

@@ -1,6 +1,6 @@
 """The same trees on llama.cpp's own primitives; run in an environment that has llama-cpp-python.
 
-    python benchmarks/engine/peer_llama_cpp.py MODEL.gguf [--kv f32|f16]
+    python -m benchmarks.engine.peer_llama_cpp MODEL.gguf [--kv f32|f16]
 
 A node is a sequence of one unified cache: a child begins as a copy of its parent's sequence, which copies no keys, and all rows of
 a level decode in one batch a step. A process model is a second context on the same weights, which reads each path once.
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from facts import Facts
-from protocol import Children, own_stdout, serve
+from benchmarks.engine.facts import Facts
+from benchmarks.engine.protocol import Children, own_stdout, serve
 
 OUT = own_stdout()
 

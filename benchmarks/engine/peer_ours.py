@@ -1,6 +1,6 @@
 """The same trees on our engine, in this project's own environment.
 
-    python benchmarks/engine/peer_ours.py [--precision float32|int8] [--unshared] [--no-reuse]
+    python -m benchmarks.engine.peer_ours [--precision float32|int8] [--unshared] [--no-reuse]
 
 `--unshared`: every row reads its whole path, as if nobody shared it. `--no-reuse`: every child computes its whole path again.
 """
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from facts import Facts
-from protocol import Children, own_stdout, serve
+from benchmarks.engine.facts import Facts
+from benchmarks.engine.protocol import Children, own_stdout, serve
 
 
 class Ours:
@@ -64,7 +64,7 @@ def main() -> None:
     out = own_stdout()
 
     def make(_: Sequence[Facts]) -> tuple[Ours, dict[str, str]]:
-        from replay import Replayer
+        from benchmarks.engine.replay import Replayer
 
         replayer = Replayer(
             options.model,

@@ -1,6 +1,6 @@
 """The same trees on transformers, in two ways that people use.
 
-    python benchmarks/engine/peer_transformers.py MODEL_FOLDER --variant generate|cache
+    python -m benchmarks.engine.peer_transformers MODEL_FOLDER --variant generate|cache
 
 `generate`: one call of `model.generate` a level, all rows together; their paths are read anew each time, once for each row, as
 `num_return_sequences` does it. `cache`: `forward` with a cache; each node keeps its own keys, a child's row starts from a copy of
@@ -13,8 +13,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from facts import Facts
-from protocol import Children, own_stdout, serve
+from benchmarks.engine.facts import Facts
+from benchmarks.engine.protocol import Children, own_stdout, serve
 
 OUT = own_stdout()
 

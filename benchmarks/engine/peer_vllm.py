@@ -1,6 +1,6 @@
 """The same trees on vLLM: one request a child, its prompt the parent's path, prefix caching on; run in an environment that has vLLM.
 
-    python benchmarks/engine/peer_vllm.py MODEL_FOLDER
+    python -m benchmarks.engine.peer_vllm MODEL_FOLDER
 
 A process model is the same weights under another cache salt: its keys are its own, as a second engine's would be. Readings are
 requests for one token with the log-probabilities of the ids asked for, which do use the cache.
@@ -14,8 +14,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from facts import Facts
-from protocol import Children, own_stdout, serve
+from benchmarks.engine.facts import Facts
+from benchmarks.engine.protocol import Children, own_stdout, serve
 
 LENGTH, ROWS = 2048, 256  # at least, so that small and large trees find the same compiled model
 BLOCK = 32  # the least that its attention on CPUs takes
@@ -86,7 +86,7 @@ def main() -> None:
             block_size=BLOCK,
             max_model_len=max(LENGTH, *(one.longest + BLOCK for one in templates)),
             max_num_seqs=max(ROWS, *(one.width for one in templates)),
-            logits_processors=["vllm_force:Force"],
+            logits_processors=["benchmarks.engine.vllm_force:Force"],
             disable_log_stats=True,
             seed=0,
         )

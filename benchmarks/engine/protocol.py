@@ -5,7 +5,7 @@ In:  {"template": {...}}   one for each workload, before anything runs
 Out: {"ready": {...}}      the versions of what runs, once it is loaded
      {"workload": ...}     one line a run
 
-Drivers import this file by its bare name, as scripts do; it needs nothing but Python.
+Drivers run in environments that lack `tts`: this module needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TextIO
 
-from facts import Facts, facts, ids_hash
+from benchmarks.engine.facts import Facts, facts, ids_hash
 
 Children = Sequence[tuple[int, Sequence[int]]]
 

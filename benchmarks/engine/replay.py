@@ -1,4 +1,4 @@
-"""Replays trees on our engine: its own step loop, draws included, but each row writes the tokens that the tree has there."""
+"""Replay tree templates on our engine. The step loop is the engine's own, draws included; the token of each draw is replaced."""
 
 from __future__ import annotations
 
@@ -9,42 +9,52 @@ from typing import Any
 import numpy as np
 import torch
 
-from tts.backends.base import Finish, Row, RowSet, SampleRequest, Sampling, Stop
-from tts.backends.engine.build import EngineOptions, make_runner
+from tts.backends.base import Finish, Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Spans
 from tts.backends.engine.heads import LabelReadout, StepTemplate
+from tts.backends.engine.loading import EngineOptions, make_runner
 from tts.backends.engine.stats import StepReport
-from tts.backends.engine.tree import KVTree, Node
-from tts.backends.engine.views import View
+from tts.backends.engine.tree import KVNode, KVTree
+from tts.backends.engine.views import View, ViewReadings
 from tts.backends.engine.weights import Checkpoint, read_checkpoint
-from tts.backends.engine.work import Line, Reading, RowEnd, Writing
+from tts.backends.engine.work import DecodeSequence, PrefillJob, RowEnd, SampleJob
 from tts.backends.kernels.plan import BLOCK
-from tts.backends.row_state import PathText
-from tts.backends.sampling import log_law
+from tts.backends.sampling import log_softmax
+from tts.backends.text.row_state import PathText
 from tts.models import registry
 
 SAMPLING = Sampling(temperature=0.8)
 
 
 class Forced(Runner):
-    """A runner whose rows write given tokens; everything else, the draw included, is done as ever."""
+    """A runner whose rows append given tokens in place of the drawn ones.
+
+    Attributes:
+        tokens: the ids of each row, by the id of its job.
+    """
 
     tokens: dict[int, list[list[int]]]
 
-    def _append(self, line: Line, token: int, logprob: float) -> Finish | None:
+    def _append(self, line: DecodeSequence, token: int, *drawn: Any) -> Finish | None:
         del token
-        ids = self.tokens[id(line.writing)][line.state.index]
-        return super()._append(line, ids[len(line.state.ids)], logprob)
+        ids = self.tokens[id(line.job)][line.state.index]
+        return super()._append(line, ids[len(line.state.ids)], *drawn)
 
 
 @dataclasses.dataclass(eq=False)
 class Replayed:
-    """A node of the tree: its tokens, its node in the engine, and the names of the steps that lead to it."""
+    """A node of the tree.
+
+    Args:
+        ids: its own tokens. node: in the engine. path: tokens from the root to its end. prompt: number of its prompt.
+        steps: names of the steps between the prompt and its end, as `Replayer.texts` has them.
+    """
 
     ids: list[int]
-    node: Node
+    node: KVNode
     path: list[int]
+    prompt: int
     steps: tuple[str, ...]
 
 
@@ -94,7 +104,8 @@ class Replayer:
         self.runner, self.process = self._fresh(), self._fresh()
         self.runner.report = self.reports.append
         self.decoder.spans = Spans()
-        self.views: dict[int, View] = {}
+        self.prompts: list[list[int]] = []
+        self.views: dict[int, View] = {}  # the process model's, by number of the prompt
         self.texts: dict[str, list[int]] = {}
 
     def _fresh(self) -> Forced:
@@ -107,9 +118,10 @@ class Replayer:
     def open(self, ids: list[int]) -> Replayed:
         """Read a prompt, but its last token."""
         node = self.runner.tree.add(None, ids)
-        self.runner.read(Reading(self.runner.tree.retain(node), len(ids) - 1, len(ids) - 1, _nothing))
+        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), len(ids) - 1, len(ids) - 1, _nothing))
         self._run(self.runner)
-        return Replayed(ids, node, ids, ())
+        self.prompts.append(ids)
+        return Replayed(ids, node, ids, len(self.prompts) - 1, ())
 
     def expand(self, children: Sequence[tuple[Replayed, list[int]]]) -> list[Replayed]:
         """Decode children together, token by token."""
@@ -123,7 +135,7 @@ class Replayer:
             node = tree.retain(parent.node) if self.reuse else tree.add(None, parent.path)
             ids = [children[index][1] for index in indices]
             rows = RowSet(
-                SampleRequest(None, tuple(Row(index, 0, len(i)) for index, i in zip(indices, ids, strict=True)), SAMPLING, Stop())
+                SampleRequest(None, tuple(Row(index, 0, len(i)) for index, i in zip(indices, ids, strict=True)), SAMPLING, StopCondition())
             )
 
             def ended(end: RowEnd, indices: list[int] = indices, parent: Replayed = parent) -> None:
@@ -132,11 +144,13 @@ class Replayer:
                 tokens = children[indices[end.index]][1]
                 name = f"{len(self.texts)}"
                 self.texts[name] = tokens
-                made[indices[end.index]] = Replayed(list(end.node.tokens), end.node, parent.path + tokens, (*parent.steps, name))
+                made[indices[end.index]] = Replayed(
+                    list(end.node.tokens), end.node, parent.path + tokens, parent.prompt, (*parent.steps, name)
+                )
 
-            writing = Writing(rows, node, PathText.behind(parent.path), ended)
+            writing = SampleJob(rows, node, PathText.behind(parent.path), ended)
             self.runner.tokens[id(writing)] = ids
-            self.runner.write(writing)
+            self.runner.add_samples(writing)
         self._run(self.runner)
         self.runner.tokens = {}
         return [made[index] for index in range(len(children))]
@@ -147,26 +161,26 @@ class Replayer:
         for index, each in enumerate(nodes):
             size = len(each.node.tokens)
 
-            def done(reading: Reading, index: int = index) -> None:
-                found[index] = np.exp(log_law(reading.result()[0])[ids])
+            def done(reading: PrefillJob, index: int = index) -> None:
+                found[index] = np.exp(log_softmax(reading.result()[0])[ids])
 
-            self.runner.read(Reading(self.runner.tree.retain(each.node), size, size - 1, done))
+            self.runner.add_prefill(PrefillJob(self.runner.tree.retain(each.node), size, size - 1, done))
         self._run(self.runner)
         return np.array([found[index] for index in range(len(nodes))])
 
     def reward(self, nodes: Sequence[Replayed], ids: list[int]) -> Any:
-        """Return what a process model reads after each node's last step: the probability of the first label among two, and the rest."""
+        """Return the process model's reading after each node's last step: the probability of the first of two labels, and the rest."""
         found: dict[int, float] = {}
         template = StepTemplate(lambda text: self.texts[text], LabelReadout(ids[0], (ids[1],)))
         for index, each in enumerate(nodes):
-            root = each.node.path()[0]
-            view = self.views.setdefault(root.place, View(self.process, template, root.tokens))
+            view = self.views.get(each.prompt)
+            if view is None:
+                view = self.views[each.prompt] = View(self.process, template, self.prompts[each.prompt])
 
-            def done(readings: Any, computed: int, reused: int, seconds: float, failure: Exception | None, index: int = index) -> None:
-                del computed, reused, seconds
-                if failure is not None:
-                    raise failure
-                found[index] = float(readings[-1])
+            def done(seen: ViewReadings, index: int = index) -> None:
+                if seen.failure is not None:
+                    raise seen.failure
+                found[index] = float(seen.readings[-1])
 
             view.score(each.steps, done)
         self._run(self.process)
@@ -205,5 +219,5 @@ class Replayer:
                 runner.step()
 
 
-def _nothing(reading: Reading) -> None:
+def _nothing(reading: PrefillJob) -> None:
     reading.result() if reading.found else None

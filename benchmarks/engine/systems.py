@@ -1,4 +1,4 @@
-"""The systems under test: which there are, and one process for each, which stands still while another runs."""
+"""The systems under test, and the process that each runs in. A process is stopped while another system runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]  # of the checkout, which drivers run in
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Spec:
     """How to run a system.
 
     Args:
-        script: its driver. peer: whose interpreter it needs, "" for this project's own.
+        driver: its module in this folder. peer: whose interpreter it needs, "" for this project's own.
         precision: "float32", "f16 keys" (with float32 weights) or "int8" (weights). says: what it is, for people.
-        arguments: of the driver; {hf}, {f32} and {q8_0} stand for the model's files.
-        main: whether a quick comparison has it.
+        arguments: of the driver; {model} stands for the model's name, and {hf}, {f32} and {q8_0} for its files.
+        main: whether a quick comparison includes it.
     """
 
-    script: str
+    driver: str
     peer: str
     precision: str
     says: str
@@ -37,19 +37,19 @@ class Spec:
     main: bool = True
 
 
-OURS, TRANSFORMERS, VLLM, LLAMA = "peer_ours.py", "peer_transformers.py", "peer_vllm.py", "peer_llama_cpp.py"
+OURS, TRANSFORMERS, VLLM, LLAMA = "peer_ours", "peer_transformers", "peer_vllm", "peer_llama_cpp"
 SPECS: Mapping[str, Spec] = {
-    "ours": Spec(OURS, "", "float32", "our engine"),
-    "ours-fast": Spec(OURS, "", "float32", "our engine without bit-equality across batches", "--fast", main=False),
-    "ours-unshared": Spec(OURS, "", "float32", "our engine, every row reads its whole path", "--unshared", main=False),
-    "ours-no-reuse": Spec(OURS, "", "float32", "our engine, every child computes its whole path", "--no-reuse", main=False),
+    "ours": Spec(OURS, "", "float32", "our engine", "--model {model}"),
+    "ours-fast": Spec(OURS, "", "float32", "our engine without bit-equality across batches", "--model {model} --fast", main=False),
+    "ours-unshared": Spec(OURS, "", "float32", "our engine, every row reads its whole path", "--model {model} --unshared", main=False),
+    "ours-no-reuse": Spec(OURS, "", "float32", "our engine, every child computes its whole path", "--model {model} --no-reuse", main=False),
     "generate": Spec(TRANSFORMERS, "", "float32", "transformers' generate, once a level", "{hf} --variant generate"),
     "forward": Spec(TRANSFORMERS, "", "float32", "transformers' forward with a cache for each row", "{hf} --variant cache"),
     "vllm": Spec(VLLM, "vllm", "float32", "vLLM with prefix caching; by its own choice a core is left to its scheduler", "{hf}"),
     "vllm-all": Spec(VLLM, "vllm", "float32", "the same, its worker on every core", "{hf} --cpus all", main=False),
     "llama.cpp": Spec(LLAMA, "llama_cpp", "float32", "llama.cpp, keys in float32", "{f32} --kv f32 --flash off"),
     "llama.cpp-f16": Spec(LLAMA, "llama_cpp", "f16 keys", "llama.cpp as it comes: flash attention", "{f32} --kv f16"),
-    "ours-int8": Spec(OURS, "", "int8", "our engine, 8-bit weights", "--precision int8"),
+    "ours-int8": Spec(OURS, "", "int8", "our engine, 8-bit weights", "--model {model} --precision int8"),
     "llama.cpp-q8": Spec(LLAMA, "llama_cpp", "int8", "llama.cpp, Q8_0 weights, keys in float16", "{q8_0} --kv f16"),
 }
 
@@ -59,17 +59,22 @@ class AbsentError(Exception):
 
 
 class System:
-    """A driver's process. It is stopped, with all its children, whenever it is not asked for anything: an idle system takes no time."""
+    """A driver's process. It is stopped, with all its children, unless it runs a workload, so that idle systems take no time.
+
+    Args:
+        spec: the system. python: its interpreter. files: what its arguments stand for. templates: the workloads.
+        extra: more arguments of the driver.
+    """
 
     def __init__(
-        self, spec: Spec, python: str, files: Mapping[str, Path], templates: Sequence[dict[str, Any]], extra: Sequence[str]
+        self, spec: Spec, python: str, files: Mapping[str, str], templates: Sequence[dict[str, Any]], extra: Sequence[str]
     ) -> None:
         self.spec, self.errors = spec, tempfile.TemporaryFile("w+")  # noqa: SIM115  # it lives as long as the process
         arguments = [part.format(**files) for part in spec.arguments.split()]
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), str(HERE.parent.parent) if not spec.peer else ""]))
         self.process = subprocess.Popen(
-            [python, str(HERE / spec.script), *arguments, *extra],
+            [python, "-m", f"benchmarks.engine.{spec.driver}", *arguments, *extra],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -115,7 +120,10 @@ class System:
             self.process.wait(timeout=10)
         self._signal(signal.SIGKILL)  # and whoever of its children outlived it
         self.process.wait()
-        self.errors.close()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
@@ -153,7 +161,7 @@ def used_s(group: int) -> tuple[float, float, float]:
 
 
 def interpreter(spec: Spec, peers: Mapping[str, str]) -> str:
-    """Return the Python that runs a system.
+    """Return the absolute path of the Python that runs a system.
 
     Raises:
         AbsentError: none was given.
@@ -163,5 +171,5 @@ def interpreter(spec: Spec, peers: Mapping[str, str]) -> str:
     if spec.peer not in peers:
         raise AbsentError(f"no --peer {spec.peer}=PYTHON")
     if not Path(peers[spec.peer]).is_file():
-        raise AbsentError(f"{peers[spec.peer]} is no file")
-    return peers[spec.peer]
+        raise AbsentError(f"{peers[spec.peer]} is not a file")
+    return str(Path(peers[spec.peer]).absolute())

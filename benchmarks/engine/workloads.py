@@ -8,7 +8,7 @@ A template's operations run in order, and each is a batch. Nodes are numbered as
     {"op": "reward", "nodes": [...], "ids": [good, bad]} the same of two ids alone, read by a process model with a cache of its own
     {"op": "release", "nodes": [...]}                    no more is asked of these nodes; their descendants live on
 
-Lengths are ragged and token ids drawn at random, both from the seed alone: forced tokens cost what sampled ones do.
+Lengths are ragged. Lengths and token ids are drawn from the seed alone; forced tokens cost what sampled ones do.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from engine.facts import ids_hash
+from benchmarks.engine.facts import ids_hash
 
-FIRST_ID, LAST_ID = 1_000, 40_000  # plain text in the vocabularies of the models we measure: no control tokens
-YES_NO = [FIRST_ID + 1, FIRST_ID + 2]
+PLAIN = 1_000, 40_000  # ids of plain text in the vocabularies of the models that are measured: no control tokens
 
 Op = dict[str, Any]
 
 
 @dataclass
 class Tree:
-    """A template in the making."""
+    """A template in the making. ids_from, ids_to: the range that token ids are drawn from."""
 
     seed: int
+    ids_from: int = PLAIN[0]
+    ids_to: int = PLAIN[1]
     parents: list[int] = field(default_factory=list)
     ids: list[list[int]] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Tree:
         return int(self.draw.integers(least or max(1, most * 3 // 4), most + 1))
 
     def _tokens(self, length: int) -> list[int]:
-        return self.draw.integers(FIRST_ID, LAST_ID, length).tolist()
+        return self.draw.integers(self.ids_from, self.ids_to, length).tolist()
 
     def _node(self, parent: int, ids: list[int]) -> int:
         self.parents.append(parent)
@@ -62,7 +63,7 @@ class Tree:
         return [self._node(parent, ids) for parent, ids in children]
 
     def read(self, op: str, nodes: Iterable[int]) -> None:
-        self.ops.append({"op": op, "nodes": list(nodes), "ids": YES_NO})
+        self.ops.append({"op": op, "nodes": list(nodes), "ids": [self.ids_from + 1, self.ids_from + 2]})
 
     def release(self, nodes: Iterable[int]) -> None:
         if nodes := list(nodes):
@@ -123,44 +124,63 @@ def monte_carlo(tree: Tree, *, prompt: int, expansions: int, tokens: int) -> Non
 
 @dataclass(frozen=True)
 class Workload:
+    """A kind of tree. full, quick, smoke: its sizes. says: what it is, for people."""
+
     make: Callable[..., None]
     full: dict[str, int]
     quick: dict[str, int]
+    smoke: dict[str, int]
     says: str
 
 
 _BEAM = {"prompt": 400, "beams": 4, "width": 4, "levels": 8, "tokens": 48}
 _QUICK_BEAM = {"prompt": 32, "beams": 4, "width": 4, "levels": 3, "tokens": 6}
+_SMOKE_BEAM = {"prompt": 12, "beams": 2, "width": 2, "levels": 3, "tokens": 4}
+_BEAMS = (_BEAM, _QUICK_BEAM, _SMOKE_BEAM)
 
 WORKLOADS = {
-    "W0": Workload(beam, *[{"prompt": 37, "beams": 2, "width": 2, "levels": 2, "tokens": 5, "scored": True}] * 2, "the check of numbers"),
+    "W0": Workload(beam, *[{"prompt": 37, "beams": 2, "width": 2, "levels": 2, "tokens": 5, "scored": True}] * 3, "the check of numbers"),
     "W1": Workload(
         best_of_n,
         {"prompt": 300, "samples": 64, "tokens": 256},
         {"prompt": 32, "samples": 16, "tokens": 14},
+        {"prompt": 12, "samples": 4, "tokens": 8},
         "best of n: one trunk, long tails",
     ),
-    "W2": Workload(beam, _BEAM, _QUICK_BEAM, "beam search: forks and prunes"),
+    "W2": Workload(beam, _BEAM, _QUICK_BEAM, _SMOKE_BEAM, "beam search: forks and prunes"),
     "W3": Workload(
         weighted_width,
         {"prompt": 400, "width": 64, "levels": 10, "least": 20, "most": 80},
         {"prompt": 32, "width": 16, "levels": 3, "least": 2, "most": 8},
+        {"prompt": 12, "width": 4, "levels": 2, "least": 2, "most": 6},
         "weighted width with a process model: ragged steps",
     ),
     "W4": Workload(
         monte_carlo,
         {"prompt": 800, "expansions": 200, "tokens": 36},
         {"prompt": 128, "expansions": 6, "tokens": 6},
+        {"prompt": 12, "expansions": 4, "tokens": 4},
         "tree walk: single expansions",
     ),
-    "W5": Workload(beam, _BEAM | {"scored": True}, _QUICK_BEAM | {"scored": True}, "W2 with a yes/no reading of each node"),
-    "W6": Workload(beam, _BEAM | {"problems": 8}, _QUICK_BEAM | {"problems": 3, "levels": 2}, "several W2, overlapping"),
+    "W5": Workload(beam, *({**sizes, "scored": True} for sizes in _BEAMS), "W2 with a yes/no reading of each node"),
+    "W6": Workload(
+        beam,
+        _BEAM | {"problems": 8},
+        _QUICK_BEAM | {"problems": 3, "levels": 2},
+        _SMOKE_BEAM | {"problems": 2, "levels": 2},
+        "several W2, overlapping",
+    ),
 }
 
 
-def template(name: str, *, quick: bool = False, seed: int = 0, **sizes: int) -> dict[str, Any]:
-    """Return a template: `name`, `ops`, and `hash` of all ids in the order of the nodes. `sizes` replace the workload's own."""
+def template(name: str, *, size: str = "full", seed: int = 0, vocabulary: int | None = None, **sizes: int) -> dict[str, Any]:
+    """Return a template: `name`, `ops`, and `hash` of all ids in the order of the nodes.
+
+    Args:
+        size: "full", "quick" or "smoke". vocabulary: of the model; a small one gives its upper three quarters, free of control tokens.
+        sizes: replace the workload's own.
+    """
     workload = WORKLOADS[name]
-    tree = Tree(seed)
-    workload.make(tree, **(workload.quick if quick else workload.full) | sizes)
+    tree = Tree(seed) if vocabulary is None or vocabulary >= PLAIN[1] else Tree(seed, vocabulary // 4, vocabulary)
+    workload.make(tree, **getattr(workload, size) | sizes)
     return {"name": name, "ops": tree.ops, "hash": ids_hash(tree.ids)}

@@ -1,46 +1,46 @@
-"""How many requests the whole stack holds in flight: problems on a server that writes at a set pace."""
+"""Number of requests that the whole stack holds in flight: problems on a server that writes at a set pace."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 from benchmarks.servers.processes import Process, Shares
 from tts.backends.base import Sampling
-from tts.backends.openai import OpenAIBackend
-from tts.backends.openai_findings import Findings
-from tts.backends.openai_http import Patience
-from tts.budget import Budget
-from tts.solver import Solver
+from tts.backends.openai.backend import OpenAIBackend
+from tts.backends.openai.capabilities import Capabilities
+from tts.backends.openai.http import Timeouts
+from tts.budget.budget import Budget
+from tts.solver.model_cache import LOOP
+from tts.solver.solver import Solver
 
 ROWS = 4  # a problem
 
 
 def measure(requests: int, tokens: int, gap_s: float) -> list[str]:
-    """Return what was found, in lines.
+    """Return the report, in lines.
 
     Args:
         requests: rows at once, each a request of its own. tokens: of a reply. gap_s: between two of them.
     """
-    server = Process([sys.executable, str(Path(__file__).with_name("slow_server.py")), str(tokens), str(gap_s)])
+    server = Process([sys.executable, "-m", "benchmarks.servers.slow_server", str(tokens), str(gap_s)])
     try:
         root = f"http://127.0.0.1:{server.ask()['port']}/v1"
         backend = OpenAIBackend(
-            Findings(root=root, model="slow", mode="text", streams=True, usage=True), patience=Patience(concurrency=requests)
+            Capabilities(root=root, model="slow", mode="text", streams=True, usage=True), timeouts=Timeouts(concurrency=requests)
         )
         solver = Solver(backend, task="text", strategy=f"best_of_n(n={ROWS}) | majority", sampling=Sampling(max_tokens=tokens))
         shares, started, processor = Shares([server.group]), time.perf_counter(), time.process_time()
         solutions = solver.solve_many([f"problem {i}" for i in range(requests // ROWS)], each=Budget(samples=ROWS))
         seconds, others = time.perf_counter() - started, shares.others()
         processor = time.process_time() - processor
-        solver.close()
+        LOOP.run(backend.close())
         told = server.ask({})
     finally:
         server.close()
     booked = sum(one.usage.generated_tokens for one in solutions)
     if booked != told["written"] or booked != requests // ROWS * ROWS * tokens:
-        raise AssertionError(f"the server wrote {told['written']} tokens, but {booked} are booked; faults: {dict(backend.faults)}")
+        raise AssertionError(f"the server wrote {told['written']} tokens, but {booked} are booked; faults: {dict(backend.errors)}")
     pace = tokens * gap_s
     return [
         f"{requests:,} requests of {tokens} tokens, one each {gap_s:g} s: most in flight at once {told['most']:,};",

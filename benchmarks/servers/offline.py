@@ -1,12 +1,12 @@
-"""What a vLLM server does when nobody is in the way: its own batch, in process; run by servers.py in an environment that has vLLM.
+"""A vLLM server's own batch, in process, without HTTP; run in an environment that has vLLM.
 
-    python benchmarks/servers/offline.py MODEL ENGINE_ARGUMENTS_AS_JSON
+    python -m benchmarks.servers.offline MODEL ENGINE_ARGUMENTS_AS_JSON
 
 In:  {"prompts": [[id, ...], ...], "n": 16, "kept": 4, "levels": 1, "tokens": 8}     a line of JSON a run
 Out: {"ready": version}, then {"seconds": ..., "generated": ..., "inputs": ..., "cached": ...} a run
 
-One level is one call of `generate`. With several, each prompt's rows wait for the rows of its level before, as a search must, and
-for nothing else; what goes on are the first `kept` paths that have not ended.
+One level is one call of `generate`. With several, each prompt's rows wait for its rows of the level before, as in a search, and for
+nothing else. The first `kept` paths that have not ended go on.
 """
 
 from __future__ import annotations

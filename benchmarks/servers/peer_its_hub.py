@@ -1,6 +1,6 @@
-"""its_hub's best-of-n and beam through a server; run by servers.py in an environment that has its_hub 1.2.
+"""its_hub's best-of-n and beam through a server; run in an environment with its_hub[lm] 1.2.
 
-    python benchmarks/servers/peer_its_hub.py ROOT MODEL
+    python -m benchmarks.servers.peer_its_hub ROOT MODEL
 
 In:  {"prompts": [text, ...], "n": 16, "kept": 4, "levels": 1, "tokens": 8}     a line of JSON a run
 Out: {"ready": version}, then {"seconds": ...} a run; the server counts the tokens

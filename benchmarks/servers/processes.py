@@ -1,4 +1,4 @@
-"""The processes that are measured: they take turns, and whoever is not asked stands still."""
+"""The processes that are measured. They take turns: a process is stopped while another runs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import Any
 
 import httpx
 
-from benchmarks.engine.systems import used_s
+from benchmarks.engine.systems import ROOT, used_s
 
 STARTS_S = 300.0
 
 
 class Process:
-    """A program in a process group of its own, stopped while others run; it ends with this one at the latest.
+    """A program in a process group of its own, run in the checkout, stopped while others run. It ends with this process at the latest.
 
     Args:
-        command: of the program. environment: added to this one's. answers: whether it writes lines of JSON that are asked for.
+        command: of the program. environment: added to this process's. answers: whether it answers with lines of JSON.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, answers: bool = True) -> None:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else self.errors, stderr=self.errors, text=True,
-            start_new_session=True, env={**os.environ, **(environment or {})},
+            start_new_session=True, cwd=ROOT, env={**os.environ, **(environment or {})},
         )  # fmt: skip
         atexit.register(self.close)
 
@@ -46,7 +46,7 @@ class Process:
         """Return the next line that it writes, after a message if there is one.
 
         Raises:
-            RuntimeError: it has ended.
+            RuntimeError: it has ended; the message ends with the end of its errors.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -55,6 +55,8 @@ class Process:
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=20)  # its output ends a moment before it does
             raise RuntimeError(self.ended())
         return json.loads(line)
 
@@ -83,7 +85,10 @@ class Process:
             self._process.wait(timeout=20)
         self._signal(signal.SIGKILL)  # and whoever of its children outlived it
         self._process.wait()
-        self.errors.close()
+        for stream in (self._process.stdin, self._process.stdout, self.errors):
+            with suppress(BrokenPipeError):
+                if stream is not None:
+                    stream.close()
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):  # it has ended

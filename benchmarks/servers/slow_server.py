@@ -1,6 +1,6 @@
-"""A server that streams completions at a set pace, as an unloaded GPU would, and says how many it was writing at once.
+"""A server that streams completions at a set pace, as an unloaded GPU would, and counts how many it writes at once.
 
-    python benchmarks/servers/slow_server.py TOKENS GAP_S
+    python -m benchmarks.servers.slow_server TOKENS GAP_S
 
 Out: {"port": ...} first, and {"most": ..., "written": ...} for every line in.
 """

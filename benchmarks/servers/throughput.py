@@ -1,4 +1,4 @@
-"""The same work by a server's own batch, through the HTTP backend, and through its_hub: tokens a second, and what was cached."""
+"""The same work by a server's own batch, through the HTTP backend, and through its_hub: tokens a second and cached tokens."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from benchmarks.orchestration import Instant
+import tts
+from benchmarks.orchestration.instant import Instant
 from benchmarks.servers.processes import Process, Shares, VllmServer
 from tts.backends.base import RowSet, SampleRequest, Sampling
-from tts.backends.openai import OpenAIBackend
-from tts.budget import Budget
+from tts.backends.openai.backend import OpenAIBackend
+from tts.budget.budget import Budget
 from tts.models.registry import ModelRecord
-from tts.search.base import END, Named, Selection, Tokens
+from tts.search.ends import END, Tokens
+from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search
-from tts.search.selection import Best
-from tts.solver import Solver
+from tts.search.selections.best import Best
+from tts.solver.solver import Solver
 from tts.types import Candidate
 
 NAME = "measured"
@@ -46,8 +49,8 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepBeam(Named):
-    """Beam search by steps of so many tokens: expand, score, keep; the same dependencies for everyone who is measured."""
+class StepBeam(tts.Strategy):
+    """Beam search by steps of so many tokens: expand, score, keep. Its rows depend on each other as those of the rivals do."""
 
     registered_as = "step_beam"
     needs = ("steps",)
@@ -69,10 +72,7 @@ class StepBeam(Named):
                 break
         return search.candidates
 
-    def size(self, units: int | None) -> StepBeam:
-        return self
-
-    def default_selection(self, *, verified: bool) -> Selection:
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
         return Best()
 
 
@@ -128,23 +128,38 @@ def reusable(asked: Sequence[Asked], block: int) -> int:
 
 
 class Rivals:
-    """The server and who works on it, all started.
+    """The server and everything that works on it, all started.
 
     Args:
-        vllm, its_hub: interpreters; its_hub may be None. model: a folder.
+        vllm, its_hub: interpreters; its_hub may be None. model: the absolute path of a folder.
+
+    Attributes:
+        version: of vLLM and its_hub. absent: why its_hub is left out; "": it is not.
+
+    Raises:
+        SystemExit: vLLM does not start; the message is the last line of its errors.
     """
 
-    def __init__(self, vllm: str, its_hub: str | None, model: str, here: str) -> None:
+    def __init__(self, vllm: str, its_hub: str | None, model: str) -> None:
         options = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 256, "block_size": BLOCK, "enforce_eager": True}
         environment = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        self.offline = Process([vllm, f"{here}/offline.py", model, json.dumps(options)], environment)
-        self.server = VllmServer(vllm, model, NAME, options, environment)
-        self.version = self.offline.ask()["ready"]
+        vllm = str(Path(vllm).absolute())
+        try:
+            self.offline = Process([vllm, "-m", "benchmarks.servers.offline", model, json.dumps(options)], environment)
+            self.server = VllmServer(vllm, model, NAME, options, environment)
+            self.version = self.offline.ask()["ready"]
+        except (OSError, RuntimeError) as failure:
+            raise SystemExit(f"--vllm {vllm} does not start: {last_line(failure)}") from None
         self.offline.ask({"prompts": [[1, 2, 3]], "n": 2, "kept": 1, "levels": 1, "tokens": 2})
         self.its_hub: Process | None = None
+        self.absent = "" if its_hub else "no --its-hub PYTHON"
         if its_hub:
-            self.its_hub = Process([its_hub, f"{here}/peer_its_hub.py", f"{self.server.url}/v1", NAME])
-            self.version += f", its_hub {self.its_hub.ask()['ready']}"
+            try:
+                peer = Process([str(Path(its_hub).absolute()), "-m", "benchmarks.servers.peer_its_hub", f"{self.server.url}/v1", NAME])
+                self.version += f", its_hub {peer.ask()['ready']}"
+                self.its_hub = peer
+            except (OSError, RuntimeError) as failure:
+                self.absent = last_line(failure)
         record = ModelRecord(name=NAME, backend="openai", url=self.server.url)
         self.backend = Watched.from_record(record)
 
@@ -179,8 +194,13 @@ class Rivals:
         return Measured(self.server.generated() - before, told["seconds"], shares.others())
 
 
+def last_line(failure: Exception) -> str:
+    """Return the last line of a failure's message."""
+    return (str(failure).strip().splitlines() or [type(failure).__name__])[-1]
+
+
 def prompts(count: int) -> tuple[str, ...]:
-    """Return problems of about the length that problems have."""
+    """Return problems of typical length."""
     return tuple(
         f"A shop sells {7 + i} boxes of {3 + i % 11} pencils on Monday, and twice as many boxes on Tuesday. Each pencil costs {2 + i % 5} "
         f"cents, and {1 + i % 4} boxes are given back. How many cents has the shop earned at the end? Explain every step, then answer."
@@ -189,7 +209,7 @@ def prompts(count: int) -> tuple[str, ...]:
 
 
 def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]:
-    """Return each one's runs; they take turns, and the server's cache is emptied before each."""
+    """Return the runs of each. They take turns, and the server's cache is emptied before each run."""
     found: dict[str, list[Measured]] = {"offline": [], "ours": [], "its_hub": []}
 
     def noted(name: str, run: Measured) -> None:
@@ -212,7 +232,7 @@ def measure(rivals: Rivals, job: Job, repeats: int) -> dict[str, list[Measured]]
 
 
 def lines(title: str, found: Mapping[str, Sequence[Measured]]) -> list[str]:
-    """Return a table of what was found."""
+    """Return a table of the runs."""
     out = [f"### {title}", "", "| | tokens/s, median [least, greatest] | share of offline | tokens | others' share of the machine |"]
     out.append("| :-- | --: | --: | --: | --: |")
     for name, runs in found.items():

@@ -9,7 +9,7 @@ import pytest
 
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
-from tts.allocator.values import Checked, State, Voted
+from tts.allocator.values import Checked, ProblemStates, Voted
 from tts.errors import ConfigError
 
 
@@ -20,7 +20,7 @@ def state(**given):
         "solved": [False] * problems, "open": [True] * problems, "cost": [1.0] * problems,
     } | {name: value for name, value in given.items() if isinstance(value, list)}  # fmt: skip
     arrays = {name: np.array(value) for name, value in fields.items()}
-    return State(**arrays, left=given.get("left", 10.0), evidence=given.get("evidence"))
+    return ProblemStates(**arrays, left=given.get("left", 10.0), evidence=given.get("evidence"))
 
 
 CHECKED = Allocator(values=Checked(Population.beta()), pilots=2)
@@ -33,7 +33,7 @@ def test_what_a_wave_costs_is_never_more_than_what_is_left(allocator, seed):
     rng = np.random.default_rng(seed)
     samples = rng.integers(0, 12, 30)
     leader = np.maximum(np.minimum(samples, 1), samples // 2)
-    at = State(
+    at = ProblemStates(
         samples=samples, leader=leader, second=np.minimum(leader, samples - leader), solved=rng.random(30) < 0.3,
         open=rng.random(30) < 0.8, cost=rng.uniform(0.5, 3, 30), left=float(rng.uniform(0, 40)),
     )  # fmt: skip
@@ -138,8 +138,8 @@ def test_parameters_are_checked(parameters):
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("budget", [2, 8])
 def test_waves_lose_little_against_one_sample_at_a_time(checked, budget):
-    policies = pytest.importorskip("benchmarks.allocation.policies")
-    from benchmarks.allocation.world import World, population
+    policies = pytest.importorskip("research.allocation.toy.policies")
+    from research.allocation.toy.world import World, population
 
     world = World.drawn(population(), 1500, np.random.default_rng(1))
     values = policies.values_of(world.population, 32, checked=checked)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from tests.allocator.test_performance import COVERAGE, model
-from tts.allocator.auto import Auto, Found
+from tts.allocator.auto import Auto, Evidence
 from tts.allocator.difficulty import Population
-from tts.allocator.gauges import Gauge, Probe
-from tts.allocator.values import State
+from tts.allocator.gauges import Gauge, PromptProbe
+from tts.allocator.values import ProblemStates
 from tts.backends.base import Reply
-from tts.backends.toy import ToyBackend, ToyLanguage
-from tts.budget import Budget
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
 from tts.errors import ConfigError
-from tts.solver import Solver
+from tts.solver.solver import Solver
 from tts.types import Candidate, Trajectory
 
 LANGUAGE = ToyLanguage(accuracy=0.8, mute=0.05)
@@ -49,12 +49,12 @@ def candidate(kind):
 
 def test_weights_count_as_shares_of_votes():
     candidates = [candidate(kind) for kind in (0, 0, 1, None)]
-    assert Found.of(candidates) == Found(4, 2, 1, 2)
-    assert Found.of(candidates, [0.5] * 4) == Found(4, 2, 1, 2)
-    assert Found.of(candidates, [0.1, 0.1, 0.7, 0.1]) == Found(4, 3, 1, 2)
-    assert Found.of(candidates, [0.0] * 4) == Found(4, 1, 0, 2)  # nobody believes any of them
-    assert Found.of([candidate(None)] * 3, [0.5] * 3) == Found(3, 0, 0, 0)
-    assert Found.of([]) == Found()
+    assert Evidence.of(candidates) == Evidence(4, 2, 1, 2)
+    assert Evidence.of(candidates, [0.5] * 4) == Evidence(4, 2, 1, 2)
+    assert Evidence.of(candidates, [0.1, 0.1, 0.7, 0.1]) == Evidence(4, 3, 1, 2)
+    assert Evidence.of(candidates, [0.0] * 4) == Evidence(4, 1, 0, 2)  # nobody believes any of them
+    assert Evidence.of([candidate(None)] * 3, [0.5] * 3) == Evidence(3, 0, 0, 0)
+    assert Evidence.of([]) == Evidence()
 
 
 def test_served_one_at_a_time_problems_keep_to_their_mean():
@@ -65,9 +65,9 @@ def test_served_one_at_a_time_problems_keep_to_their_mean():
 
 @pytest.mark.parametrize("rate", [0.2, 0.9])
 def test_what_you_expect_of_problems_is_what_votes_are_read_under(rate):
-    at = State.of(np.ones(1, np.int64), 1.0, leader=1)
+    at = ProblemStates.of(np.ones(1, np.int64), 1.0, leader=1)
     assert Auto(expected=rate, certainty=50).values().chance(at)[0] == pytest.approx(rate, abs=0.02)
-    assert Auto(expected=rate, certainty=50).values(checked=True).worth(State.of([0], 1.0)).rate[0] == pytest.approx(rate, abs=0.02)
+    assert Auto(expected=rate, certainty=50).values(checked=True).worth(ProblemStates.of([0], 1.0)).rate[0] == pytest.approx(rate, abs=0.02)
 
 
 def test_scores_that_are_all_unknown_change_nothing():
@@ -84,7 +84,7 @@ def fitted(tmp_path, **parts):
 
 def test_a_probe_of_the_prompt_is_read_before_any_sample_and_charged(tmp_path):
     gauge = Gauge(0.0, 1.0, 0.05, 0.0, 0.0, 1.0)
-    by_length = {"gauges": {"probe": gauge}, "probe": Probe(np.array([-0.1, 0.0]), 1.0)}  # one step is easy, five are not
+    by_length = {"gauges": {"probe": gauge}, "probe": PromptProbe(np.array([-0.1, 0.0]), 1.0)}  # one step is easy, five are not
     name = fitted(tmp_path, **by_length)
     short, long = (
         samples(f"auto(model={name!r}, price=0.002) | majority", [text], HiddenBackend(LANGUAGE))[0] for text in ("1 + 1", HARD[0])

@@ -10,9 +10,9 @@ import pytest
 
 from tests.allocator.test_performance import COVERAGE, model
 from tts.allocator.difficulty import RATES, Population
-from tts.allocator.gauges import Gauge, Guess, Probe, evidence_of
+from tts.allocator.gauges import Gauge, Guess, PromptProbe, evidence_of
 from tts.allocator.performance import PerformanceModel
-from tts.allocator.values import _TILTS, State, Voted, _tilt
+from tts.allocator.values import _TILTS, ProblemStates, Voted, _tilt
 from tts.allocator.votes import Votes
 from tts.errors import ConfigError
 
@@ -71,13 +71,13 @@ def test_a_probe_reads_difficulty_from_states_that_it_was_not_fitted_to():
     rates, reading, posterior = problems(600, 64, rng)
     hidden = rng.normal(size=(600, 40))
     hidden[:, 3] += 16 * reading
-    probe, left_out = Probe.fitted(hidden[:300], posterior[:300])
+    probe, left_out = PromptProbe.fitted(hidden[:300], posterior[:300])
     told = probe.reading(hidden[300:])
     assert np.corrcoef(told, rates[300:])[0, 1] > 0.6
     assert np.corrcoef(left_out, rates[:300])[0, 1] > 0.6
     assert np.corrcoef(probe.reading(hidden[:300]), left_out)[0, 1] > 0.8
     noise = rng.normal(size=(300, 400))
-    _, nothing = Probe.fitted(noise, posterior[:300])
+    _, nothing = PromptProbe.fitted(noise, posterior[:300])
     assert nothing.std() < 0.1  # where nothing is to be seen it says the same of all
     assert np.isnan(probe.reading(np.zeros((2, 7)))).all()
 
@@ -87,7 +87,7 @@ def test_evidence_tilts_the_population_that_votes_are_read_under():
     votes = np.array([2, 1, 5]), np.array([0, 0, 3]), np.array([2, 1, 9])
     for strength in (_TILTS[2], 1.0):
         tilted = Votes.of(_tilt(POPULATION, strength), 16).look(*votes)
-        at = State.of(votes[2], 1.0, leader=votes[0], second=votes[1], evidence=np.tile(strength * (POPULATION.rate - 0.5), (3, 1)))
+        at = ProblemStates.of(votes[2], 1.0, leader=votes[0], second=votes[1], evidence=np.tile(strength * (POPULATION.rate - 0.5), (3, 1)))
         tolerance = 1e-6 if strength in _TILTS else 0.02
         assert voted.chance(at) == pytest.approx(tilted[0], abs=tolerance)
         assert voted.worth(at).rate == pytest.approx(tilted[1], abs=tolerance)
@@ -95,7 +95,7 @@ def test_evidence_tilts_the_population_that_votes_are_read_under():
 
 def test_a_model_keeps_its_gauges_and_its_probe(tmp_path):
     plain = model(**{"best_of_n | majority": COVERAGE})
-    made = dataclasses.replace(plain, gauges={"logprob": LAW, "probe": LAW}, probe=Probe(np.array([0.5, -2.0]), 0.25))
+    made = dataclasses.replace(plain, gauges={"logprob": LAW, "probe": LAW}, probe=PromptProbe(np.array([0.5, -2.0]), 0.25))
     made.save(tmp_path / "model.json")
     read = PerformanceModel.load(tmp_path / "model.json")
     assert read.gauges == made.gauges
@@ -112,8 +112,8 @@ def test_a_model_keeps_its_gauges_and_its_probe(tmp_path):
         (lambda: Gauge.fitted([1.0, math.nan, 2.0], np.ones((3, len(RATES)))), "2 readings"),
         (lambda: Gauge.fitted([1.0, 1.0, 1.0], np.ones((3, len(RATES)))), "1 of them different"),
         (lambda: dataclasses.replace(LAW, deviation=0.0), "deviation above 0"),
-        (lambda: Probe.fitted(np.zeros((3, 4)), np.ones((3, len(RATES)))), "at least 10 problems"),
-        (lambda: Probe.fitted(np.full((20, 4), math.nan), np.ones((20, len(RATES)))), "must be numbers"),
+        (lambda: PromptProbe.fitted(np.zeros((3, 4)), np.ones((3, len(RATES)))), "at least 10 problems"),
+        (lambda: PromptProbe.fitted(np.full((20, 4), math.nan), np.ones((20, len(RATES)))), "must be numbers"),
     ],
 )
 def test_what_makes_no_estimator_is_refused(make, message):

@@ -8,7 +8,7 @@ import pytest
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
 from tts.allocator.pace import Pace
-from tts.allocator.values import Checked, State
+from tts.allocator.values import Checked, ProblemStates
 from tts.errors import ConfigError
 
 ALLOCATOR = Allocator(values=Checked(Population.beta()), pilots=1)
@@ -19,7 +19,7 @@ def run(seconds, took):
     pace, left, samples, widths = Pace(), seconds, np.zeros(64, np.int64), []
     while left > 0:
         pace.end(left)
-        grant = ALLOCATOR.next(State.of(samples, 1.0, cost=min(1.0, 1 / pace.payable(left)) or 1e-9, waves=pace.waves(left)))
+        grant = ALLOCATOR.next(ProblemStates.of(samples, 1.0, cost=min(1.0, 1 / pace.payable(left)) or 1e-9, waves=pace.waves(left)))
         if grant.reason:
             break
         widths.append(int(grant.samples.sum()))
@@ -39,8 +39,8 @@ def test_where_width_is_free_waves_double_and_where_it_is_not_they_stay_narrow()
 
 
 def test_a_wave_is_as_wide_as_the_time_asks_and_costs_no_more_than_is_left():
-    at = State.of([4] * 10, 100.0)
-    calm, pressed, last = (ALLOCATOR.next(State.of([4] * 10, 100.0, waves=waves)) for waves in (np.inf, 4, 1))
+    at = ProblemStates.of([4] * 10, 100.0)
+    calm, pressed, last = (ALLOCATOR.next(ProblemStates.of([4] * 10, 100.0, waves=waves)) for waves in (np.inf, 4, 1))
     assert calm.samples.sum() == ALLOCATOR.next(at).samples.sum() == 1
     assert not calm.hurried
     assert pressed.hurried
@@ -53,4 +53,4 @@ def test_before_anything_was_measured_there_is_no_hurry():
     pace.end(1.0)
     assert pace.waves(1.0) == np.inf
     with pytest.raises(ConfigError, match=r"waves is 0\.5, but must be at least 1"):
-        ALLOCATOR.next(State.of([1], 1.0, waves=0.5))
+        ALLOCATOR.next(ProblemStates.of([1], 1.0, waves=0.5))

@@ -12,7 +12,7 @@ from tts.allocator.allocate import Allocator
 from tts.allocator.baselines import at_random, best_in_hindsight, by_bins, knowing, uniform
 from tts.allocator.difficulty import RATES, Population
 from tts.allocator.greedy import coverage_gains
-from tts.allocator.performance import Curve, PerformanceModel, bins, monotone, smooth
+from tts.allocator.performance import PerformanceCurve, PerformanceModel, bins, monotone, smooth
 from tts.allocator.values import Curved
 from tts.errors import ConfigError
 
@@ -20,7 +20,7 @@ SIZES = np.array([1.0, 2, 4, 8, 16, 32])
 
 
 def model(**curves):
-    made = {text: Curve(SIZES, np.clip(table, 0, 1), np.zeros_like(table)) for text, table in curves.items()}
+    made = {text: PerformanceCurve(SIZES, np.clip(table, 0, 1), np.zeros_like(table)) for text, table in curves.items()}
     return PerformanceModel(
         model="m", task="t", verifiers={}, source="s", problems=100, tokens=20.0, population=Population.beta(), curves=made
     )

@@ -12,7 +12,7 @@ import pytest
 
 from tests.allocator.test_performance import COVERAGE, model
 from tts.allocator import shipped
-from tts.allocator.gauges import Gauge, Probe
+from tts.allocator.gauges import Gauge, PromptProbe
 from tts.allocator.performance import PerformanceModel
 from tts.errors import ConfigError
 
@@ -24,7 +24,7 @@ WHOLE = json.loads(
         verifiers={"main": "process"},
         first=0.0,
         gauges={"probe": GAUGE},
-        probe=Probe(np.array([0.5, -2.0]), 0.25),
+        probe=PromptProbe(np.array([0.5, -2.0]), 0.25),
     ).to_json()
 )
 CURVE = ("curves", PLAIN)

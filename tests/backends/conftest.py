@@ -9,7 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tts.backends.engine.backend import EngineBackend
-    from tts.backends.transformers import TransformersBackend
+    from tts.backends.transformers.backend import TransformersBackend
 
 EOS = "<eos>"
 _MERGES = (
@@ -73,7 +73,7 @@ def tiny_backend(*, context: int = 1024, template: str | None = _TEMPLATE, **opt
     """Return the transformers backend on the tiny random model."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tts.backends.transformers import TransformersBackend
+    from tts.backends.transformers.backend import TransformersBackend
 
     tokenizer = tiny_tokenizer(template=template)
     return TransformersBackend(tiny_model(len(tokenizer), context=context), tokenizer, **options)
@@ -90,7 +90,7 @@ def engine_of(model: Any, tokenizer: Any, *, heads: Any = None, reward_models: A
     """Return the engine on a model of the transformers library."""
     pytest.importorskip("numba")
     from tts.backends.engine.backend import EngineBackend
-    from tts.backends.engine.build import EngineOptions, make_runner
+    from tts.backends.engine.loading import EngineOptions, make_runner
 
     runner, renderer = make_runner(checkpoint_of(model, tokenizer), EngineOptions(device="cpu", **options), heads=heads)
     return EngineBackend(runner, renderer, identity="tiny", reward_models=reward_models)
@@ -106,7 +106,7 @@ def tiny_engine(*, context: int = 1024, template: str | None = _TEMPLATE, **opti
 def scripted_backend(script: str, *, context: int = 256) -> tuple[TransformersBackend, str]:
     """Return a backend whose model, after a prompt of one token, writes a text byte by byte and ends; and that prompt."""
     torch = pytest.importorskip("torch")
-    from tts.backends.transformers import TransformersBackend
+    from tts.backends.transformers.backend import TransformersBackend
 
     tokenizer = tiny_tokenizer()
     alphabet = [tokenizer.convert_tokens_to_ids(token) for token in _byte_tokens(script)]

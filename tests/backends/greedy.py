@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop
-from tts.backends.facts import Spelled
+from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import ConfigError
 from tts.models import registry
 from tts.types import Message, Prompt
@@ -37,7 +37,10 @@ TIE = 1e-4  # nats: what float32 rounds away in these models
 
 async def greedy(backend: Any, prompts: Sequence[Prompt], cap: int) -> list[Sample]:
     handles = [reply.value for reply in await backend.open(prompts)]
-    asked = [backend.sample(SampleRequest(handle, (Row(1, 0, cap),), Sampling(temperature=0), Stop(), spreads=True)) for handle in handles]
+    asked = [
+        backend.sample(SampleRequest(handle, (Row(1, 0, cap),), Sampling(temperature=0), StopCondition(), spreads=True))
+        for handle in handles
+    ]
     for rows in asked:
         await rows.drain()
     return [rows.samples[0] for rows in asked]
@@ -53,8 +56,8 @@ async def partings(
             continue
         at = next(i for i, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)) if a != b)
         [opened] = await oracle.open([prompt])
-        pair = [Spelled.of(sample.token_ids[at : at + 1]) for sample in (one, other)]
-        [reply] = await oracle.next_logprobs([opened.value], [Spelled.of(other.token_ids[:at])], pair)
+        pair = [TokenizedText.of(sample.token_ids[at : at + 1]) for sample in (one, other)]
+        [reply] = await oracle.next_logprobs([opened.value], [TokenizedText.of(other.token_ids[:at])], pair)
         found.append((prompt, at, float(reply.value[1] - reply.value[0])))
     return found
 
@@ -64,7 +67,7 @@ def compare_texts(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) 
 
     For servers that show texts alone, and compute in fewer bits: each parting is a choice between two tokens that were nearly as likely.
     """
-    from tts.backends.transformers import TransformersBackend
+    from tts.backends.transformers.backend import TransformersBackend
 
     oracle = TransformersBackend.from_record(registry.get(model), dtype="float32")
     prompts = [(Message("user", f"{text} ... Go on with this story."),) for text in STORIES]
@@ -88,7 +91,7 @@ def compare_texts(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) 
 
 def compare(backend: Any, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Assert that greedy paths are those of transformers in float32 but for ties, and print the exceptions."""
-    from tts.backends.transformers import TransformersBackend
+    from tts.backends.transformers.backend import TransformersBackend
 
     try:
         oracle = TransformersBackend.from_record(registry.get(model), dtype="float32")

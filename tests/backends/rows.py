@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, Stop
+from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 
 torch = pytest.importorskip("torch")
 
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 PROMPTS = ("the cat and the other one", "12 + 12 =", "a", "of the thing in the end\n\nand then " * 6)
 WARM = Sampling(temperature=0.8)
 GREEDY = Sampling(temperature=0.0)
-END = Stop()
+END = StopCondition()
 
 
 async def opened(backend: Any, *prompts: Any) -> list[Any]:
@@ -29,7 +29,7 @@ async def drained(rows: RowSet) -> list[Sample]:
     return [sample for sample in rows.samples if sample is not None]
 
 
-def start(backend: Any, handle: Any, *rows: Row, sampling: Sampling = WARM, stop: Stop = END, text: str = "") -> RowSet:
+def start(backend: Any, handle: Any, *rows: Row, sampling: Sampling = WARM, stop: StopCondition = END, text: str = "") -> RowSet:
     return backend.sample(SampleRequest(handle, rows, sampling, stop, text))
 
 

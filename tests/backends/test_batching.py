@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tts.backends.base import Row, RowSet, SampleRequest, Sampling, Stop
+from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.batching import BatchQueue
 from tts.errors import EngineError
 
@@ -17,7 +17,7 @@ LIMIT = 60  # seconds after which a test that hangs has failed
 
 
 def job() -> RowSet:
-    return RowSet(SampleRequest(None, (Row(1, 0, 1),), Sampling(), Stop()))
+    return RowSet(SampleRequest(None, (Row(1, 0, 1),), Sampling(), StopCondition()))
 
 
 def fail(jobs: list[RowSet], failure: Exception) -> None:

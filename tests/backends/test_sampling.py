@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from tts.backends.base import Sampling
-from tts.backends.sampling import draw, filtered_law, inverse_cdf, log_law, spread
+from tts.backends.sampling import draw, filtered_distribution, inverse_cdf, log_softmax, spread
 from tts.errors import EngineError
 from tts.randomness import uniform
 
@@ -25,34 +25,34 @@ def test_without_filters_the_law_is_softmax_of_logits_over_temperature() -> None
     raw = np.array([0.5, -1.0, 3.0, 2.0], np.float32)
     for temperature in (0.1, 0.8, 1.0, 100.0):
         want = np.exp(raw.astype(np.float64) / temperature)
-        assert filtered_law(raw, Sampling(temperature=temperature)) == pytest.approx(want / want.sum(), abs=1e-15)
+        assert filtered_distribution(raw, Sampling(temperature=temperature)) == pytest.approx(want / want.sum(), abs=1e-15)
 
 
 def test_temperature_zero_takes_the_lowest_id_among_equals() -> None:
     raw = np.array([1.0, 4.0, 4.0, 0.0], np.float32)
-    assert filtered_law(raw, Sampling(temperature=0)).tolist() == [0, 1, 0, 0]
+    assert filtered_distribution(raw, Sampling(temperature=0)).tolist() == [0, 1, 0, 0]
     assert all(draw(raw, Sampling(temperature=0), u).token == 1 for u in (0.0, 0.5, 1 - 2**-53))
 
 
 @pytest.mark.filterwarnings("error")
 def test_tiny_temperatures_neither_overflow_nor_warn() -> None:
     raw = np.array([-30.0, 80.0, 79.99], np.float32)
-    assert filtered_law(raw, Sampling(temperature=1e-300)).tolist() == [0, 1, 0]
+    assert filtered_distribution(raw, Sampling(temperature=1e-300)).tolist() == [0, 1, 0]
 
 
 def test_top_k_keeps_k_and_breaks_ties_by_id() -> None:
     raw = logits(0.1, 0.3, 0.3, 0.3)
-    assert np.flatnonzero(filtered_law(raw, Sampling(temperature=1, top_k=2))).tolist() == [1, 2]
-    assert np.flatnonzero(filtered_law(raw, Sampling(temperature=1, top_k=1))).tolist() == [1]
+    assert np.flatnonzero(filtered_distribution(raw, Sampling(temperature=1, top_k=2))).tolist() == [1, 2]
+    assert np.flatnonzero(filtered_distribution(raw, Sampling(temperature=1, top_k=1))).tolist() == [1]
     for top_k in (0, 4, 9):
-        assert np.count_nonzero(filtered_law(raw, Sampling(temperature=1, top_k=top_k))) == 4
+        assert np.count_nonzero(filtered_distribution(raw, Sampling(temperature=1, top_k=top_k))) == 4
 
 
 def test_top_p_keeps_the_fewest_that_reach_the_mass() -> None:
     raw = np.log(np.array([0.125, 0.5, 0.125, 0.25]))
 
     def kept(top_p: float) -> list[int]:
-        return np.flatnonzero(filtered_law(raw, Sampling(temperature=1, top_p=top_p))).tolist()
+        return np.flatnonzero(filtered_distribution(raw, Sampling(temperature=1, top_p=top_p))).tolist()
 
     assert kept(1e-9) == [1]
     assert kept(0.5) == [1]  # exactly reached
@@ -64,17 +64,17 @@ def test_top_p_keeps_the_fewest_that_reach_the_mass() -> None:
 
 def test_min_p_keeps_what_is_exactly_at_the_edge() -> None:
     raw = np.log(np.array([0.5, 0.25, 0.125, 0.125]))
-    assert np.count_nonzero(filtered_law(raw, Sampling(temperature=1, min_p=0.25))) == 4
-    assert np.count_nonzero(filtered_law(raw, Sampling(temperature=1, min_p=0.26))) == 2
-    assert np.count_nonzero(filtered_law(raw, Sampling(temperature=1, min_p=0.999))) == 1
+    assert np.count_nonzero(filtered_distribution(raw, Sampling(temperature=1, min_p=0.25))) == 4
+    assert np.count_nonzero(filtered_distribution(raw, Sampling(temperature=1, min_p=0.26))) == 2
+    assert np.count_nonzero(filtered_distribution(raw, Sampling(temperature=1, min_p=0.999))) == 1
 
 
 def test_a_filter_sees_the_law_that_the_one_before_left() -> None:
     raw = np.log(np.array([0.4, 0.3, 0.2, 0.1]))
     # of top-k's two, the first has 4/7 of the mass: enough for 0.57, not for 0.58
-    assert np.count_nonzero(filtered_law(raw, Sampling(temperature=1, top_k=2, top_p=0.57))) == 1
-    assert np.count_nonzero(filtered_law(raw, Sampling(temperature=1, top_k=2, top_p=0.58))) == 2
-    law = filtered_law(raw, Sampling(temperature=1, top_k=2))
+    assert np.count_nonzero(filtered_distribution(raw, Sampling(temperature=1, top_k=2, top_p=0.57))) == 1
+    assert np.count_nonzero(filtered_distribution(raw, Sampling(temperature=1, top_k=2, top_p=0.58))) == 2
+    law = filtered_distribution(raw, Sampling(temperature=1, top_k=2))
     assert law == pytest.approx([4 / 7, 3 / 7, 0, 0])
 
 
@@ -97,9 +97,9 @@ def test_the_largest_uniform_number_stays_inside_whatever_the_rounding() -> None
 def test_the_log_probability_is_of_the_untempered_unfiltered_law() -> None:
     raw = np.array([2.0, 1.0, 0.0, -1.0], np.float32)
     drawn = draw(raw, Sampling(temperature=0.3, top_k=2, top_p=0.9, min_p=0.1), 0.4)
-    assert drawn.logprob == log_law(raw)[drawn.token]
-    assert np.exp(log_law(raw)).sum() == pytest.approx(1, abs=1e-15)
-    assert log_law(np.array([0.0, -np.inf]))[1] == -math.inf
+    assert drawn.logprob == log_softmax(raw)[drawn.token]
+    assert np.exp(log_softmax(raw)).sum() == pytest.approx(1, abs=1e-15)
+    assert log_softmax(np.array([0.0, -np.inf]))[1] == -math.inf
 
 
 @pytest.mark.parametrize("bad", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]])
@@ -121,7 +121,7 @@ def test_logits_that_are_no_law_are_an_engine_error(bad: list[float]) -> None:
 )
 def test_frequencies_follow_the_law(sampling: Sampling) -> None:
     raw = np.array([0.0, 1.0, -1.0, 1.5, 0.2, -3.0], np.float32)
-    law = filtered_law(raw, sampling)
+    law = filtered_distribution(raw, sampling)
     counts = np.bincount([draw(raw, sampling, uniform(77, position)).token for position in range(5000)], minlength=6)
     kept = law > 0
     assert counts[~kept].sum() == 0
@@ -130,7 +130,7 @@ def test_frequencies_follow_the_law(sampling: Sampling) -> None:
 
 
 def test_how_spread_a_law_is() -> None:
-    assert spread(log_law(np.zeros(50))) == pytest.approx((0, math.log(50)), abs=1e-12)
+    assert spread(log_softmax(np.zeros(50))) == pytest.approx((0, math.log(50)), abs=1e-12)
     law = np.log([0.7, 0.1, 0.1, 0.1])
     assert spread(law).certainty == pytest.approx(0.4298, abs=1e-4)  # algorithm B4's own figure
     assert spread(law).top == pytest.approx(-law.mean())  # fewer than twenty tokens: all of them
@@ -138,4 +138,4 @@ def test_how_spread_a_law_is() -> None:
     assert spread(many).top == pytest.approx(-math.log(0.04))
     assert 700 < spread(np.array([0.0, -np.inf])).certainty * 2 < 745
     raw = np.array([2.0, 1.0, 0.0, -1.0], np.float32)
-    assert draw(raw, Sampling(temperature=0.3, top_k=2), 0.4).spread == spread(log_law(raw))
+    assert draw(raw, Sampling(temperature=0.3, top_k=2), 0.4).spread == spread(log_softmax(raw))

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tts.backends.base import RowSet, SampleRequest
-from tts.backends.toy import ToyBackend
+from tts.backends.toy.backend import ToyBackend
 from tts.cli.app import app
 
 

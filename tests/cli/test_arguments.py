@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tts.budget import Budget
+from tts.budget.budget import Budget
 from tts.cli.arguments import parse_budget, read_problem
 
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tts.backends.toy import ToyBackend
+from tts.backends.toy.backend import ToyBackend
 from tts.models import registry
-from tts.solver import Solver
+from tts.solver.solver import Solver
 
 WHOLE = "but must be a whole number of at least 1"
 FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"

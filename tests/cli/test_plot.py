@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tts.experiments.record import Cell, Result
-from tts.experiments.store import Store
+from tts.experiments.store.store import Store
+from tts.experiments.study.record import Cell, Result
 from tts.types import Usage
 
 pytest.importorskip("matplotlib", reason="figures need the extra experiments")

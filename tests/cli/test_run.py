@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from tts.errors import VerifierError
-from tts.experiments.store import Store
+from tts.experiments.store.store import Store
 
 pytest.importorskip("yaml")
 
@@ -70,7 +70,7 @@ def test_cells_that_fail_are_told_with_their_reason(run, monkeypatch: pytest.Mon
     def broken(*_: object) -> bool:
         raise VerifierError("the scorer does not start")
 
-    monkeypatch.setattr("tts.experiments.local_executor.right_of", broken)
+    monkeypatch.setattr("tts.experiments.run.local_executor.judge_answer", broken)
     result = run()
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (

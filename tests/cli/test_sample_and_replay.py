@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tts.cli.app import app
-from tts.experiments.store import Store
+from tts.experiments.store.store import Store
 
 STUDY = """
 name: sums
@@ -178,6 +178,7 @@ def test_a_figure(sampled, tmp_path):
     assert "replayed from recorded samples" in (tmp_path / "curve.svg").read_text()
 
 
+@pytest.mark.filterwarnings("default::tts.experiments.api.PartialResults")
 def test_what_is_no_pool_is_said(sampled, file):
     sampled("run", file, "--set", "record.candidates=true")
     result = sampled("replay", "--strategy", "pass@k", "--csv")
@@ -224,6 +225,7 @@ def test_a_study_without_pools_is_refused(at, file):
     assert result.stderr.splitlines()[0] == "error: the study has no pool of samples: 48 did not record their candidates"
 
 
+@pytest.mark.filterwarnings("default::tts.experiments.api.PartialResults")
 def test_coverage_leaves_out_problems_without_an_answer_and_says_so(at, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("sums.jsonl").write_text('{"problem": "1 + 2", "answer": "3"}\n{"problem": "2 + 2"}\n', encoding="utf-8")

@@ -127,7 +127,7 @@ def test_one_that_is_never_ready_is_given_up(tts: Any, engines: Any) -> None:
 
 
 def test_llama_cpp_is_given_the_file_and_may_not_interrupt(engines: Any, tmp_path: Path) -> None:
-    from tts.backends.serving import launch, readable
+    from tts.backends.serving.commands import launch, readable
     from tts.errors import ConfigError
     from tts.models import registry
 
@@ -170,13 +170,14 @@ def test_what_cannot_be_served_is_refused_before_anything_starts(tts: Any, engin
 
 @pytest.mark.parametrize(("host", "url"), [("::1", r"http://\[::1\]:\d+"), ("0.0.0.0", r"http://127\.0\.0\.1:\d+")])
 def test_a_server_is_reached_wherever_it_listens(host: str, url: str, tmp_path: Path) -> None:
-    from tts.backends.serving import Launch, serving
+    from tts.backends.serving.commands import ServerLaunch
+    from tts.backends.serving.server import serving
 
     try:
         socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as missing:
         pytest.skip(f"this machine has no {host}: {missing}")
-    with serving(Launch(command=(sys.executable, "-c", SERVES), health="/health"), tmp_path / "log", 30, host=host) as server:
+    with serving(ServerLaunch(command=(sys.executable, "-c", SERVES), health="/health"), tmp_path / "log", 30, host=host) as server:
         assert re.fullmatch(url, server.url)
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.experiments.made import cell, result
-from tts.experiments.store import Store, default_store
+from tts.experiments.store.store import Store, default_store
 
 
 @pytest.fixture
@@ -52,6 +52,7 @@ def test_show_prints_json_and_csv(tts, store):
     assert [row["accuracy"]["value"] for row in rows] == [float(row["accuracy"]) for row in flat] == [0.4, 0.7]
 
 
+@pytest.mark.filterwarnings("default::tts.experiments.api.PartialResults")
 def test_a_study_that_was_cut_off_is_shown_as_far_as_it_is(tts, store):
     result = tts("show", "early")
     assert result.exit_code == 0

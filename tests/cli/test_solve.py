@@ -8,12 +8,12 @@ import pytest
 
 import tts
 from tts.backends.base import Sampling
-from tts.backends.toy import ToyBackend
-from tts.background import Interrupted
+from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError, EngineError
 from tts.models import registry
-from tts.solver import DEFAULT_MODEL, Solver
-from tts.trace import Trace
+from tts.solver.event_loop import Interrupted
+from tts.solver.solver import DEFAULT_MODEL, Solver
+from tts.trace.trace import Trace
 
 KEYS = [
     "answer", "confidence", "stopped_by", "strategy", "model", "seed", "usage", "candidates", "oracle", "reproducible", "warnings",

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES
+from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 

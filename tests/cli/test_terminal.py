@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tts.cli.progress import ProgressLine, progress
 from tts.cli.terminal import one_line, visible
-from tts.run import Event
+from tts.solver.problem_run import Event
 from tts.types import Problem
 
 

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from tests.verifiers.published import PROBLEM, STEPS, TOKENIZERS
-from tts.verifiers import reward_record
-from tts.verifiers.reward_reader import Reader
+from tests.verifiers.reward.published import PROBLEM, STEPS, TOKENIZERS
+from tts.verifiers.reward import record as reward_record
+from tts.verifiers.reward.renderer import SolutionRenderer
 
 SOLUTION = "\n\n".join(STEPS)
 
@@ -29,16 +29,16 @@ def test_check_prints_template_every_token_and_the_positions_read(tts, tmp_path:
     result = tts("verifiers", "check", name, "--weights", str(tmp_path), "--problem", PROBLEM, "--text", SOLUTION)
     assert result.exit_code == 0, result.stderr
     record = reward_record.load(name)
-    reading = Reader(record, tokenizer).read(PROBLEM, STEPS)
+    solution = SolutionRenderer(record, tokenizer).render(PROBLEM, STEPS)
     lines = result.stdout.splitlines()
     shown = [line for line in lines if line.startswith(("problem:", "steps:", "        "))]
     tokens = [token for line in shown for token in line.partition(":")[2 if ":" in line[:8] else 0].partition(" <- ")[0].split()]
-    assert tokens == tokenizer.convert_ids_to_tokens(list(reading.ids))
+    assert tokens == tokenizer.convert_ids_to_tokens(list(solution.ids))
     assert [line.partition(" <- ")[2] for line in shown if " <- " in line] == [
-        f"step {i + 1}, position {at}" for i, at in enumerate(reading.at)
+        f"step {i + 1}, position {at}" for i, at in enumerate(solution.at)
     ]
     assert repr(record.template.prompt) in result.stdout
-    assert f"{len(reading.ids)} tokens, {reading.prompt} of them the problem's" in result.stdout
+    assert f"{len(solution.ids)} tokens, {solution.prompt} of them the problem's" in result.stdout
 
 
 def test_check_says_why_a_step_is_not_read(tts, folder: str, monkeypatch) -> None:

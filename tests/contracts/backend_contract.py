@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tts.backends.base import CAPABILITIES, Backend, Row, RowSet, Sample, SampleRequest, Sampling, Stop
+from tts.backends.base import CAPABILITIES, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.protocol import BackendProtocol
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.randomness import SCRATCH_WORD, child_stream
 from tts.tasks.base import split_at
 
 WARM = Sampling(temperature=1.0)
 GREEDY = Sampling(temperature=0.0)
-TO_END = Stop()
+TO_END = StopCondition()
 
 
 def plain(sample: Sample) -> tuple[Any, ...]:
@@ -34,9 +35,8 @@ async def drained(*rowsets: RowSet) -> list[list[Sample]]:
     return samples
 
 
-async def _said(call: Callable[[], Any]) -> Any:
-    said = call()
-    return await said if inspect.isawaitable(said) else said
+async def awaited(call: Callable[[], Any]) -> Any:
+    return await found if inspect.isawaitable(found := call()) else found
 
 
 class BackendContract:
@@ -55,7 +55,7 @@ class BackendContract:
     max_tokens = 24
     head = "truth"
 
-    def make(self) -> Backend:
+    def make(self) -> BackendProtocol:
         raise NotImplementedError
 
     # Helpers --------------------------------------------------------------------------------------------------------------------
@@ -79,13 +79,13 @@ class BackendContract:
     async def opened(self, backend: Any, which: int = 0) -> Any:
         return (await backend.open([self.prompts[which]]))[0].value
 
-    def ask(self, backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, stop: Stop = TO_END, text: str = "") -> RowSet:
+    def ask(self, backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, stop: Any = TO_END, text: str = "") -> RowSet:
         return backend.sample(SampleRequest(handle, tuple(rows), sampling, stop, text))
 
     def rows(self, count: int, position: int = 0, max_tokens: int | None = None) -> list[Row]:
         return [Row(child_stream(99, 0, j), position, max_tokens or self.max_tokens) for j in range(count)]
 
-    async def in_pieces(self, backend: Any, handle: Any, stream: int, stop: Stop, sizes: Sequence[int]) -> list[Sample]:
+    async def in_pieces(self, backend: Any, handle: Any, stream: int, stop: StopCondition, sizes: Sequence[int]) -> list[Sample]:
         """Draw one row in calls that end at the stop, or at caps of these sizes in turn, until it ends or meets `max_tokens`."""
         pieces: list[Sample] = []
         used, text = 0, ""
@@ -103,7 +103,7 @@ class BackendContract:
 
     def test_it_is_a_backend_and_states_its_caps(self) -> None:
         backend = self.make()
-        assert isinstance(backend, Backend)
+        assert isinstance(backend, BackendProtocol)
         assert self.name is None or backend.name == self.name
         assert isinstance(backend.identity, str)
         for capability in CAPABILITIES:
@@ -125,7 +125,7 @@ class BackendContract:
             for name, call in calls.items():
                 if getattr(backend.caps, name) == "absent":
                     with pytest.raises(CapabilityError):
-                        await _said(call)
+                        await awaited(call)
             assert astuple(backend.counters) == before
 
         self.run(check)
@@ -136,7 +136,7 @@ class BackendContract:
     def test_a_path_drawn_step_by_step_is_one_plain_sample(self, stream: int) -> None:
         async def check(backend: Any) -> None:
             handle = await self.opened(backend)
-            stop = Stop(self.step, at_step=True)
+            stop = StopCondition(self.step, at_step=True)
             [[whole]] = await drained(self.ask(backend, handle, [Row(stream, 0, self.max_tokens)]))
             same_path(whole, await self.in_pieces(backend, handle, stream, stop, [self.max_tokens]))
 
@@ -226,7 +226,7 @@ class BackendContract:
             handle = await self.opened(backend)
             ended = 0
             for stream in range(6):
-                pieces = await self.in_pieces(backend, handle, stream, Stop(self.step, at_step=True), [self.max_tokens])
+                pieces = await self.in_pieces(backend, handle, stream, StopCondition(self.step, at_step=True), [self.max_tokens])
                 for piece in pieces:
                     assert (piece.finish == "stop") == piece.text.endswith(self.step)
                     assert len(split_at(piece.text, self.step)) <= 1
@@ -241,7 +241,7 @@ class BackendContract:
         async def check(backend: Any) -> None:
             handle = await self.opened(backend)
             before = "what was written before "
-            stop = Stop(self.step, finished=lambda text: text.startswith(before) and text.endswith(self.step))
+            stop = StopCondition(self.step, finished=lambda text: text.startswith(before) and text.endswith(self.step))
             free, bound = await drained(
                 self.ask(backend, handle, self.rows(6)), self.ask(backend, handle, self.rows(6), stop=stop, text=before)
             )

@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from tests.chaos import ChaosBackend
-from tests.runs import Clock, check_books, make_run, searched, solve, solved
+from tests.support.chaos import ChaosBackend
+from tests.support.runs import Clock, check_books, make_run, searched, solve, solved
 from tts.backends.base import CAPABILITIES
-from tts.backends.callable import CallableBackend
-from tts.backends.toy import ToyBackend, ToyLanguage
-from tts.budget import Budget, Rates
+from tts.backends.function import FunctionBackend
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
+from tts.budget.meter import Rates
 from tts.errors import CapabilityError, ConfigError
-from tts.search.base import Plan, Selection, Strategy
-from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES, parse
-from tts.solver import Solver
+from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, Plan, parse
+from tts.search.protocols import SelectionProtocol, StrategyProtocol
+from tts.solver.solver import Solver
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls
-from tts.verifiers.callable import CallableVerifier
+from tts.verifiers.base import Calls, PairComparison, Traits
+from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
 PROBLEMS = tuple(Problem(text, id=text) for text in ("3 + 4 - 2", "10 - 7 + 5 - 20", "1 + 1", "2 + 2 + 2 + 2 - 9"))
@@ -55,8 +56,9 @@ class ComparingVerifier(ToyVerifier):
         del problem, calls
         return [0.75 if a.full_text < b.full_text else 0.25 for a, b in pairs]
 
-    def pair_bound(self) -> int:
-        return 0
+    @property
+    def traits(self) -> Traits:
+        return Traits(comparison=PairComparison(self.compare, pair_bound=0))
 
 
 class StrategyContract:
@@ -82,7 +84,7 @@ class StrategyContract:
 
     def test_it_is_a_frozen_dataclass_with_named_parameters_only(self) -> None:
         strategy = self.plan().strategy
-        assert isinstance(strategy, Strategy)
+        assert isinstance(strategy, StrategyProtocol)
         assert strategy.__dataclass_params__.frozen  # type: ignore[attr-defined]
         assert all(f.kw_only for f in dataclasses.fields(strategy) if f.init)  # type: ignore[arg-type]
         for f in dataclasses.fields(strategy):  # type: ignore[arg-type]
@@ -106,7 +108,7 @@ class StrategyContract:
 
     def test_it_has_a_selection_with_and_without_a_verifier(self) -> None:
         strategy = self.plan().strategy
-        assert isinstance(strategy.default_selection(verified=True), Selection)
+        assert isinstance(strategy.default_selection(verified=True), SelectionProtocol)
         assert strategy.default_selection(verified=False).verifiers == ()
 
     # What it spends -------------------------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ class StrategyContract:
         run = make_run(PROBLEMS[0], Budget(seconds=limit), self.plan(), backend(), verifiers=verified(), clock=Clock(tick=1.0))
         end = searched(run)
         check_books(end.search)
-        assert sum(call.usage.seconds for call in end.search.spending.ledger.calls[:-1]) < limit
+        assert sum(call.usage.seconds for call in end.search.accounting.ledger.calls[:-1]) < limit
         assert end.solution.remaining["seconds"] >= 0
 
     def test_it_fills_its_sizes_from_the_budget_or_says_that_it_cannot(self) -> None:
@@ -222,9 +224,9 @@ class StrategyContract:
 
     def test_what_the_backend_lacks_is_refused_before_anything_is_spent(self) -> None:
         needs = self.plan().strategy.needs
-        model = CallableBackend(lambda asked: "A: 5")
+        model = FunctionBackend(lambda asked: "A: 5")
         lacking = [need for need in needs if getattr(model.caps, need) in ("absent", False)]
-        verifiers = {"main": CallableVerifier(lambda problem, text: 0.5)}
+        verifiers = {"main": FunctionVerifier(lambda problem, text: 0.5)}
         run = make_run(PROBLEMS[0], Budget(tokens=300), self.plan(), model, verifiers=verifiers)
         if lacking:
             with pytest.raises(CapabilityError, match=lacking[0]):

@@ -3,27 +3,36 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import runpy
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+import tts
 from tests.backends.greedy import SUMS
-from tests.backends.openai_server import ToyServer, serving
-from tests.backends.vllm_fake import faked
-from tests.backends.vllm_lent import lent
-from tests.chaos import ChaosBackend
-from tests.contracts.backend_contract import BackendContract
+from tests.backends.openai.server import ToyServer, serving
+from tests.backends.vllm.fake import faked
+from tests.backends.vllm.lent import lent
+from tests.contracts.backend_contract import TO_END, WARM, BackendContract, awaited
 from tests.contracts.spreads_contract import SpreadsContract
 from tests.contracts.walk import classes_with, missing
+from tests.support.chaos import ChaosBackend
 from tts.backends import BACKENDS
-from tts.backends.base import Backend
-from tts.backends.callable import Answer, Ask, CallableBackend
-from tts.backends.openai import OpenAIBackend
-from tts.backends.openai_findings import Findings
-from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.backends.base import Backend, Caps, Counters, Finish, Reply, RowSet, Sample, SampleRequest
+from tts.backends.function import Answer, Ask, FunctionBackend
+from tts.backends.metadata import BackendMetadata, metadata_of
+from tts.backends.openai.backend import OpenAIBackend
+from tts.backends.openai.capabilities import Capabilities
+from tts.backends.protocol import BackendProtocol
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.meter import Rates
+from tts.errors import CapabilityError, ConfigError
+from tts.models import registry
 from tts.randomness import hash64
+from tts.types import Message, Prompt
 
 
 class TestToy(SpreadsContract):
@@ -31,7 +40,7 @@ class TestToy(SpreadsContract):
     prompts = ("3 + 4 - 2 + 9", "10 - 7 + 5", "1 + 1")
     pieces = ("3", " + ", "4", " = ", "8", "\n")
 
-    def make(self) -> Backend:
+    def make(self) -> BackendProtocol:
         return ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2))
 
 
@@ -47,7 +56,7 @@ class TestToyInsideALine(TestToy):
 class TestChaos(TestToy):
     """The tests' own wrapper keeps the contract too."""
 
-    def make(self) -> Backend:
+    def make(self) -> BackendProtocol:
         return ChaosBackend(ToyBackend(ToyLanguage(accuracy=0.4, mute=0.2)), seed=5, slow=6)
 
     def test_closing_fails_what_is_under_way_and_what_is_asked_later(self) -> None:
@@ -77,15 +86,92 @@ class TestCallable(BackendContract):
     name = "callable"
     prompts = ("a b c", "d", "e f")
 
-    def make(self) -> Backend:
-        return CallableBackend(write)
+    def make(self) -> BackendProtocol:
+        return FunctionBackend(write)
 
 
 class TestCallableThatCountsNothing(TestCallable):
     """A function that returns bare text: every row is charged what its text can be at most."""
 
-    def make(self) -> Backend:
-        return CallableBackend(write_later)
+    def make(self) -> BackendProtocol:
+        return FunctionBackend(write_later)
+
+
+class Counting(Backend):
+    """A backend as an author's first one is: `open`, `sample`, and what it claims."""
+
+    caps = Caps(fork="emulated", usage=True)
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        self.counters.prompt_tokens += sum(map(self.count, prompts))
+        return [Reply(str(prompt), self.count(prompt)) for prompt in prompts]
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        rows = RowSet(request)
+        for index, row in enumerate(request.rows):
+            made = write(Ask(request.handle, request.text, row.max_tokens, request.sampling.temperature, (), row.stream))
+            finish: Finish = "eos" if made.finished else "length"
+            tokens = made.tokens or 0
+            self.counters.generated_tokens += tokens
+            rows.resolve(index, Sample(made.text, (), (), finish, request.handle, tokens))
+        return rows
+
+
+class Claiming(Counting):
+    """The same, but that it claims what it does not implement."""
+
+    caps = Caps(score="native", fork="absent")
+
+
+class TestCounting(BackendContract):
+    """A minimal subclass of `Backend` keeps the promises that it makes."""
+
+    prompts = ("a b c", "d", "e f")
+
+    def make(self) -> BackendProtocol:
+        return Counting()
+
+    def test_closing_fails_what_is_under_way_and_what_is_asked_later(self) -> None:
+        pytest.skip("its rows are resolved at once, so that nothing is under way")
+
+    def test_it_is_named_after_its_class_and_counts_for_itself(self) -> None:
+        one, other = Counting(), Counting()
+        assert (one.name, one.identity, Claiming().name) == ("counting", "counting", "claiming")
+        assert (one.context, one.kv_bytes_per_token, one.rates, metadata_of(one)) == (None, None, Rates(), BackendMetadata())
+        one.counters.prompt_tokens += 1
+        assert (other.counters, one.count("a b"), one.count((Message("user", "a b"), Message("user", "c")))) == (Counters(), 2, 3)
+
+    def test_it_solves_and_is_refused_what_it_cannot_do(self) -> None:
+        solved = tts.solve("a b c", budget=400, model=Counting(), task="text", strategy="best_of_n(n=4)")
+        assert len(solved.candidates) == 4
+        with pytest.raises(CapabilityError, match=r"capability 'steps', which the backend 'counting' lacks.*backends that have it: .*toy"):
+            tts.solve("a b c", budget=400, model=Counting(), task="text", strategy="answer_convergence")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: Counting().score([0], ["x"]), "Counting has no capability 'score' .hint: backends that have it: .*toy"),
+        (lambda: Counting().hidden([0]), "Counting has no capability 'hidden'"),
+        (lambda: Claiming().fork(0, 2), "Claiming has no capability 'fork'"),
+        (lambda: Claiming().score([0], ["x"]), "Claiming does not implement score, but its caps say score='native'.*define Claiming.score"),
+        (lambda: Backend().open(["x"]), "Backend does not implement open, but every backend needs it .hint: define Backend.open"),
+        (lambda: Backend().sample(SampleRequest(0, (), WARM, TO_END)), "Backend does not implement sample"),
+        (lambda: Counting.from_record(registry.get("toy")), "Counting cannot be made from a model's record, here of 'toy'"),
+        (
+            lambda: metadata_of(SimpleNamespace(metadata={"value_heads": {}})),
+            "metadata of SimpleNamespace is .* must be a BackendMetadata",
+        ),
+        (
+            lambda: tts.solve("a", 100, model=cast("Any", SimpleNamespace(sample=0)), task="text"),
+            "as a backend it lacks caps, close, .*subclass tts.Backend",
+        ),
+    ],
+)
+def test_what_a_backend_of_ones_own_lacks_is_named_in_one_line(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as refused:
+        asyncio.run(awaited(call))
+    assert "\n" not in str(refused.value)
 
 
 class TestTransformers(SpreadsContract):
@@ -95,7 +181,7 @@ class TestTransformers(SpreadsContract):
     pieces = ("z", "k", "7", "?")
     max_tokens = 10
 
-    def make(self) -> Backend:
+    def make(self) -> BackendProtocol:
         pytest.importorskip("torch").set_num_threads(1)
         pytest.importorskip("transformers")
         helper = Path(__file__).parents[1] / "backends" / "conftest.py"
@@ -103,14 +189,14 @@ class TestTransformers(SpreadsContract):
             pytest.skip("tests/backends/conftest.py, which makes the tiny model, is not there")
         return self.tiny(runpy.run_path(str(helper)))
 
-    def tiny(self, made: dict[str, Any]) -> Backend:
+    def tiny(self, made: dict[str, Any]) -> BackendProtocol:
         return made["tiny_backend"](context=256, tile_rows=4)
 
 
 class TestEngine(TestTransformers):
     name = "engine"
 
-    def tiny(self, made: dict[str, Any]) -> Backend:
+    def tiny(self, made: dict[str, Any]) -> BackendProtocol:
         return made["tiny_engine"](context=256, threads=1, heads={self.head: self.value_head()})
 
     def value_head(self) -> Any:
@@ -123,7 +209,7 @@ class TestEngine(TestTransformers):
 class TestEngineThatIsShortOfMemory(TestEngine):
     """The same with room for a few paths at a time: work gives way and is computed again."""
 
-    def tiny(self, made: dict[str, Any]) -> Backend:
+    def tiny(self, made: dict[str, Any]) -> BackendProtocol:
         return made["tiny_engine"](context=256, threads=1, kv_budget=28 * 16 * 512, heads={self.head: self.value_head()})
 
 
@@ -131,7 +217,7 @@ class TestOpenAI(TestToy):
     """The toy model behind HTTP, which takes and gives token ids."""
 
     name = "openai"
-    findings = Findings(
+    capabilities = Capabilities(
         root="", model="toy", mode="tokens", streams=True, usage=True, cached=True, logprobs=True, seeds=True, stops=True, filters=True
     )
 
@@ -140,9 +226,9 @@ class TestOpenAI(TestToy):
         with ExitStack() as self.servers:
             yield
 
-    def make(self) -> Backend:
+    def make(self) -> BackendProtocol:
         url = self.servers.enter_context(serving(ToyServer(prompts=self.prompts)))
-        return OpenAIBackend(dataclasses.replace(self.findings, root=f"{url}/v1"))
+        return OpenAIBackend(dataclasses.replace(self.capabilities, root=f"{url}/v1"))
 
     def test_opening_counts_the_prompt(self) -> None:
         """Every row reads its prompt, for opening computes nothing; it is never more than what was counted."""
@@ -169,20 +255,20 @@ class TestOpenAIInsideALine(TestOpenAI):
 class TestOpenAIByText(TestOpenAI):
     """A server that takes text, shows no tokens, reports no reuse, and leaves it to us to end a step."""
 
-    findings = dataclasses.replace(TestOpenAI.findings, mode="text", logprobs=False, cached=False, stops=False, template=False)
+    capabilities = dataclasses.replace(TestOpenAI.capabilities, mode="text", logprobs=False, cached=False, stops=False, template=False)
 
 
 @pytest.mark.slow
 class TestOpenAIContinuedChat(TestOpenAI):
     """A chat whose last message is continued."""
 
-    findings = dataclasses.replace(TestOpenAI.findings, mode="continued chat")
+    capabilities = dataclasses.replace(TestOpenAI.capabilities, mode="continued chat")
 
 
 class TestOpenAIChat(TestOpenAI):
     """Plain chat: no steps, no texts behind a path."""
 
-    findings = dataclasses.replace(TestOpenAI.findings, mode="chat", streams=False)
+    capabilities = dataclasses.replace(TestOpenAI.capabilities, mode="chat", streams=False)
 
 
 class TestVLLM(SpreadsContract):
@@ -195,7 +281,7 @@ class TestVLLM(SpreadsContract):
     max_tokens = 10
     test_opening_counts_the_prompt = TestOpenAI.test_opening_counts_the_prompt
 
-    def make(self) -> Backend:
+    def make(self) -> BackendProtocol:
         return faked()[0]
 
     def run(self, check: Any, *needs: str) -> None:
@@ -212,7 +298,7 @@ class TestVLLMItself(TestVLLM):
     pieces = ("Restart?", " yes", "\n")
     max_tokens = 24
 
-    def make(self) -> Backend:
+    def make(self) -> BackendProtocol:
         return lent("pocket")
 
 
@@ -225,12 +311,12 @@ class TestVLLMItselfInsideALine(TestVLLMItself):
 
 
 CONTRACTS = {contract.name: contract for contract in (TestToy, TestCallable, TestTransformers, TestEngine, TestOpenAI, TestVLLM)}
-CLASSES = {"ToyBackend", "CallableBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend"}
+CLASSES = {"ToyBackend", "FunctionBackend", "TransformersBackend", "EngineBackend", "OpenAIBackend", "VLLMBackend"}
 
 
 def test_every_backend_has_a_contract_class() -> None:
     assert missing(BACKENDS, [name for name in CONTRACTS if name]) == []
-    written = classes_with("backends", ("open", "sample", "extend", "fork", "release"))
-    assert written, "the walk found no backend at all"
+    written = classes_with("backends", ("open", "sample"))
+    assert written.pop("tts.backends.base:Backend"), "the walk found not even the base class"
     assert {way for way, name in written.items() if name not in CLASSES} == set()
     assert set(written.values()) >= CLASSES

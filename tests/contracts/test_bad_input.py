@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos import ChaosBackend
 from tests.contracts.strategy_contract import PROBLEMS, StrategyContract, backend, verified
 from tests.contracts.test_strategies import CONTRACTS
-from tests.odd import OddBackend, OddVerifier
-from tests.revising import revising  # noqa: F401 - a fixture
-from tests.runs import check_books, make_run, searched, solve
-from tts.backends.toy_language import ToyLanguage
-from tts.budget import Budget
+from tests.support.chaos import ChaosBackend
+from tests.support.odd import OddBackend, OddVerifier
+from tests.support.revising import revising  # noqa: F401 - a fixture
+from tests.support.runs import check_books, make_run, searched, solve
+from tts.backends.toy.language import ToyLanguage
+from tts.budget.budget import Budget
 from tts.errors import VerifierError
-from tts.search.base import Plan
+from tts.search.plan import Plan
 
 PROBLEM = PROBLEMS[1]
 pytestmark = pytest.mark.usefixtures("revising")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError
-from tts.plugins import Table
-from tts.search.base import Tokens, nonempty_text, number, whole
-from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES, parse_call
+from tts.registry import Registry
+from tts.search.ends import Tokens
+from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse_call
 from tts.verifiers import VERIFIERS
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS)
@@ -90,7 +91,7 @@ SIGNED = {("score_threshold", "threshold"), ("adaptive", "threshold")}  # a veri
 
 
 @pytest.mark.parametrize(("table", "name", "parameter"), PARAMETERS, ids=lambda value: getattr(value, "kind", value))
-def test_a_value_of_another_kind_is_refused_in_one_line_that_names_it(table: Table, name: str, parameter: str) -> None:
+def test_a_value_of_another_kind_is_refused_in_one_line_that_names_it(table: Registry, name: str, parameter: str) -> None:
     wrong = [*WRONG, *((3, 0.5) if parameter in TEXTS else ("a", "1"))]
     if (name, parameter) in SIGNED:
         wrong.remove(-1)
@@ -105,7 +106,7 @@ def test_a_value_of_another_kind_is_refused_in_one_line_that_names_it(table: Tab
 
 
 @pytest.mark.parametrize(("table", "name", "parameter"), PARAMETERS, ids=lambda value: getattr(value, "kind", value))
-def test_so_it_is_in_the_text_form(table: Table, name: str, parameter: str) -> None:
+def test_so_it_is_in_the_text_form(table: Registry, name: str, parameter: str) -> None:
     for value in ("{[]: 1}", "{{}}", "[1]", "b'a'", "1j", "-'a'", "f'{1}'", "[i for i in 'ab']", "{**{}, []: 1}", "0x" + "f" * 6000):
         with pytest.raises(ConfigError, match=parameter if len(value) < 60 else f"{parameter}|{name}") as caught:
             parse_call(table, f"{name}({parameter}={value})")
@@ -140,23 +141,23 @@ def test_a_selection_names_the_rule(text: str, cause: str) -> None:
 
 def test_the_shared_checks() -> None:
     for fine in (None, 1, 7, 2**63 - 1):
-        whole("n", fine, 1)
+        check_int("n", fine, 1)
     for fine in (None, 0, 0.5, 1):
-        number("x", fine, 0, 1)
-    number("x", -(10.0**9))
-    nonempty_text("x", "a")
+        check_number("x", fine, 0, 1)
+    check_number("x", -(10.0**9))
+    check_text("x", "a")
     with pytest.raises(ConfigError, match="n is None, but must be a whole number of at least 2"):
-        whole("n", None, 2, optional=False)
+        check_int("n", None, 2, optional=False)
     with pytest.raises(ConfigError, match=r"n is 9223372036854775808, but must be below 2\*\*63"):
-        whole("n", 2**63, 1)
+        check_int("n", 2**63, 1)
     with pytest.raises(ConfigError, match="n is too long to write, but must be below"):
-        whole("n", 16**6000, 1)
+        check_int("n", 16**6000, 1)
     with pytest.raises(ConfigError, match=r"x is 1\.5, but must be a number between 0 and 1"):
-        number("x", 1.5, 0, 1)
+        check_number("x", 1.5, 0, 1)
     with pytest.raises(ConfigError, match="x is -1, but must be a number of at least 0"):
-        number("x", -1, 0)
+        check_number("x", -1, 0)
     with pytest.raises(ConfigError, match=r"x is \[1, 2, 3.*…, but must be a number$"):
-        number("x", list(range(1, 100)))
+        check_number("x", list(range(1, 100)))
     for count in (0, 1.5, "a", None, True):
         with pytest.raises(ConfigError, match=r"Tokens is .* must be a whole number of at least 1"):
             Tokens(count)  # type: ignore[arg-type]

@@ -4,8 +4,8 @@ import pytest
 
 from tests.contracts.strategy_contract import StrategyContract
 from tests.contracts.walk import classes_with, missing
-from tests.revising import revising  # noqa: F401 - a fixture
-from tts.search.registry import STRATEGIES
+from tests.support.revising import revising  # noqa: F401 - a fixture
+from tts.search.plan import STRATEGIES
 
 
 class TestSingle(StrategyContract):
@@ -31,7 +31,7 @@ class TestSelfConsistency(StrategyContract):
         return type(plan)(plan.strategy, plan.stopping)  # its strategy, free to be joined with any selection
 
     def test_its_text_form_parses_back(self) -> None:
-        from tts.search.registry import parse
+        from tts.search.plan import parse
 
         plan = parse("self_consistency(n=6) | unanimous")
         assert parse(str(plan)) == plan
@@ -51,7 +51,7 @@ class TestAuto(StrategyContract):
 
     def test_it_does_not_depend_on_what_else_is_solved(self) -> None:
         from tests.contracts.strategy_contract import PROBLEMS, backend
-        from tts.solver import Solver
+        from tts.solver.solver import Solver
 
         with Solver(backend(), {}, task="arithmetic", strategy=self.plan()) as solver:
             alone = [solver.solve(problem, 900, seed=2).trace.canonical() for problem in PROBLEMS]

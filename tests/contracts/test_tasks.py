@@ -9,12 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tts.tasks
-from tests.runs import make_run, searched
-from tts.backends.callable import Answer, CallableBackend
+from tests.support.runs import make_run, searched
+from tts.backends.function import Answer, FunctionBackend
 from tts.errors import ConfigError
-from tts.search.base import STEP, Named
+from tts.search.ends import STEP
+from tts.search.plan import Named
 from tts.search.search import Search
-from tts.search.selection import Majority
+from tts.search.selections.majority import Majority
 from tts.types import Problem, Prompt
 
 QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture], "derandomize": True}
@@ -96,7 +97,7 @@ class Walk(Named):
 @settings(max_examples=60, **QUICK)
 def test_split_gives_the_pieces_that_expanding_step_by_step_makes(task: Any, text: str) -> None:
     walk = Walk()
-    backend = CallableBackend(lambda ask: Answer(text[len(ask.text) :], tokens=max(1, len(text) - len(ask.text)), finished=True))
+    backend = FunctionBackend(lambda ask: Answer(text[len(ask.text) :], tokens=max(1, len(text) - len(ask.text)), finished=True))
     end = searched(make_run(ASKED.get(task.name, "What is 1 + 1?"), 10**6, walk, backend, task=task.name))
     assert end.solution.error is None
     assert text.startswith(walk.whole)

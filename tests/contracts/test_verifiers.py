@@ -1,36 +1,43 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import math
+import pkgutil
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 
-from tests import pair
+import tts
+import tts.verifiers
 from tests.contracts.verifier_contract import VerifierContract
 from tests.contracts.walk import classes_with, missing
-from tests.pair import home  # noqa: F401 - a fixture
-from tests.programs import Judge as WritingJudge
-from tts.backends.base import Backend, Counters, Reply, RowSet, Sample, SampleRequest
-from tts.backends.toy import ToyBackend, ToyLanguage
+from tests.support import pair
+from tests.support.pair import home  # noqa: F401 - a fixture
+from tests.support.programs import Judge as WritingJudge
+from tts.backends.base import Counters, Reply, RowSet, Sample, SampleRequest
+from tts.backends.protocol import BackendProtocol
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import VerifierError
-from tts.search.base import END, STEP
-from tts.search.registry import parse_call
+from tts.search.ends import END, STEP
+from tts.search.plan import parse_call
 from tts.search.search import Search
 from tts.types import Problem, Prompt, Trajectory
-from tts.verifiers import VERIFIERS, code, reward_loading, sandbox
-from tts.verifiers.base import Verifier
-from tts.verifiers.callable import CallableVerifier
+from tts.verifiers import VERIFIERS
+from tts.verifiers.base import Verifier, VerifierProtocol
 from tts.verifiers.checker import Checker
-from tts.verifiers.code import Code
+from tts.verifiers.code import sandbox
+from tts.verifiers.code import verifier as code
+from tts.verifiers.code.verifier import Code
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble
+from tts.verifiers.function import FunctionVerifier
+from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.judge import Judge
-from tts.verifiers.probe import Probe
-from tts.verifiers.process import ProcessVerifier
-from tts.verifiers.reward import Reward
+from tts.verifiers.reward import loading as reward_loading
+from tts.verifiers.reward.verifier import Reward
 from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
 
@@ -38,36 +45,36 @@ from tts.verifiers.toy import ToyVerifier
 class TestChecker(VerifierContract):
     name = "checker"
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Checker()
 
 
 class TestConfidence(VerifierContract):
     name = "confidence"
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Confidence()
 
 
 class TestConfidenceOfGroups(TestConfidence):
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Confidence(measure="logprob", over="lowest", window=8)
 
 
 class TestToyPerfect(VerifierContract):
     name = "toy"
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return ToyVerifier(error=0.0)
 
 
 class TestToyFair(TestToyPerfect):
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return ToyVerifier(error=0.1, seed=4)
 
 
 class TestToyConstant(TestToyPerfect):
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return ToyVerifier(error=0.5)
 
 
@@ -87,18 +94,18 @@ async def later(problem: Problem, text: str) -> float:
 class TestCallableOfTheWhole(VerifierContract):
     name = "callable"
 
-    def make(self) -> Verifier:
-        return CallableVerifier(length)
+    def make(self) -> VerifierProtocol:
+        return FunctionVerifier(length)
 
 
 class TestCallableOfSteps(TestCallableOfTheWhole):
-    def make(self) -> Verifier:
-        return CallableVerifier(each_line, range=(-1.0, 0.0))
+    def make(self) -> VerifierProtocol:
+        return FunctionVerifier(each_line, range=(-1.0, 0.0))
 
 
 class TestCallableAsync(TestCallableOfTheWhole):
-    def make(self) -> Verifier:
-        return CallableVerifier(later)
+    def make(self) -> VerifierProtocol:
+        return FunctionVerifier(later)
 
 
 class TestProcess(VerifierContract):
@@ -107,10 +114,10 @@ class TestProcess(VerifierContract):
     name = "process"
     cut = len("3 + 4 = 7\n")
 
-    def backend(self) -> Backend:
+    def backend(self) -> BackendProtocol:
         return pair.shared_engine()
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return ProcessVerifier()
 
 
@@ -118,7 +125,7 @@ class TestProbe(TestProcess):
     name = "probe"
     rounding = 1e-6
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Probe()
 
 
@@ -126,14 +133,14 @@ class TestSelfEvaluation(TestProcess):
     name = "self_evaluation"
     rounding = 1e-6
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return SelfEvaluation().filled(pair.record(), pair.shared_engine())
 
 
 class TestSelfEvaluationThatNobodyCounted(TestSelfEvaluation):
     """With its texts given, and its question bounded by its bytes."""
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return SelfEvaluation(question="th?", yes="y", no="n")
 
 
@@ -143,13 +150,13 @@ class TestEnsemble(TestProcess):
     name = "ensemble"
     rounding = 1e-6
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         members = (ProcessVerifier(), SelfEvaluation(), Confidence())
         return Ensemble(members=members, caution=0.5).filled(pair.record(), pair.shared_engine())
 
 
 class TestEnsembleOfSteps(TestEnsemble):
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Ensemble(members=("process", "probe"), how="min")
 
 
@@ -168,13 +175,13 @@ class TestReward(VerifierContract):
     def own_counters(self) -> Counters:
         return self.served().counters
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         self.served()
         return Reward().filled(None, ToyBackend())
 
 
 @cache
-def run_once(program: str, tests: str, limits: sandbox.Limits, *, isolated: bool) -> sandbox.Result:
+def run_once(program: str, tests: str, limits: sandbox.SandboxLimits, *, isolated: bool) -> sandbox.ProgramResult:
     """Run a program, each once: a process takes its time, and many tests ask for the same."""
     return sandbox.run(program, tests, limits, isolated=isolated)
 
@@ -193,7 +200,7 @@ class TestCode(VerifierContract):
         [ended] = await search.expand([search.root], 2, END)
         return [*first, *ended, *await search.extend(first[:1], "so, then\n")]
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Code(tests="assert True", sandbox="none", seconds=30.0)
 
 
@@ -226,15 +233,15 @@ class TestJudge(VerifierContract):
 
     name = "judge"
 
-    def backend(self) -> Backend:
+    def backend(self) -> BackendProtocol:
         return JudgingToy(ToyLanguage(accuracy=0.5, mute=0.2))
 
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Judge(votes=3, max_tokens=16, prompt_tokens=400)
 
 
 class TestJudgeWhosePromptIsReadOnce(TestJudge):
-    def make(self) -> Verifier:
+    def make(self) -> VerifierProtocol:
         return Judge(votes=3, max_tokens=16, prompt_tokens=400).filled(None, self.backend())
 
 
@@ -252,19 +259,25 @@ CONTRACTS = (
     TestSelfEvaluation,
 )
 CLASSES = {
-    "Checker", "ToyVerifier", "CallableVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "Reward",
+    "Checker", "ToyVerifier", "FunctionVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "Reward",
     "SelfEvaluation",
 }  # fmt: skip
+
+
+def descendants(base: type) -> set[type]:
+    return {one for child in base.__subclasses__() for one in (child, *descendants(child))}
 
 
 def test_every_verifier_has_a_contract_class() -> None:
     pytest.importorskip("yaml", reason="records of reward models need it")
     assert missing(VERIFIERS, [contract.name for contract in CONTRACTS if contract.name]) == []
-    written = classes_with("verifiers", ("score", "bound"))
-    assert written, "the walk found no verifier at all"
-    assert {way for way, name in written.items() if name not in CLASSES} == set()
+    for module in pkgutil.walk_packages(tts.verifiers.__path__, "tts.verifiers."):
+        importlib.import_module(module.name)
+    bases = {"Verifier", "_HeadVerifier"}
+    assert {one.__name__ for one in descendants(Verifier) if one.__module__.startswith("tts.")} - bases == CLASSES
+    assert set(classes_with("verifiers", ("score",)).values()) <= CLASSES | bases
     for name in VERIFIERS.names():
-        assert isinstance(parse_call(VERIFIERS, name), Verifier)
+        assert isinstance(parse_call(VERIFIERS, name), VerifierProtocol)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +291,8 @@ def test_every_verifier_has_a_contract_class() -> None:
 )
 def test_what_breaks_the_contract_is_named(fn: object, message: str) -> None:
     class Broken(VerifierContract):
-        def make(self) -> Verifier:
-            return CallableVerifier(fn)  # type: ignore[arg-type]
+        def make(self) -> VerifierProtocol:
+            return FunctionVerifier(fn)  # type: ignore[arg-type]
 
     async def check(search: object) -> None:
         [ts] = await search.expand([search.root], 2)  # type: ignore[attr-defined]
@@ -291,7 +304,7 @@ def test_what_breaks_the_contract_is_named(fn: object, message: str) -> None:
 
 def test_a_judges_score_does_not_depend_on_what_is_scored_with_it() -> None:
     class OfJudge(VerifierContract):
-        def make(self) -> Verifier:
+        def make(self) -> VerifierProtocol:
             return WritingJudge()
 
     OfJudge().test_a_score_depends_neither_on_the_order_nor_on_what_is_scored_with_it()

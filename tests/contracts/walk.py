@@ -7,17 +7,19 @@ from collections.abc import Collection
 from pathlib import Path
 
 import tts
-from tts.plugins import Table
+from tts.registry import Registry
 
 PACKAGE = Path(tts.__file__).parent
 
 
 def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> dict[str, str]:
-    """Return "module:Class" of each class in a folder that has these methods (and sets an attribute), protocols left out."""
+    """Return "module:Class" of each class in a folder that has these methods (and sets an attribute), but for protocols and bases."""
     found: dict[str, str] = {}
     for file in sorted((PACKAGE / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ClassDef) or any("Protocol" in ast.unparse(base) for base in node.bases):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            if any(ast.unparse(base).endswith(("Protocol", "ABC")) for base in node.bases):
                 continue
             defined = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
             named = {target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(target := one.target, ast.Name)}
@@ -27,6 +29,6 @@ def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> 
     return found
 
 
-def missing(table: Table, covered: Collection[str]) -> list[str]:
+def missing(table: Registry, covered: Collection[str]) -> list[str]:
     """Return our own names of a table that have no contract class."""
     return sorted(set(table.entries) - set(covered))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tts.experiments.record import Cell, Result
+from tts.experiments.study.record import Cell, Result
 from tts.types import Usage
 
 

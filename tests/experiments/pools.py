@@ -7,13 +7,14 @@ from typing import Any
 
 from tts import tasks
 from tts.backends.base import Sampling
-from tts.backends.toy import ToyBackend
-from tts.backends.toy_language import ToyLanguage, read_sum
-from tts.budget import Budget
-from tts.experiments.pool import Pool, drawn_of, right_of
-from tts.experiments.record import Cell, Drawn, Result
-from tts.search.best_of_n import BestOfN
-from tts.solver import Solver
+from tts.backends.toy.backend import ToyBackend
+from tts.backends.toy.language import ToyLanguage, read_sum
+from tts.budget.budget import Budget
+from tts.experiments.analysis.pools import Pool
+from tts.experiments.run.candidates import judge_answer, record_candidates
+from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.search.strategies.best_of_n import BestOfN
+from tts.solver.solver import Solver
 from tts.types import Problem, Solution
 
 VERIFIER = "toy(error=0.3)"
@@ -50,8 +51,8 @@ def result_of(problem: Problem, solution: Solution, budget: Mapping[str, float],
         seed=solution.seed,
     )  # fmt: skip
     return Result(
-        cell=cell, answer=solution.answer, right=right_of(solution.answer, task, problem), confidence=solution.confidence,
-        stopped_by=solution.stopped_by, usage=solution.usage, oracle=solution.oracle, drawn=drawn_of(solution, task, problem),
+        cell=cell, answer=solution.answer, right=judge_answer(solution.answer, task, problem), confidence=solution.confidence,
+        stopped_by=solution.stopped_by, usage=solution.usage, oracle=solution.oracle, drawn=record_candidates(solution, task, problem),
     )  # fmt: skip
 
 
@@ -60,12 +61,12 @@ def written(*samples: tuple[Any, ...], problem: str = "p", seed: int = 0, group:
 
     Class 0 is right; a score costs as many tokens as its sample. Samples come in the order in which they are written.
     """
-    made: list[Drawn] = []
+    made: list[RecordedSample] = []
     for kind, score, *rest in samples:
         tokens = rest[0] if rest else 10
         answer = None if kind is None else f"answer {kind}"
         made.append(
-            Drawn(answer=answer, answer_class=kind, right=kind == 0, status="finished", tokens=tokens, verifier_tokens=tokens,
+            RecordedSample(answer=answer, answer_class=kind, right=kind == 0, status="finished", tokens=tokens, verifier_tokens=tokens,
                   scores={} if score is None else {"main": score})
         )  # fmt: skip
     cell = Cell(

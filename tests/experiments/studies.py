@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tts.experiments.config import StudyConfig, study
-from tts.experiments.record import Result
-from tts.experiments.table import NOT_REPEATED, table
+from tts.experiments.analysis.table import NOT_REPEATED, table
+from tts.experiments.study.config import StudyConfig, study_config
+from tts.experiments.study.record import Result
 
 SUMS = {"dataset": "arithmetic", "operators": "+-", "parentheses": False, "operations": [2, 4]}
 
@@ -24,7 +24,7 @@ def toy(*, limit: int = 6, **changes: Any) -> StudyConfig:
         "strategies": ["best_of_n | majority", "best_of_n | best"],
         "budgets": {"samples": [1, 4]},
     }
-    return study({**plain, **changes})
+    return study_config({**plain, **changes})
 
 
 def final(results: Iterable[Result]) -> list[dict[str, Any]]:

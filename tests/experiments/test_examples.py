@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tts.experiments.runner import Prepared, run
-from tts.experiments.store import Store
-from tts.experiments.study_file import read
+from tts.experiments.run.runner import PreparedStudy, run
+from tts.experiments.store.store import Store
+from tts.experiments.study.file import read_study
 
 pytest.importorskip("yaml")
 
@@ -24,7 +24,7 @@ def test_a_study_is_at_most_thirty_lines_and_can_be_read(file: Path):
     text = file.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 30
     assert text.startswith("# ")
-    assert read(file).name == file.stem
+    assert read_study(file).name == file.stem
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_a_study_is_at_most_thirty_lines_and_can_be_read(file: Path):
 def test_a_study_runs(file: Path, tmp_path: Path):
     if file.stem != "toy":
         pytest.importorskip("torch")
-    with Prepared(read(file, ["problems.limit=3", "seeds=1"])) as prepared, Store(tmp_path / "store.sqlite") as store:
+    with PreparedStudy(read_study(file, ["problems.limit=3", "seeds=1"])) as prepared, Store(tmp_path / "store.sqlite") as store:
         counts = run(prepared, store).counts
     assert counts.failed == 0
     assert counts.done == len(list(prepared.cells()))

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.revising import RevisingTask
-from tests.runs import make_run, solve
-from tts.backends.toy import ToyBackend, ToyLanguage
+from tests.support.revising import RevisingTask
+from tests.support.runs import make_run, solve
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.verifiers.toy import ToyVerifier
 
 FOLDER = Path(__file__).parent

@@ -89,10 +89,10 @@ def test_draws_are_those_of_the_reference(law: Sampling) -> None:
     drawn = draw_triton.draw(logits.cuda(), temperatures.cuda(), streams.cuda(), positions.cuda(), kept=kept)
     for r, (token, logprob) in enumerate(zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True)):
         plain, u = logits[r].float().numpy(), randomness.uniform(int(streams[r]), r)
-        edges = np.cumsum(sampling.filtered_law(plain, law))
+        edges = np.cumsum(sampling.filtered_distribution(plain, law))
         assert (edges[token - 1] if token else 0) - 3e-6 <= u <= edges[token] + 3e-6 or law.temperature == 0
         assert token == sampling.draw(plain, law, u).token or law.temperature > 0
-        assert logprob == pytest.approx(sampling.log_law(plain)[token], abs=1e-5)
+        assert logprob == pytest.approx(sampling.log_softmax(plain)[token], abs=1e-5)
 
 
 def seconds(call: Any, repeats: int = 50) -> float:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.runs import make_run, solve, solved
-from tts.backends.toy import ToyBackend, ToyLanguage
-from tts.budget import Budget
+from tests.support.runs import make_run, solve, solved
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
 from tts.randomness import child_stream, root_stream, uniform, uniforms
-from tts.search.selection import Best, Majority, Weighted
+from tts.search.selections.best import Best
+from tts.search.selections.majority import Majority
+from tts.search.selections.weighted import Weighted
 from tts.types import Candidate, Problem, Solution
 from tts.verifiers.toy import ToyVerifier
 
@@ -91,7 +93,7 @@ def test_an_outcome_of_one_sample_is_that_sample_under_every_selection() -> None
 
 @pytest.mark.parametrize("selection", [Best(), Weighted(), Majority()])
 def test_multiplying_scores_by_a_positive_constant_changes_no_choice(selection: Any) -> None:
-    from tests.candidates import ScoredSearch, candidates
+    from tests.support.candidates import ScoredSearch, candidates
 
     rng = np.random.Generator(np.random.Philox(5))
     for _ in range(50):
@@ -108,7 +110,7 @@ def test_multiplying_scores_by_a_positive_constant_changes_no_choice(selection: 
 def test_the_exact_law_of_answers_is_the_law_that_searches_draw_from(problem: str) -> None:
     language = ToyLanguage(accuracy=0.7, mute=0.15)
     count = 3000
-    law = language.answer_law(problem)
+    law = language.answer_distribution(problem)
     assert sum(law.values()) == pytest.approx(1)
     seen = Counter(c.answer for c in pool(language, count, problem))
     assert set(seen) <= set(law)

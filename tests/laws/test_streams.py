@@ -9,15 +9,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.chaos import ChaosBackend
-from tests.programs import PROBLEMS, Program
-from tests.runs import make_run, solve, solved
-from tts.backends.toy import ToyBackend, ToyLanguage
-from tts.budget import Budget
-from tts.run import Run
-from tts.search.base import END, STEP, Named, Selection, Tokens, Until
+from tests.support.chaos import ChaosBackend
+from tests.support.programs import PROBLEMS, Program
+from tests.support.runs import make_run, solve, solved
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
+from tts.search.ends import END, STEP, Tokens, Until
+from tts.search.plan import Named
+from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search
-from tts.search.selection import Majority
+from tts.search.selections.majority import Majority
+from tts.solver.problem_run import ProblemRun
 from tts.types import Candidate, Problem
 from tts.verifiers.toy import ToyVerifier
 
@@ -48,7 +50,7 @@ class Piecewise(Named):
     def size(self, units: int | None) -> Piecewise:
         return self
 
-    def default_selection(self, *, verified: bool) -> Selection:
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
         return Majority()
 
 
@@ -101,7 +103,7 @@ PLANS: list[Any] = [
 ]  # fmt: skip
 
 
-def runs_on(backend: Any, plan: Any, seed: int = 0, problems: Sequence[str] = PROBLEMS) -> list[Run]:
+def runs_on(backend: Any, plan: Any, seed: int = 0, problems: Sequence[str] = PROBLEMS) -> list[ProblemRun]:
     return [
         make_run(Problem(text, id=text), Budget(tokens=700), plan, backend, seed=seed, verifiers={"main": ToyVerifier(error=0.2)})
         for text in problems

@@ -138,12 +138,13 @@ def test_every_shipped_file_has_a_checksum_and_together_they_are_small() -> None
 def test_the_record_says_what_is_loaded() -> None:
     for module in ("torch", "transformers", "numba"):
         pytest.importorskip(module)
-    from tts.backends.engine.build import build
+    from tts.backends.engine import build
+    from tts.backends.protocol import text_bound
 
     backend = build(get("pocket"), device="cpu", threads=1)
     process = backend.reward_models["process"].runner
     assert (backend.context, process.context) == (get("pocket").context, get("pocket-process").context)
     assert backend.runner.decoder.parameters == get("pocket").parameters
     assert process.decoder.parameters == get("pocket-process").parameters
-    assert sorted(backend.value_heads) == ["probe", "process"]
-    assert backend.count_text(pocket.RESTART) == backend.count_text(pocket.YES) == backend.count_text(pocket.NO) == 1
+    assert sorted(backend.metadata.value_heads) == ["probe", "process"]
+    assert [text_bound(backend, text) for text in (pocket.RESTART, pocket.YES, pocket.NO)] == [1, 1, 1]

@@ -11,7 +11,7 @@ from tts.backends.base import Reply
 from tts.tasks import get
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import StepScores
-from tts.verifiers.reward import Reward
+from tts.verifiers.reward.verifier import Reward
 
 
 class Counting:

@@ -9,7 +9,7 @@ import pytest
 
 import tts
 from tests.verifiers.paths import ROOT, path, wholes
-from tts.backends.toy import ToyBackend
+from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError
 from tts.verifiers.confidence import Confidence, groups
 

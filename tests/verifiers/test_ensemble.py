@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import tts
-from tests.pair import home, record, shared_engine  # noqa: F401 - home is a fixture
+from tests.support.pair import home, record, shared_engine  # noqa: F401 - home is a fixture
 from tests.verifiers.paths import NoCalls, path, scored, wholes
 from tts.errors import CapabilityError, ConfigError
 from tts.types import Problem
-from tts.verifiers.base import StepScores, Verifier
+from tts.verifiers.base import StepScores, VerifierProtocol
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble, weighted
-from tts.verifiers.probe import Probe
-from tts.verifiers.process import ProcessVerifier
+from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.self_evaluation import SelfEvaluation
 
 NAN = math.nan
@@ -44,7 +43,7 @@ class Says:
 
 
 class Parts(NoCalls):
-    def part(self, verifier: Verifier) -> Parts:
+    def part(self, verifier: VerifierProtocol) -> Parts:
         return self
 
 

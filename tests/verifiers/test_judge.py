@@ -14,8 +14,8 @@ import pytest
 import tts
 from tests.verifiers.paths import PROBLEM, path, wholes
 from tts.backends.base import Sampling
-from tts.backends.callable import CallableBackend
-from tts.backends.toy import ToyBackend, ToyLanguage
+from tts.backends.function import FunctionBackend
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
 from tts.types import Prompt
 from tts.verifiers.judge import Judge
@@ -153,7 +153,7 @@ def test_a_context_without_room_is_refused_when_a_solver_is_made() -> None:
 
 def judged_by(reply: Callable[[str], Any], strategy: str, **budget: Any) -> tts.Solution:
     """Return a solution of the toy model's, whose judge is a function of the prompt's text."""
-    judge = CallableBackend(lambda ask: reply(ask.prompt if isinstance(ask.prompt, str) else ask.prompt[0].content))
+    judge = FunctionBackend(lambda ask: reply(ask.prompt if isinstance(ask.prompt, str) else ask.prompt[0].content))
     models = {"policy": ToyBackend(ToyLanguage(accuracy=0.6)), "judge": judge}
     with tts.Solver(models, Judge(model="judge", votes=2, max_tokens=64, prompt_tokens=300)) as solver:
         return solver.solve("3 + 4 - 2 + 9", tts.Budget(**budget), strategy=strategy)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.backends.openai_making import QUICK, using
-from tests.backends.openai_server import ToyServer
-from tests.runs import Solved, check_books, make_run, solved
-from tts.backends.openai import OpenAIBackend
-from tts.backends.openai_http import Patience
-from tts.backends.toy import ToyBackend, ToyLanguage
-from tts.budget import Budget
+from tests.backends.openai.making import QUICK, using
+from tests.backends.openai.server import ToyServer
+from tests.support.runs import Solved, check_books, make_run, solved
+from tts.backends.openai.backend import OpenAIBackend
+from tts.backends.openai.http import Timeouts
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
 from tts.verifiers.judge import Judge
 
 TWICE = dataclasses.replace(QUICK, tries=2)
@@ -39,7 +39,7 @@ class Judging(ToyServer):
 
 
 def judged(
-    server: ToyServer, *, votes: int = 1, plan: str = PLAN, patience: Patience = TWICE, prompt_tokens: int = 2000, **found: Any
+    server: ToyServer, *, votes: int = 1, plan: str = PLAN, timeouts: Timeouts = TWICE, prompt_tokens: int = 2000, **found: Any
 ) -> Solved:
     """Return the end of a search on the toy model, judged by the server's."""
     ends: list[Solved] = []
@@ -50,7 +50,7 @@ def judged(
         run = make_run("3 + 4 - 2", Budget(tokens=90000), plan, policy, verifiers={"main": judge}, models={"judge": backend})
         ends.extend(await solved([run]))
 
-    using(server, check, patience, **({"mode": "chat"} | found))
+    using(server, check, timeouts, **({"mode": "chat"} | found))
     check_books(ends[0].search)  # type: ignore[arg-type]
     return ends[0]
 
@@ -60,15 +60,15 @@ def scores(end: Solved) -> list[float]:
 
 
 def booked(end: Solved) -> Any:
-    [call] = [call for call in end.search.spending.ledger.calls if call.kind == "score"]  # type: ignore[union-attr]
+    [call] = [call for call in end.search.accounting.ledger.calls if call.kind == "score"]  # type: ignore[union-attr]
     return call.usage
 
 
 @pytest.mark.parametrize("fault", KINDS)
 def test_what_the_server_failed_in_is_told_by_kind_and_paid_as_far_as_it_was_received(fault: str) -> None:
     kind, received = KINDS[fault]
-    patience = dataclasses.replace(TWICE, first_s=0.2) if fault == "hang" else TWICE
-    end = judged(Judging(fault=lambda _number, _body: fault), patience=patience)
+    timeouts = dataclasses.replace(TWICE, first_s=0.2) if fault == "hang" else TWICE
+    end = judged(Judging(fault=lambda _number, _body: fault), timeouts=timeouts)
     assert end.solution.error is None
     assert all(map(math.isnan, scores(end)))
     assert end.solution.failures == {kind: 3}
@@ -84,7 +84,7 @@ def test_a_server_that_is_gone_is_told_as_that() -> None:
     gone = dataclasses.replace(TWICE, connect_s=1.0)
 
     async def check(backend: OpenAIBackend) -> Solved:
-        backend.findings = dataclasses.replace(backend.findings, root="http://127.0.0.1:9/v1", mode="chat")
+        backend.capabilities = dataclasses.replace(backend.capabilities, root="http://127.0.0.1:9/v1", mode="chat")
         judge = Judge(model="judge", votes=2, max_tokens=16, prompt_tokens=2000)
         run = make_run("3 + 4 - 2", Budget(tokens=60000), PLAN, ToyBackend(), verifiers={"main": judge}, models={"judge": backend})
         [end] = await solved([run])
@@ -97,7 +97,7 @@ def test_a_server_that_is_gone_is_told_as_that() -> None:
 
 
 def test_a_lost_vote_counts_in_no_mean_and_a_reply_that_another_try_made_good_is_counted() -> None:
-    lost = judged(Judging(fault=lambda number, _body: "500" if number == 1 else ""), votes=2, patience=dataclasses.replace(TWICE, tries=1))
+    lost = judged(Judging(fault=lambda number, _body: "500" if number == 1 else ""), votes=2, timeouts=dataclasses.replace(TWICE, tries=1))
     assert scores(lost) == [0.7, 0.7, 0.7]
     assert lost.solution.failures == {"ServerError": 1}
     mended = judged(Judging(fault=lambda number, _body: "500" if number == 1 else ""), votes=2)
@@ -106,7 +106,7 @@ def test_a_lost_vote_counts_in_no_mean_and_a_reply_that_another_try_made_good_is
 
 
 def test_what_cannot_be_read_is_no_failure_and_is_counted_among_what_came() -> None:
-    end = judged(ToyServer(fault=lambda number, _body: "503" if number <= 2 else ""), patience=dataclasses.replace(TWICE, tries=1))
+    end = judged(ToyServer(fault=lambda number, _body: "503" if number <= 2 else ""), timeouts=dataclasses.replace(TWICE, tries=1))
     assert end.solution.failures == {"Unavailable": 2}
     assert "1 of 1 replies of the judge could not be read" in end.solution.warnings
 
@@ -134,7 +134,7 @@ def test_tokens_that_no_server_reports_are_booked_as_an_estimate() -> None:
 @pytest.mark.parametrize("fault", ["cut", "json", "hang"])
 def test_a_prompt_is_read_no_more_often_than_was_granted_however_often_replies_break(fault: str) -> None:
     many = dataclasses.replace(QUICK, tries=6, **({"first_s": 0.1} if fault == "hang" else {}))
-    end = judged(Judging(fault=lambda _number, _body: fault), patience=many, prompt_tokens=650)
+    end = judged(Judging(fault=lambda _number, _body: fault), timeouts=many, prompt_tokens=650)
     assert end.solution.error is None
     assert booked(end).verifier_tokens <= 3 * (2 * 650 + 16)
     assert end.solution.failures == {KINDS[fault][0]: 3}

@@ -1,7 +1,11 @@
-"""How compute is divided: how hard a problem is, what more samples of it are worth, and who gets them.
+"""Division of compute: the difficulty of problems, the value of further samples, and the division of a total.
 
-`difficulty` knows how problems are spread over success rates, and what a few samples say of one; `gauges` reads what else tells of it.
-`votes` tells what further votes are worth, exactly, `performance` what other strategies achieve, `values` puts both behind one protocol.
-`greedy` divides a total by marginal gains, `allocate` wave by wave: the pure `Allocator`. `pace` makes waves as wide as a deadline asks.
-`auto` is the strategy that goes by it.
+difficulty   distribution of problems over success rates, and the posterior of one from a few samples
+gauges       other evidence of difficulty: guesses, log-probabilities, a probe of the prompt
+votes        exact values of further votes
+performance  accuracy of strategies by difficulty and size, from a file (performance_file); shipped has those in the package
+values       the value of further samples, by votes, verdicts or a performance model
+greedy       division of a total by marginal gains
+allocate     the pure `Allocator`: division wave by wave; pace has the width of waves towards a deadline
+auto         the strategy `auto`; default chooses the plan where the caller names none
 """

@@ -4,7 +4,7 @@ Idea: problems are served in waves, so that many run at once and nothing depends
     samples are worth most for what they cost are served first, each with a part of what it already has, and the wave with a part
     of what is left: the values are seen again before the rest is given.
 Source: algorithm A16 (Damani et al. 2410.04707) for the greedy rule over problems; serving again after each observation is the
-    index rule of `tts.allocator.votes`. Waves are ours to decide: what they lose is measured by benchmarks/allocator.py.
+    index rule of `tts.allocator.votes`. Waves are ours to decide: what they lose is measured by research/allocation/toy/__main__.py.
 
 Shapes: P problems.
 """
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.allocator.difficulty import Floats, Whole
-from tts.allocator.values import State, Values
+from tts.allocator.values import ProblemStates, Values
+from tts.checks import check_int, check_number
 from tts.errors import ConfigError
-from tts.search.base import number, whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grant:
+class WaveGrant:
     """What one wave gives.
 
     Args:
@@ -44,11 +44,11 @@ class Grant:
 class Allocator:
     """Divides what is left over problems, wave by wave; `next` is a function of its argument alone.
 
-    No problem gets a second sample before all have had a first. A first sample is paid with all that it may need (`State.most`), so that
-    none is cut short while others leave theirs unspent: where that is not there for all at once, those at the front have theirs now, and
-    what they leave pays for the next. Where the total pays no sample for each, those at the front have one.
+    No problem gets a second sample before all have had a first. A first sample is granted all that it may need (`ProblemStates.most`).
+    If the total does not cover that for all problems at once, the first problems are served first, and what they leave pays for the
+    next. If the total does not pay one sample for each problem, the first problems get one.
 
-    With a deadline (`State.waves`), a wave is as wide as it must be to spend what is left in time: what waves cannot do one after
+    With a deadline (`ProblemStates.waves`), a wave is as wide as it must be to spend what is left in time: what waves cannot do one after
     another they do beside each other, and see less before they choose.
 
     Args:
@@ -67,14 +67,14 @@ class Allocator:
     price: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("pilots", self.pilots, 1, optional=False)
-        number("growth", self.growth, 0, optional=False)
-        number("share", self.share, 0, 1, optional=False)
-        number("price", self.price, 0, optional=False)
+        check_int("pilots", self.pilots, 1, optional=False)
+        check_number("growth", self.growth, 0, optional=False)
+        check_number("share", self.share, 0, 1, optional=False)
+        check_number("price", self.price, 0, optional=False)
         if self.share == 0:
             raise ConfigError("share is 0, but must be above 0", hint="1 spends what is left in one wave")
 
-    def next(self, state: State) -> Grant:
+    def next(self, state: ProblemStates) -> WaveGrant:
         """Return the grants of the next wave; their cost is at most `state.left`.
 
         Raises:
@@ -90,7 +90,7 @@ class Allocator:
         """
         _check(state)
         zero = np.zeros_like(state.samples)
-        nothing = Grant(zero, zero, np.zeros(len(zero)), 0.0)
+        nothing = WaveGrant(zero, zero, np.zeros(len(zero)), 0.0)
         if not state.open.any():
             return dataclasses.replace(nothing, reason="every problem has ended")
         if state.left < state.cost[state.open].min():
@@ -121,9 +121,9 @@ class Allocator:
             samples[served[state.cost[served] <= state.left][:1]] = 1
         if not samples.any():
             return dataclasses.replace(nothing, rate=worth.rate, reason="what is left pays for no sample where one would help")
-        return Grant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > calm)
+        return WaveGrant(samples, plan, worth.rate, float(value[samples > 0].min()), hurried=due > calm)
 
-    def _pilots(self, state: State) -> Whole:
+    def _pilots(self, state: ProblemStates) -> Whole:
         """Return first samples for the problems that have fewer than all should: as many as the budget pays for all, or one for some."""
         lacking = np.zeros_like(state.samples)
         for wanted in range(self.pilots, 0, -1):
@@ -134,12 +134,12 @@ class Allocator:
         served = (np.cumsum(state.due(lacking)) <= state.left) | (np.cumsum(lacking) <= hurried)
         return np.where(served & (np.cumsum(lacking * state.cost) <= state.left), lacking, 0)
 
-    def adapted(self, state: State) -> Allocator:
+    def adapted(self, state: ProblemStates) -> Allocator:
         """Return the allocator with what the problems' first samples say of all of them."""
         return dataclasses.replace(self, values=self.values.adapted(state))
 
 
-def _check(state: State) -> None:
+def _check(state: ProblemStates) -> None:
     if not (np.isfinite(state.cost).all() and (state.cost > 0).all()):
         raise ConfigError("cost has a value that is not above 0, but every sample of a problem costs something")
     if not np.isfinite(state.left):

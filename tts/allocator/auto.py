@@ -33,11 +33,16 @@ from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Floats, Population
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance_file import PLAIN
-from tts.allocator.values import Checked, Curved, State, Values, Voted
+from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
+from tts.checks import check_int, check_number, check_text
 from tts.errors import CapabilityError, ConfigError
-from tts.search.base import Named, SearchEnded, Selection, check_bounded, nonempty_text, number, whole
-from tts.search.registry import parse
-from tts.search.selection import Majority, Weighted
+from tts.search.ends import SearchEnded
+from tts.search.parameters import check_bounded
+from tts.search.parts import Strategy
+from tts.search.plan import parse
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.majority import Majority
+from tts.search.selections.weighted import Weighted
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 
@@ -50,7 +55,7 @@ _PRICE, _CERTAINTY = 0.001, 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Evidence:
     """What a problem has shown.
 
     Args:
@@ -69,7 +74,7 @@ class Found:
     probe: float = math.nan
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Found:
+    def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Evidence:
         """Count the votes of candidates, where one without an answer agrees with nothing.
 
         Args:
@@ -93,7 +98,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Round:
     """What to do next. samples: how many more to draw. plan: 0 as plain samples, else the number of a strategy. why: in words."""
 
     samples: int
@@ -101,20 +106,20 @@ class Turn:
     why: str = ""
 
 
-class Ration(Protocol):
+class RoundSource(Protocol):
     """Where an `auto` search gets its turns from: its own budget, or what it shares with other problems."""
 
-    async def turn(self, search: Search, found: Found, had: Mapping[int, int]) -> Turn:
+    async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
         """Return what to do next; no samples: it is over, and why. had: the greatest size of each other plan so far."""
         ...
 
     def goes_on(self, end: SearchEnded) -> bool:
-        """Return whether there may be another turn after one that ended so."""
+        """Return whether another round may follow a round that ended so."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Auto(Named):
+class Auto(Strategy):
     """Pilots, then whatever is worth most for what it costs.
 
     Args:
@@ -149,54 +154,54 @@ class Auto(Named):
     mean: float | None = None
 
     def __post_init__(self) -> None:
-        whole("n", self.n, 1)
-        whole("pilots", self.pilots, 1)
-        number("price", self.price, 0)
+        check_int("n", self.n, 1)
+        check_int("pilots", self.pilots, 1)
+        check_number("price", self.price, 0)
         for name, most in (("certainty", None), ("expected", 1), ("mean", None)):
-            number(name, value := getattr(self, name), 0, most)
+            check_number(name, value := getattr(self, name), 0, most)
             if value is not None and value in (0, most):
                 raise ConfigError(f"{name} is {value}, but must be above 0{' and below 1' if most else ''}")
         for name in ("verifier", "model"):
             if (value := getattr(self, name)) is not None:
-                nonempty_text(name, value)
+                check_text(name, value)
         if self.price is not None and self.mean is not None:
             raise ConfigError(f"price is {self.price} and mean {self.mean}, but mean stands in place of a price", hint="give one of them")
         if self.certainty is not None and self.expected is None:
             raise ConfigError(f"certainty is {self.certainty}, but is that of expected, which is not given", hint="give expected too")
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def needs(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """What the strategies that it may choose need."""
         return tuple(dict.fromkeys(need for text in self._other_texts() for need in parse(text).strategy.needs))
 
     @property
-    def verifiers(self) -> tuple[str, ...]:
+    def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The roles that the strategies that it may choose score with."""
         return tuple(dict.fromkeys(role for text in self._other_texts() for role in parse(text).strategy.verifiers))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Take turns from the problem's own budget."""
-        return await self.served(search, Alone(self))
+        return await self.served(search, OwnBudget(self))
 
-    async def served(self, search: Search, ration: Ration) -> Sequence[Candidate]:
-        """Take turns from a ration until it says that it is over."""
+    async def served(self, search: Search, rounds: RoundSource) -> Sequence[Candidate]:
+        """Run round after round, until a round grants nothing."""
         probe, had = await self._probed(search), dict[int, int]()
         while True:
             found = dataclasses.replace(await self._found(search), probe=probe)
-            turn = await ration.turn(search, found, had)
-            if turn.why:
+            step = await rounds.next_round(search, found, had)
+            if step.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
-                search.notes.explain(f"after {found.samples} samples ({agree}): {turn.why}")
-            if not turn.samples:
-                raise SearchEnded(turn.why)
+                search.reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
+            if not step.samples:
+                raise SearchEnded(step.why)
             try:
-                if turn.plan:
-                    had[turn.plan] = max(turn.samples, had.get(turn.plan, 0))
-                    await parse(self.plans()[turn.plan]).strategy.size(turn.samples).run(search)
+                if step.plan:
+                    had[step.plan] = max(step.samples, had.get(step.plan, 0))
+                    await parse(self.plans()[step.plan]).strategy.size(step.samples).run(search)
                 else:
-                    await self._drawn(search, turn.samples)
+                    await self._drawn(search, step.samples)
             except SearchEnded as end:
-                if not ration.goes_on(end):
+                if not rounds.goes_on(end):
                     raise
 
     async def _drawn(self, search: Search, samples: int) -> None:
@@ -208,20 +213,20 @@ class Auto(Named):
         if samples:
             await search.complete([search.root], n=samples)
 
-    async def _found(self, search: Search) -> Found:
+    async def _found(self, search: Search) -> Evidence:
         """Return what the candidates show, by their scores where the selection will ask for all of these anyway."""
         candidates = search.candidates
-        found = dataclasses.replace(Found.of(candidates), logprob=_mean(_logprob(c) for c in candidates))
+        found = dataclasses.replace(Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates))
         role = self.verifier or "main"
         if role not in search.scoring.verifiers or any(c.trajectory.node in search.unscorable for c in candidates):
             return found
         verifier = search.scoring.get(role)
         if not candidates:
-            return Found(checked=verifier.oracle)
+            return Evidence(checked=verifier.oracle)
         scores = await search.score_affordable([c.trajectory for c in candidates], role)
         units = to_unit(scores, verifier.range)
         if not np.isnan(units).all():
-            weighted = Found.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
+            weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
             found = dataclasses.replace(weighted, logprob=found.logprob)
         if not verifier.oracle:
             return found
@@ -236,9 +241,9 @@ class Auto(Named):
         try:
             return float(probe.reading(await search.hidden([search.root]))[0])
         except CapabilityError:
-            search.notes.add("the performance model's probe is left out: the backend shows no hidden states")
+            search.warn("the performance model's probe is left out: the backend shows no hidden states")
         except SearchEnded as end:
-            search.notes.add(f"the performance model's probe is left out: {end.reason}")
+            search.warn(f"the performance model's probe is left out: {end.reason}")
         return math.nan
 
     @property
@@ -268,11 +273,11 @@ class Auto(Named):
         guess = None if self.expected is None else Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
         return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4], guess)
 
-    def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> State:
-        """Return the allocator's state of problems; of `Found`, each field [P]. more: other fields of the state."""
+    def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> ProblemStates:
+        """Return the allocator's state of problems; of `Evidence`, each field [P]. more: other fields of the state."""
         checked, samples = bool(found["checked"].all()), found["samples"]
         evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))  # on the kinds that all have
-        return State.of(
+        return ProblemStates.of(
             samples, left, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost,
             checked=checked, evidence=evidence, **more,
         )  # fmt: skip
@@ -292,11 +297,11 @@ class Auto(Named):
             check_bounded(self.registered_as, "n", units)
         return self
 
-    def default_selection(self, *, verified: bool) -> Selection:
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `weighted` with a verifier, by the role that is read, else `majority`."""
         return Weighted(verifier=self.verifier or "main") if verified else Majority()
 
-    def check(self, selection: Selection, roles: Collection[str]) -> None:
+    def check(self, selection: SelectionProtocol, roles: Collection[str]) -> None:
         """Refuse a verifier whose scores nobody could read.
 
         Args:
@@ -320,18 +325,18 @@ class Auto(Named):
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """The ration of one problem: its own budget, in plain samples of typical length."""
+class OwnBudget:
+    """The rounds of a problem with a budget of its own, in plain samples of typical length."""
 
     auto: Auto
 
-    async def turn(self, search: Search, found: Found, had: Mapping[int, int]) -> Turn:
+    async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
         """Ask the allocator about the one problem."""
         auto = self.auto
-        units, most = search.units(), None if auto.n is None else auto.n - found.samples
+        units, most = search.affordable_samples(), None if auto.n is None else auto.n - found.samples
         left = min(each for each in (units, most) if each is not None)
         if left <= 0:
-            return Turn(0, why="samples drawn")
+            return Round(0, why="samples drawn")
         allocator = auto.allocator(alone=True, checked=found.checked, each=found.samples + left)
         shown = {f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}
         sizes = np.array([[had.get(plan, 0) for plan in range(len(auto.plans()))]])
@@ -339,17 +344,17 @@ class Alone:
         grant = allocator.next(state)
         if grant.reason:
             if found.solved:
-                return Turn(0, why="settled: the checker has accepted an answer")
+                return Round(0, why="settled: the checker has accepted an answer")
             gain = f"{float(grant.rate[0]):.2g} to the chance of a right answer"
-            return Turn(0, why=f"settled: another sample would add {gain}, below the price {allocator.price:.2g}")
-        return Turn(int(grant.samples[0]), int(grant.plan[0]), self.why(allocator, state, grant.rate[0], int(grant.plan[0])))
+            return Round(0, why=f"settled: another sample would add {gain}, below the price {allocator.price:.2g}")
+        return Round(int(grant.samples[0]), int(grant.plan[0]), self.why(allocator, state, grant.rate[0], int(grant.plan[0])))
 
     def goes_on(self, end: SearchEnded) -> bool:
         """Return False: its budget is its own, and used up."""
         del end
         return False
 
-    def why(self, allocator: Allocator, state: State, rate: float, plan: int) -> str:
+    def why(self, allocator: Allocator, state: ProblemStates, rate: float, plan: int) -> str:
         """Say why the problem goes on."""
         if not rate:
             return "pilots, to see how hard it is"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from tts.allocator import shipped
 from tts.allocator.auto import Auto
-from tts.search.base import Plan, Selection
-from tts.search.registry import parse
+from tts.search.plan import Plan, parse
+from tts.search.protocols import SelectionProtocol
 
 _FALLBACK = {True: "best_of_n | weighted", False: "best_of_n | majority"}  # by whether there is a verifier
 
@@ -37,8 +37,8 @@ def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str
 
 
 def _with_model(
-    auto: Auto, selection: Selection | None, model: str, task: str, verifiers: Mapping[str, str]
-) -> tuple[Auto, Selection | None, tuple[str, ...]]:
+    auto: Auto, selection: SelectionProtocol | None, model: str, task: str, verifiers: Mapping[str, str]
+) -> tuple[Auto, SelectionProtocol | None, tuple[str, ...]]:
     """Return `auto` with a performance model, where there is one, the selection, and notes on them."""
     if auto.model is None:
         if (name := shipped.fitting(model, task, verifiers)) is None:

@@ -127,7 +127,7 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Probe:
+class PromptProbe:
     """A linear reading of the policy's hidden state at the end of the prompt, before any sample: the expected angle of its success rate.
 
     Args:
@@ -140,7 +140,7 @@ class Probe:
     bias: float
 
     @classmethod
-    def fitted(cls, hidden: ArrayLike, posterior: Floats) -> tuple[Probe, Floats]:
+    def fitted(cls, hidden: ArrayLike, posterior: Floats) -> tuple[PromptProbe, Floats]:
         """Return the probe by ridge regression, and what it says of each problem had it been fitted to all others.
 
         The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge is fitted to.
@@ -192,7 +192,7 @@ def evidence_of(
     return found
 
 
-def to_data(gauges: Mapping[str, Gauge], probe: Probe | None) -> dict[str, Any]:
+def to_data(gauges: Mapping[str, Gauge], probe: PromptProbe | None) -> dict[str, Any]:
     """Return gauges and a probe as JSON has them."""
     data: dict[str, Any] = {name: [round(getattr(one, field), 6) for field in _FIELDS] for name, one in gauges.items()}
     return {"gauges": data, "probe": None if probe is None else [float(f"{v:.6g}") for v in (*probe.weight.tolist(), probe.bias)]}

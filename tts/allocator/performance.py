@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from tts.allocator.difficulty import RATES, Floats, Population
-from tts.allocator.gauges import Gauge, Probe, to_data
+from tts.allocator.gauges import Gauge, PromptProbe, to_data
 from tts.allocator.greedy import falling
 from tts.allocator.performance_file import FORMAT, REFIT, fields_of
 from tts.errors import ConfigError, unknown_name
@@ -30,7 +30,7 @@ MOST: Final = 128  # size of the greatest table, in samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class PerformanceCurve:
     """The accuracy of one strategy.
 
     Args:
@@ -62,10 +62,10 @@ class PerformanceModel:
     problems: int
     tokens: float
     population: Population
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, PerformanceCurve]
     first: float | None = None
     gauges: Mapping[str, Gauge] = field(default_factory=dict[str, Gauge])
-    probe: Probe | None = None
+    probe: PromptProbe | None = None
     _tables: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
 
     def table(self, strategy: str) -> Floats:
@@ -132,7 +132,7 @@ class PerformanceModel:
             ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the file and the rule.
         """
         found = fields_of(text, file=file, cure=cure)
-        curves = {name: Curve(*each) for name, each in found.pop("curves").items()}
+        curves = {name: PerformanceCurve(*each) for name, each in found.pop("curves").items()}
         return cls(**found, curves=curves)
 
     def save(self, path: str | Path) -> None:

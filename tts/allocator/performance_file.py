@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from tts.allocator.difficulty import LURES, RATES, Floats, Population
-from tts.allocator.gauges import READINGS, Gauge, Probe
+from tts.allocator.gauges import READINGS, Gauge, PromptProbe
 from tts.errors import ConfigError, TTSError, shown
-from tts.search.registry import parse
+from tts.search.plan import parse
 
 FORMAT: Final = 1
 PLAIN: Final = "best_of_n"  # the strategy that draws plain samples
@@ -220,10 +220,10 @@ def _gauge(field: _Field) -> Gauge:
     )
 
 
-def _probe(field: _Field) -> Probe | None:
+def _probe(field: _Field) -> PromptProbe | None:
     if field.value is None:
         return None
     if not isinstance(field.value, list) or len(field.value) < 2:
         raise field.refused("a list of weights and a bias, or null")
     numbers = field.numbers(len(field.value), "numbers", _ANY)
-    return Probe(numbers[:-1], float(numbers[-1]))
+    return PromptProbe(numbers[:-1], float(numbers[-1]))

@@ -12,7 +12,7 @@ from functools import cache
 
 from tts.allocator.performance import PerformanceModel
 from tts.models.registry import REINSTALL, SHIPPED
-from tts.verifiers.base import Verifier
+from tts.verifiers.base import VerifierProtocol
 
 FOLDER = SHIPPED / "performance"
 
@@ -38,7 +38,7 @@ def fitting(model: str, task: str, verifiers: Mapping[str, str]) -> str | None:
     return next((name for name in names() if not load(name).fits(model, task, verifiers)), None)
 
 
-def described(verifier: Verifier) -> str:
+def described(verifier: VerifierProtocol) -> str:
     """Return a verifier as it is written on the command line: its name, and the parameters that differ from their defaults."""
     fields = [f for f in dataclasses.fields(verifier) if f.init] if dataclasses.is_dataclass(verifier) else []
     values = {f.name: getattr(verifier, f.name) for f in fields}

@@ -29,7 +29,7 @@ _UNTILTED = -1  # the table of the population as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class State:
+class ProblemStates:
     """What is known of P problems between two waves.
 
     Args:
@@ -70,7 +70,7 @@ class State:
         is_open: ArrayLike = True,
         cost: ArrayLike = 1.0,
         **more: Any,
-    ) -> State:
+    ) -> ProblemStates:
         """Return a state from lists, or from one value for all problems; `more`: the other fields."""
         drawn = np.atleast_1d(np.asarray(samples, np.int64))
 
@@ -109,11 +109,11 @@ class Worth:
 class Values(Protocol):
     """What an allocator goes by."""
 
-    def worth(self, state: State) -> Worth:
+    def worth(self, state: ProblemStates) -> Worth:
         """Return what the next samples of each problem are worth."""
         ...
 
-    def chance(self, state: State) -> Floats:
+    def chance(self, state: ProblemStates) -> Floats:
         """Return the chance [P] that each problem's answer is right as it stands."""
         ...
 
@@ -121,7 +121,7 @@ class Values(Protocol):
         """Return the price at which plain samples come to so many a problem on average, problems being served one at a time."""
         ...
 
-    def adapted(self, state: State) -> Values:
+    def adapted(self, state: ProblemStates) -> Values:
         """Return values whose population has learnt from these problems' first samples."""
         ...
 
@@ -139,7 +139,7 @@ class Checked:
 
     population: Population
 
-    def worth(self, state: State) -> Worth:
+    def worth(self, state: ProblemStates) -> Worth:
         """Return the expected success rate of those that are not solved."""
         if state.evidence is None:
             failures, place = np.unique(state.samples, return_inverse=True)
@@ -153,7 +153,7 @@ class Checked:
         known = self.population.checked(np.zeros_like(failures), failures)
         return self.population.mean_rate(self.population.posterior(known if evidence is None else known + evidence))
 
-    def chance(self, state: State) -> Floats:
+    def chance(self, state: ProblemStates) -> Floats:
         """Return 1 for what is solved."""
         return state.solved.astype(np.float64)
 
@@ -163,7 +163,7 @@ class Checked:
         reached = np.exp(self.population.checked(0 * failures, failures)) @ self.population.weight
         return float(np.interp(samples, np.cumsum(reached), self._rates(failures, None)))
 
-    def adapted(self, state: State) -> Checked:
+    def adapted(self, state: ProblemStates) -> Checked:
         """Learn from which problems were solved, at their last sample, and which not at all."""
         population = learnt(self.population, dataclasses.replace(state, checked=True))
         return self if population is self.population else Checked(population)
@@ -194,16 +194,16 @@ class Voted:
             self._tables[tilt] = Votes.of(population, most)
         return self._tables[tilt]
 
-    def worth(self, state: State) -> Worth:
+    def worth(self, state: ProblemStates) -> Worth:
         """Return the index of each problem's votes."""
         one = np.ones_like(state.samples)
         return Worth(np.where(state.solved, 0.0, self._look(state)[1]), one, one * 0)
 
-    def chance(self, state: State) -> Floats:
+    def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the leading answer is right."""
         return np.where(state.solved, 1.0, self._look(state)[0])
 
-    def _look(self, state: State) -> tuple[Floats, Floats]:
+    def _look(self, state: ProblemStates) -> tuple[Floats, Floats]:
         """Return chance and index [P], between tables where there is evidence beside the votes."""
         if state.evidence is None:
             return self.table.look(*state.votes())
@@ -223,7 +223,7 @@ class Voted:
         """Return the price of votes, from their table."""
         return self.table.price(samples)
 
-    def adapted(self, state: State) -> Voted:
+    def adapted(self, state: ProblemStates) -> Voted:
         """Learn from the votes of all problems together."""
         population = learnt(self.population, state)
         return self if population is self.population else Voted(population, self.most)
@@ -235,7 +235,7 @@ def _tilt(population: Population, strength: float) -> Population:
     return Population(population.rate, population.lure, weight / weight.sum(), population.problems)
 
 
-def observed(state: State) -> Whole:
+def observed(state: ProblemStates) -> Whole:
     """Return what tells of problems' difficulty: rows of right and wrong samples where a checker judged them, else of votes."""
     if not state.checked:
         return np.stack(state.votes())
@@ -248,7 +248,7 @@ def likelihood(population: Population, seen: Whole, *, checked: bool) -> Floats:
     return population.checked(*seen) if checked else population.voted(*seen)
 
 
-def learnt(population: Population, state: State) -> Population:
+def learnt(population: Population, state: ProblemStates) -> Population:
     """Return the population that what was observed of problems is most likely from."""
     tried = state.samples > (0 if state.checked else 1)  # one vote agrees with itself
     if not tried.any():
@@ -282,7 +282,7 @@ class Curved:
     def __post_init__(self) -> None:
         object.__setattr__(self, "votes", Voted(self.population, self.most))
 
-    def worth(self, state: State) -> Worth:
+    def worth(self, state: ProblemStates) -> Worth:
         """Return the index of plain samples, or the steepest rise of another strategy where that is greater."""
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
         rate, block, plan = plain.rate.copy(), plain.block.copy(), plain.plan.copy()
@@ -302,7 +302,7 @@ class Curved:
                 plan[rows] = np.where(better, number, plan[rows])
         return Worth(rate, block, plan)
 
-    def chance(self, state: State) -> Floats:
+    def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the answer is right as it stands."""
         return (Checked(self.population) if state.checked else self.votes).chance(state)
 
@@ -310,12 +310,12 @@ class Curved:
         """Return the price of votes; other strategies compete at it."""
         return self.votes.price(samples)
 
-    def adapted(self, state: State) -> Curved:
+    def adapted(self, state: ProblemStates) -> Curved:
         """Learn from what was observed of all problems together."""
         population = learnt(self.population, state)
         return self if population is self.population else dataclasses.replace(self, population=population)
 
-    def _over_rates(self, state: State, rows: slice) -> Floats:
+    def _over_rates(self, state: ProblemStates, rows: slice) -> Floats:
         """Return the posterior over the grid of success rates, [rows, G]."""
         seen, place = np.unique(observed(state)[:, rows], axis=1, return_inverse=True)
         known = likelihood(self.population, seen, checked=state.checked)

@@ -1,10 +1,12 @@
-"""What a backend is: something that opens prompts, continues them, and says exactly what it computed.
+"""The interface of backends: they open prompts, continue them, and report exactly what they computed.
 
-A *handle* is an immutable state that can be continued and forked any number of times, until it is released. A request of
-several rows is one call; its rows resolve one by one in a `RowSet`. Every row brings its own stream and position: a backend
-draws token number `position` of a row from `tts.randomness.uniform(stream, position, word)` by inverse CDF, so that results
-depend neither on the batch nor on the order of work.
+A *handle* is an immutable state that can be continued and forked any number of times until it is released. A request of several
+rows is one call; its rows resolve one by one in a `RowSet`. Every row has its own stream and position: a backend draws token number
+`position` of a row from `tts.randomness.uniform(stream, position, word)` by inverse CDF. So results depend neither on the batch
+nor on the order of work.
 """
+
+# ruff: noqa: ARG002, ARG003 - a method that refuses uses none of its arguments
 
 from __future__ import annotations
 
@@ -12,15 +14,20 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.budget import Rates
+from tts.backends import backends_with
+from tts.backends.metadata import BackendMetadata
+from tts.budget.meter import Rates
 from tts.errors import CapabilityError, ConfigError
+from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
-from tts.types import Prompt, Spread
+from tts.registry import ClassName
+from tts.types import Message, Prompt, Spread
 
 Support = Literal["native", "emulated", "absent"]
 Finish = Literal["eos", "stop", "answer", "length", "cancelled", "error"]
@@ -29,17 +36,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """What a backend can do. "emulated" gives the same result for more tokens; "absent" is refused before anything is spent.
+    """Capabilities of a backend. "emulated": the same result for more tokens. "absent": refused before anything is spent.
 
     Args:
         steps: stopping at a step boundary and continuing from there. extend: appending forced text.
         fork: continuing one handle several times without computing it again. value: a value or reward head on a handle.
         score: log-probabilities of given text. next_logprobs: of given next tokens. hidden: last hidden states.
         logprobs: log-probabilities of sampled tokens. token_ids: whether samples carry token ids.
-        spreads: how spread the law of each token was (`Spread`), which takes the whole law. tops: `Spread.top` of it at least.
-        streams: whether rows obey their streams: False makes a solution not reproducible.
-        stop_predicate: whether a row ends where `Stop.finished` says so.
-        usage: whether token counts are reported; else a row is charged what its text can be at most.
+        spreads: `Spread` of each token's distribution, which takes all logits. tops: at least `Spread.top` of it.
+        streams: whether rows obey their streams; if not, solutions are not reproducible.
+        stop_predicate: whether a row ends where `StopCondition.finished` returns True.
+        usage: whether token counts are reported; else a row is charged the upper bound of its text.
     """
 
     steps: Support = "absent"
@@ -58,9 +65,9 @@ class Caps:
     usage: bool = False
 
 
-_LARGE = 2**62  # what no count of tokens reaches
+_LARGE = 2**62  # above every count of tokens
 
-# Tokens that a chat template may add to a prompt's text, where a backend counts for us.
+# Tokens that a chat template is assumed to add to a prompt's text.
 TEMPLATE_TOKENS = 64
 
 # Capabilities that `require` may be asked for.
@@ -69,13 +76,13 @@ CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn from the model's law.
+    """How tokens are drawn from the model's distribution.
 
     Args:
         temperature: 0 is greedy (the lowest id among equals); at most 100.
         top_p: nucleus mass in (0, 1]; 1 is off. top_k: most likely tokens kept; 0 is off.
         min_p: least probability relative to the most likely token, in [0, 1); 0 is off.
-        max_tokens: cap on one row; None: what the model's context leaves.
+        max_tokens: cap on one row; None: the rest of the model's context.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -107,15 +114,15 @@ def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) 
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Where a row ends besides its end of sequence and its cap.
+class StopCondition:
+    """Where a row ends, besides its end of sequence and its cap.
 
-    A step boundary is the end of a `step` text, looked for in the text since the last boundary. The row's text is cut there;
+    A step boundary is the end of a `step` text, searched in the text since the last boundary. The row's text is cut there;
     characters of the last token beyond it belong to the row's continuation.
 
     Args:
         step: texts that end a step. at_step: whether the row ends at the first boundary.
-        finished: asked at each boundary with the whole path's text; True ends the row ("answer").
+        finished: called at each boundary with the whole path's text; True ends the row ("answer").
     """
 
     step: tuple[str, ...] = ()
@@ -138,14 +145,14 @@ class SampleRequest:
     """Rows that continue one handle.
 
     Args:
-        text: the path's so far, after the prompt. spreads: whether `Sample.spreads` are wanted.
-        rereads: whether a row whose reply broke may read its input again, within its grant; flops and usd were granted one reading.
+        text: of the path, after the prompt. spreads: whether `Sample.spreads` are wanted.
+        rereads: whether a row whose reply broke may read its input again within its grant; grants of flops and usd cover one reading.
     """
 
     handle: Any
     rows: tuple[Row, ...]
     sampling: Sampling
-    stop: Stop
+    stop: StopCondition
     text: str = ""
     spreads: bool = False
     rereads: bool = True
@@ -157,14 +164,14 @@ class Sample:
 
     Args:
         text: the new text, up to the step boundary it ended at. token_ids: all new tokens, an end of sequence included.
-        logprobs: of the untempered law, one a token (some servers show none of an end of sequence), or empty, without `caps.logprobs`.
-        finish: why it ended: "eos", "stop" (a step boundary), "answer" (`Stop.finished`), "length", "cancelled", "error".
+        logprobs: of the untempered distribution, one a token (some servers show none of an end of sequence); empty without `caps.logprobs`.
+        finish: why it ended: "eos", "stop" (a step boundary), "answer" (`StopCondition.finished`), "length", "cancelled", "error".
         handle: the state behind it; None for "error" and "cancelled".
-        num_tokens: tokens generated, what is charged. estimated: whether that number is a bound, for want of a report.
-        error: what failed, where `finish` is "error": its kind, or "kind: cause".
+        num_tokens: tokens generated, which are charged. estimated: whether that number is an upper bound.
+        error: where `finish` is "error", its kind, or "kind: cause".
         seconds: model time of this row.
-        spreads: one a token, with `caps.tops` and where they were asked for, or empty.
-        lost_tokens: of `num_tokens`, those of replies that broke before this one, which are no part of the path.
+        spreads: one a token, with `caps.tops` and where requested, or empty.
+        lost_tokens: of `num_tokens`, those of earlier replies that broke, which are not part of the path.
     """
 
     text: str
@@ -183,8 +190,8 @@ class Sample:
 class RowSet:
     """The rows of one request, resolved one by one by the backend and awaited one by one by the search.
 
-    Both sides run in one event loop's thread. `prompt_tokens` and `reused_tokens` are what the request computed and reused of
-    its input; they are final when every row is resolved.
+    Both sides run in the thread of one event loop. `prompt_tokens` and `reused_tokens` are the input tokens that the request
+    computed and reused; they are final when every row is resolved.
     """
 
     __slots__ = ("_failure", "_unresolved", "_waiter", "cancelled", "prompt_tokens", "request", "reused_tokens", "samples")
@@ -200,7 +207,7 @@ class RowSet:
         self._failure: Exception | None = None
 
     def resolve(self, index: int, sample: Sample) -> None:
-        """Deliver a row (the backend's side); a row is resolved once."""
+        """Resolve a row, once (called by the backend)."""
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
         self.samples[index] = sample
@@ -208,19 +215,19 @@ class RowSet:
         self._wake()
 
     def fail(self, failure: Exception) -> None:
-        """Fail every row that is not resolved yet (the backend's side): the whole call broke."""
+        """Fail every unresolved row (called by the backend)."""
         self._failure = failure
         self._wake()
 
     def cancel(self) -> None:
-        """Ask that unresolved rows stop at the next step; they still resolve, as "cancelled", with what they cost."""
+        """Request that unresolved rows stop at the next step; they resolve as "cancelled", with their cost."""
         self.cancelled = True
 
     async def row(self, index: int) -> Sample:
-        """Return a row when it is resolved.
+        """Wait for a row and return it.
 
         Raises:
-            EngineError: or whatever the backend failed with.
+            Exception: the one that the backend failed with, mostly an EngineError.
         """
         while (sample := self.samples[index]) is None:
             await self._wait()
@@ -228,11 +235,11 @@ class RowSet:
 
     @property
     def done(self) -> bool:
-        """Whether every row is resolved, or none will be any more because the whole call broke."""
+        """Whether every row is resolved or has failed."""
         return not self._unresolved or self._failure is not None
 
     async def drain(self) -> None:
-        """Return when `done`."""
+        """Wait until `done`."""
         while not self.done:
             await self._wait()
 
@@ -281,64 +288,62 @@ class Counters:
     generated_tokens: int = 0
 
 
-@runtime_checkable
-class Backend(Protocol):
-    """A model that can be asked. Plural in, plural out; one item that fails is no reason for the others to."""
+class Backend:
+    """Base class of models: subclass it, state `caps`, and implement what they promise.
 
-    @property
-    def name(self) -> str:
-        """Its name in the table."""
-        ...
+    A first backend implements `open` and `sample`. Every other call is refused with a CapabilityError until it is overridden.
+    Handles are taken to be values: `fork` returns them again and `release` does nothing. Calls take and return sequences, and
+    their items fail independently. Any object with the members of `tts.backends.protocol.BackendProtocol` is accepted as well.
 
-    @property
-    def caps(self) -> Caps:
-        """What it can do."""
-        ...
+    Attributes:
+        name: in results and errors. identity: what results depend on (weights, precision, kind of device). Both are by default the
+            class's name in snake case.
+        caps: its capabilities. context: most tokens of prompt and path together; None: no limit.
+        rates: what its tokens cost. kv_bytes_per_token: size of one token's state; None: it has none.
+        metadata: optional. counters: everything that it computed so far; its methods add to them.
+    """
 
-    @property
-    def context(self) -> int | None:
-        """The most tokens of prompt and path together; None: no limit."""
-        ...
+    name: str = cast("str", ClassName())
+    identity: str = cast("str", ClassName())
+    caps: Caps = Caps()
+    context: int | None = None
+    rates: Rates = Rates()
+    kv_bytes_per_token: int | None = None
+    metadata: BackendMetadata = BackendMetadata()
+    counters: Counters = cast("Counters", cached_property(lambda _: Counters()))
 
-    @property
-    def rates(self) -> Rates:
-        """What its tokens cost."""
-        ...
+    @classmethod
+    def from_record(cls, record: ModelRecord, *args: Any, **options: Any) -> Any:
+        """Make the backend from a model's record and its options, for models that are given by name.
 
-    @property
-    def kv_bytes_per_token(self) -> int | None:
-        """The size of one token's state; None where there is none."""
-        ...
-
-    @property
-    def counters(self) -> Counters:
-        """Everything it computed so far."""
-        ...
-
-    @property
-    def identity(self) -> str:
-        """What results depend on: weights, precision, kind of device."""
-        ...
+        Raises:
+            ConfigError: the model cannot be had, or an option is not valid.
+        """
+        raise ConfigError(
+            f"{cls.__name__} cannot be made from a model's record, here of {record.name!r}",
+            hint=f"define the class method {cls.__name__}.from_record(record), or give an object of the class",
+        )
 
     def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens a prompt renders to; nothing is computed."""
-        ...
+        """Return the number of tokens that a prompt renders to; by default its words. Nothing is computed."""
+        turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
+        return max(1, sum(len(turn.content.split()) for turn in turns))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles."""
-        ...
+        raise self._refusal("open")
 
     def sample(self, request: SampleRequest) -> RowSet:
         """Start the rows of one request."""
-        ...
+        raise self._refusal("sample")
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append forced text to each handle."""
-        ...
+        raise self._refusal("extend")
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the log-probability of each token of a text behind its handle, untempered; the state is dropped."""
-        ...
+        raise self._refusal("score")
 
     async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the log-probabilities, untempered, that each of `tokens` comes next behind handle and text.
@@ -346,55 +351,44 @@ class Backend(Protocol):
         Raises:
             ConfigError: one of `tokens` is not exactly one token.
         """
-        ...
+        raise self._refusal("next_logprobs")
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
         """Return a head's readings at each step boundary of the paths behind the prompt."""
-        ...
+        raise self._refusal("value")
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Return the last layer's hidden state at the last token of each handle."""
-        ...
+        raise self._refusal("hidden")
 
     def fork(self, handle: Any, count: int) -> list[Any]:
         """Return handles of the same state that are released separately; nothing is computed."""
-        ...
+        if self.caps.fork == "absent":
+            raise self._refusal("fork")
+        return [handle] * count
 
     def release(self, handles: Sequence[Any]) -> None:
         """Give up handles; their state may be dropped. Releasing one twice does nothing."""
-        ...
 
     async def close(self) -> None:
         """Free everything."""
-        ...
+
+    def _refusal(self, method: str) -> CapabilityError:
+        """Return the error of a method that is not implemented."""
+        kind = type(self).__name__
+        support: Support | None = getattr(self.caps, method, None)
+        if support == "absent":
+            return CapabilityError(f"{kind} has no capability {method!r}", hint=capability_hint(self.name, self.metadata, method))
+        why = "every backend needs it" if support is None else f"its caps say {method}={support!r}"
+        cure = f"define {kind}.{method}" + ("" if support is None else f", or leave {method} out of its caps")
+        return CapabilityError(f"{kind} does not implement {method}, but {why}", hint=cure)
 
 
-def require(backend: Backend, capabilities: Sequence[str], needed_by: str) -> None:
-    """Raise CapabilityError where a backend lacks a capability; the hint names those that have it."""
-    for name in capabilities:
-        if getattr(backend.caps, name) in ("absent", False):
-            told: Callable[[str], str] | None = getattr(backend, "lacking", None)
-            hint = _hint(backend.name, name) if told is None else told(name)
-            raise CapabilityError(f"{needed_by} needs the capability {name!r}, which the backend {backend.name!r} lacks", hint=hint)
-
-
-def _hint(backend: str, capability: str) -> str:
-    have = _having(capability)
-    if backend in have:  # but not with this model
+def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> str:
+    """Return the hint of the error that refuses a capability."""
+    if metadata.capability_hint is not None:
+        return metadata.capability_hint(capability)
+    have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
+    if name in have:  # but not with this model
         return "it has it for models whose record names a process model or value heads"
     return f"backends that have it: {', '.join(have) or 'none that is installed'}"
-
-
-def _having(capability: str) -> list[str]:
-    """Return the names of the backends in the table that have a capability and can be imported here."""
-    from tts.backends import BACKENDS
-
-    names: list[str] = []
-    for name in BACKENDS.names():
-        try:
-            caps = BACKENDS.get(name).caps
-        except ImportError:
-            continue
-        if getattr(caps, capability) not in ("absent", False):
-            names.append(name)
-    return names

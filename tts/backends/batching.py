@@ -1,8 +1,8 @@
-"""The one queue in front of a backend: whatever all problems ask for in the meantime is computed together.
+"""The queue in front of a backend: the jobs of all problems are computed in batches.
 
-Jobs that are submitted while the event loop is busy are one batch. A batch that runs in a thread may take in what is submitted
-while it runs (`take`), so that no job waits for another's end.
-What a job gives never depends on which others it shares a batch with: that is the backend's promise, and a law under test.
+Jobs that are submitted while the event loop is busy are one batch. A batch that runs in a thread may take jobs that are submitted
+while it runs (`take`), so that no job waits for another's end. A job's result never depends on the others of its batch, which
+tests hold every backend to.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class BatchQueue:
     """Collects jobs of one event loop and executes them in batches, one batch at a time.
 
     Args:
-        execute: computes a batch; it delivers each result itself and never raises for one job's fault.
+        execute: computes a batch. It delivers each result itself, and never raises for the error of one job.
         on_failure: called in the loop with jobs and the exception that `execute` raised, or that `close` made.
-        threaded: whether batches run in a worker thread (for models) or in the loop itself (for what takes microseconds).
+        threaded: whether batches run in a worker thread (models), or in the loop itself (where a batch takes microseconds).
     """
 
     def __init__(self, execute: Execute, on_failure: Callable[[list[Any], Exception], None], *, threaded: bool) -> None:
@@ -62,13 +62,13 @@ class BatchQueue:
         self._loop.call_soon(self._flush)
 
     def take(self, done: Callable[[Any], bool]) -> list[Any]:
-        """Return the jobs that were submitted in the meantime; they belong to the batch under way, which calls this.
+        """Return the jobs submitted since the batch began; they join the batch under way, which calls this.
 
         Args:
-            done: whether a job needs the batch no longer; such jobs are forgotten.
+            done: whether a job no longer needs the batch; such jobs are dropped.
 
         Raises:
-            EngineError: the queue was closed, or its event loop: nobody waits for the batch any more.
+            EngineError: the queue or its event loop was closed.
         """
         with self._lock:
             if self._closed or (self._loop is not None and self._loop.is_closed()):
@@ -91,20 +91,20 @@ class BatchQueue:
         loop = asyncio.get_running_loop()
 
         def deliver(fn: Callable[..., None], *args: Any) -> None:
-            with suppress(RuntimeError):  # the loop has ended: nobody waits
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(fn, *args)
 
         future = loop.run_in_executor(self._pool, self._work, list(jobs), deliver)
         future.add_done_callback(lambda _: self._after())
 
     def _work(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
-        """Execute a batch and forget it, here and not in the loop, which may have ended."""
+        """Execute a batch and drop its jobs, here and not in the loop, which may have ended."""
         failure: Exception | None = None
         try:
             self._execute(jobs, deliver)
-        except Exception as broken:  # noqa: BLE001 - whatever broke the batch is handed to its jobs
+        except Exception as broken:  # noqa: BLE001 - handed to the jobs of the batch
             failure = broken
-        except BaseException as left:  # noqa: BLE001 - even sys.exit(): its jobs would wait for ever
+        except BaseException as left:  # noqa: BLE001 - even sys.exit(): the jobs would wait for ever
             failure = EngineError(f"the backend's worker was ended by {type(left).__name__}")
         with self._lock:
             running, self._running = self._running, []
@@ -122,7 +122,7 @@ class BatchQueue:
     def close(self) -> None:
         """Fail every job that is pending or under way, and stop the worker thread; call from the event loop's thread.
 
-        What the batch under way still delivers comes to jobs that have failed. Jobs of a closed event loop are only forgotten.
+        Later results of the batch under way are ignored. Jobs of a closed event loop are dropped.
         """
         with self._lock:
             self._closed = True
@@ -135,10 +135,10 @@ class BatchQueue:
 
 
 class LoopQueue:
-    """A threaded `BatchQueue` for whichever event loop runs: a queue belongs to one loop, and an ended loop's batch is never waited for.
+    """A threaded `BatchQueue` for the running event loop: each loop has its own queue, and the batch of an ended loop is not awaited.
 
     Args:
-        execute: computes a batch, as `Execute`; it is given the queue too, to `take` from. on_failure: see `BatchQueue`.
+        execute: computes a batch, as `Execute`, and gets the queue to `take` from. on_failure: see `BatchQueue`.
     """
 
     def __init__(self, execute: Callable[[BatchQueue, list[Any], Callable[..., None]], None], on_failure: Callable[..., None]) -> None:
@@ -178,7 +178,7 @@ class LoopQueue:
 
 
 def closed_error() -> EngineError:
-    """Return the error of what is asked of a closed backend, or was still under way in it."""
+    """Return the error of calls to a closed backend, and of those under way when it closes."""
     return EngineError("the backend was closed", hint="make a new one, or close it when everything has ended")
 
 

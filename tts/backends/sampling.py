@@ -1,10 +1,10 @@
 """From logits to a token: temperature, filters, and one uniform number through the inverse CDF. Plain numpy in float64.
 
 The CDF runs in token-id order. Near-equal logits may swap ranks under rounding noise, but ids never move, so only a number
-that falls within that noise of an edge can give another token. A filter sees the law as the filter before it left it
+that falls within that noise of an edge can give another token. Each filter sees the distribution as the filter before left it
 (top-k, then top-p, then min-p), and equal probabilities are ranked by id.
 
-Shapes: V vocabulary; logits and laws are [V], indexed by token id.
+Shapes: V vocabulary; logits and distributions are [V], indexed by token id.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _LEAST = -745.0  # the logarithm of the smallest number of float64
 
 
 class Draw(NamedTuple):
-    """A drawn token, its natural-log probability under the untempered, unfiltered law, and how spread that law is."""
+    """A drawn token, its natural-log probability under the untempered, unfiltered distribution, and the spread of that."""
 
     token: int
     logprob: float
     spread: Spread
 
 
-def log_law(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the natural-log probabilities of the untempered law.
+def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the natural-log probabilities of the untempered distribution.
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
@@ -41,8 +41,8 @@ def log_law(logits: NDArray[Any]) -> NDArray[np.float64]:
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def filtered_law(logits: NDArray[Any], sampling: Sampling) -> NDArray[np.float64]:
-    """Return the law that `sampling` draws from: probabilities that sum to 1, exactly 0 where filtered out.
+def filtered_distribution(logits: NDArray[Any], sampling: Sampling) -> NDArray[np.float64]:
+    """Return the distribution that `sampling` draws from: probabilities that sum to 1, exactly 0 where filtered out.
 
     At temperature 0 all mass is on the most likely token, the lowest id among equals. top-k keeps the k most likely tokens;
     top-p the fewest most likely ones whose mass is at least p; min-p those of at least min_p times the most likely one's.
@@ -52,56 +52,56 @@ def filtered_law(logits: NDArray[Any], sampling: Sampling) -> NDArray[np.float64
     """
     shifted = _shifted(logits)
     if sampling.temperature == 0:
-        law = np.zeros_like(shifted)
-        law[int(np.argmax(shifted))] = 1.0
-        return law
+        probs = np.zeros_like(shifted)
+        probs[int(np.argmax(shifted))] = 1.0
+        return probs
     with np.errstate(over="ignore", under="ignore"):  # a tiny temperature sends all but the best to -inf, and so to 0
-        law = np.exp(shifted / sampling.temperature)
-        law /= law.sum()
-    if 0 < sampling.top_k < len(law):
-        law[_ranked(law)[sampling.top_k :]] = 0.0
-        law /= law.sum()
+        probs = np.exp(shifted / sampling.temperature)
+        probs /= probs.sum()
+    if 0 < sampling.top_k < len(probs):
+        probs[_ranked(probs)[sampling.top_k :]] = 0.0
+        probs /= probs.sum()
     if sampling.top_p < 1:
-        ranked = _ranked(law)
-        mass = np.cumsum(law[ranked])
-        law[ranked[int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1 :]] = 0.0
-        law /= law.sum()
+        ranked = _ranked(probs)
+        mass = np.cumsum(probs[ranked])
+        probs[ranked[int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1 :]] = 0.0
+        probs /= probs.sum()
     if sampling.min_p > 0:
-        law[law < sampling.min_p * law.max()] = 0.0
-        law /= law.sum()
-    return law
+        probs[probs < sampling.min_p * probs.max()] = 0.0
+        probs /= probs.sum()
+    return probs
 
 
-def inverse_cdf(law: NDArray[np.float64], u: float) -> int:
-    """Return the index that a uniform number u in [0, 1) falls on: the first whose cumulated mass is above u times the whole.
+def inverse_cdf(probs: NDArray[np.float64], u: float) -> int:
+    """Return the index of a uniform number u in [0, 1): the first whose cumulated mass is above u times the whole.
 
     An index of probability 0 is never returned.
     """
-    cumulated = np.cumsum(law)
+    cumulated = np.cumsum(probs)
     return int(np.searchsorted(cumulated, u * cumulated[-1], side="right"))
 
 
 def draw(logits: NDArray[Any], sampling: Sampling, u: float) -> Draw:
-    """Return the token that a uniform number u in [0, 1) stands for, with what the law says of it.
+    """Return the token of a uniform number u in [0, 1), its log-probability, and the spread of the distribution.
 
     Raises:
         EngineError: the logits hold NaN or +inf, or nothing but -inf.
     """
-    token = int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_law(logits, sampling), u)
-    law = log_law(logits)
-    return Draw(token, float(law[token]), spread(law))
+    token = int(np.argmax(logits)) if sampling.temperature == 0 else inverse_cdf(filtered_distribution(logits, sampling), u)
+    logprobs = log_softmax(logits)
+    return Draw(token, float(logprobs[token]), spread(logprobs))
 
 
-def spread(law: NDArray[np.float64]) -> Spread:
-    """Return how spread a law is, given as natural-log probabilities; what a model rules out altogether (-inf) counts as e**-745."""
-    known = np.maximum(law, _LEAST)
+def spread(logprobs: NDArray[np.float64]) -> Spread:
+    """Return the spread of a distribution of natural-log probabilities; -inf counts as -745."""
+    known = np.maximum(logprobs, _LEAST)
     count = min(TOP_TOKENS, len(known))
     top = np.partition(known, len(known) - count)[len(known) - count :]
     return Spread(max(0.0, -float(known.mean()) - float(np.log(len(known)))), max(0.0, -float(top.mean())))
 
 
 def top_spread(logprobs: Sequence[float]) -> Spread:
-    """Return what the most likely tokens tell of how spread a law is, given their log-probabilities and perhaps a less likely one's."""
+    """Return the spread of the most likely tokens, given their log-probabilities and perhaps that of a less likely token."""
     known = np.sort(np.maximum(logprobs, _LEAST))[-TOP_TOKENS:]
     return Spread(math.nan, max(0.0, -float(known.mean())))
 
@@ -114,5 +114,5 @@ def _shifted(logits: NDArray[Any]) -> NDArray[np.float64]:
     return wide - top
 
 
-def _ranked(law: NDArray[np.float64]) -> NDArray[np.intp]:
-    return np.argsort(-law, kind="stable")
+def _ranked(probs: NDArray[np.float64]) -> NDArray[np.intp]:
+    return np.argsort(-probs, kind="stable")

@@ -1,6 +1,6 @@
-"""The command line, one file a command: each parses, calls the library and prints. `main` is the entry point of `tts`.
+"""The command line, one command a file: each parses, calls the library and prints. `main` is the entry point of `tts`.
 
-Exit codes: 0 a result, "no answer was found" included; 1 a run that failed; 2 a mistake of the caller's; 130 Ctrl-C.
+Exit codes: 0 a result, also where no answer was found; 1 the run failed; 2 an argument is not valid; 130 Ctrl-C.
 """
 
 from __future__ import annotations

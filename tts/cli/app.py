@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,7 +67,11 @@ def _options(
 
 
 def run() -> None:
-    """Run the command line. A character that a stream cannot encode is written as its escape."""
+    """Run the command line. A character that a stream cannot encode is written as its escape.
+
+    Modules in the current folder can be named as places (`module:name`), as with `python -m`.
+    """
+    sys.path.append(str(Path.cwd()))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from tts.budget import Budget
+from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
 
 _FILE_NAME = re.compile(r"\S+\.(?:txt|md|tex|json|jsonl)")

@@ -1,4 +1,4 @@
-"""`tts datasets`: the data sets there are, where each comes from, and what may be done with it."""
+"""`tts datasets`: the data sets, with their sources and licences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Name = Annotated[str | None, typer.Argument(help="Show one data set, with its pa
 
 
 def datasets(name: Name = None, *, debug: Debug = False) -> None:
-    """List the data sets, or show one with its parameters, which a study names under `problems:`."""
+    """List the data sets, or show one with its parameters, which a study names under `problems:`.
+
+    "package.module:name" is one of your own.
+    """
     with boundary(debug=debug):
         from tts.cli.terminal import output
         from tts.experiments.datasets import get

@@ -37,16 +37,16 @@ EXTRAS = {
 
 def doctor(
     *,
-    url: Annotated[str | None, typer.Option(help="Look at the server there instead: what it serves, and what works on it.")] = None,
+    url: Annotated[str | None, typer.Option(help="Probe the server there instead: what it serves, and what works on it.")] = None,
     model: Annotated[str, typer.Option(help="Of the server; needed where it serves several.")] = "",
     debug: Debug = False,
 ) -> None:
     """Show what is installed, which device is there, and which models are present; with --url what a server can do."""
     with boundary(debug=debug):
         if url is not None:
-            from tts.cli.server import look_at
+            from tts.cli.server import show_server
 
-            look_at(url, model)
+            show_server(url, model)
             return
         if model:
             from tts.errors import ConfigError
@@ -102,7 +102,7 @@ def limits() -> list[tuple[str, str]]:
     if installed("torch", "torch") is None:
         return []
     try:
-        from tts.backends.engine.probe import measure
+        from tts.backends.engine.machine_limits import measure
     except (ImportError, OSError) as failure:
         return [("engine", f"does not start: {failure}")]
     probe = measure()

@@ -1,4 +1,4 @@
-"""`tts fit`: a performance model from recorded runs, by which `auto` chooses."""
+"""`tts fit`: fits a performance model to recorded runs, which `auto` uses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary, warn
+from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
-from tts.cli.show import SEED
 
 if TYPE_CHECKING:
     from tts.allocator.performance import PerformanceModel
-    from tts.experiments.fit import Measured
+    from tts.experiments.analysis.performance_fit import PerformanceData
 
 
 def fit(
@@ -25,34 +24,29 @@ def fit(
     store: StoreFile = None,
     debug: Debug = False,
 ) -> None:
-    """Fit what each strategy reaches, by how hard a problem is and by what is spent, and say how well that is predicted.
+    """Fit the accuracy of each strategy by difficulty and cost, and print how well it predicts held-out problems.
 
     Difficulty is read from recorded samples (`tts sample`), strategies from these and from runs on the same problems. Then
-    --strategy "auto(model='FILE')" chooses by it; on other problems than it was fitted to.
+    --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to.
     """
     with boundary(debug=debug):
-        from tts.experiments import config
-        from tts.experiments.fit import Measured, of_what
-        from tts.experiments.store import Store, default_store
+        from tts.experiments.analysis.performance_fit import PerformanceData, of_what
+        from tts.experiments.api import Study
 
-        with Store.existing(store or default_store()) as opened:
-            found = [opened.find(name) for name in studies or [None]]
-            for study in found:
-                if (finished := study.done + study.failed) < study.cells:
-                    warn(f"study {study.name}: {finished:,} of {study.cells:,} cells are done, so the model is of a part of it")
-            measured = Measured.of((result for study in found for result in opened.results(study.id)), seed=SEED)
-        policy, task = of_what(config.study(found[0].runs[-1].snapshot["configuration"]), measured.cell)
-        model = measured.fitted(model=policy, task=task, source=", ".join(study.name for study in found), seed=SEED)
+        found = [Study.stored(name, store=store) for name in studies or [None]]
+        data = PerformanceData.of(result for study in found for result in study.results())
+        policy, task = of_what(found[0].config, data.cell)
+        model = data.fitted(model=policy, task=task, source=", ".join(study.name for study in found))
         model.save(out)
-        _print(measured, model)
+        _print(data, model)
         typer.echo(f"\n{out}")
 
 
-def _print(measured: Measured, model: PerformanceModel) -> None:
-    """Write to standard output what was fitted, and how well it predicts."""
+def _print(data: PerformanceData, model: PerformanceModel) -> None:
+    """Print what was fitted, and how well it predicts."""
     from tts.cli.terminal import visible
-    from tts.experiments.fit import PARTS, PILOTS
-    from tts.experiments.table import text_of
+    from tts.experiments.analysis.performance_fit import PARTS, PILOTS
+    from tts.experiments.output.tables import text_of
 
     rate = model.population.weight @ model.population.rate
     facts = {
@@ -65,7 +59,7 @@ def _print(measured: Measured, model: PerformanceModel) -> None:
         "held out": f"a {PARTS}th of the problems at a time, predicted from {PILOTS} samples each",
     }
     margin = max(map(len, facts))
-    rows = measured.held_out(SEED)
+    rows = data.held_out()
     columns = {
         "strategy": [row.strategy for row in rows],
         "samples": [f"{row.sizes[0]:.3g} to {row.sizes[1]:.3g}" for row in rows],

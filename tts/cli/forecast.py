@@ -1,4 +1,4 @@
-"""The forecast of a study as a table: what it would cost, row by row of its final table."""
+"""The forecast of a study's cost as a table, a row for each row of its final table."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from tts.experiments.forecast import Expected
-    from tts.experiments.runner import Prepared
+    from tts.experiments.run.forecast import RowForecast
+    from tts.experiments.run.runner import PreparedStudy
 
 
-def print_forecast(prepared: Prepared, file: Path, part: tuple[int, int]) -> None:
-    """Write to standard output what a study would cost, given what a store already has; the store is only read."""
-    from tts.budget import Budget
+def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -> None:
+    """Print the expected cost of a study, given the results in a store. The store is only read."""
+    from tts.budget.budget import Budget
     from tts.cli.terminal import messages, one_line
-    from tts.experiments.forecast import Earlier, forecast
-    from tts.experiments.store import Store
-    from tts.experiments.table import text_of
+    from tts.experiments.output.tables import text_of
+    from tts.experiments.run.forecast import EarlierResults, forecast
+    from tts.experiments.store.store import Store
 
-    earlier = Earlier()
+    earlier = EarlierResults()
     if file.exists():
         with Store(file) as opened:
             for study in opened.studies():
                 earlier.add(opened.results(study.id, drawn=False))
     rows = forecast(prepared.cells(part), prepared.executor.settings, earlier, slots=prepared.executor.slots)
-    labels: dict[str, Callable[[Expected], str]] = {
+    labels: dict[str, Callable[[RowForecast], str]] = {
         "data set": lambda row: one_line(row.dataset),
         "model": lambda row: one_line(row.model),
         "strategy": lambda row: one_line(row.strategy),
@@ -47,10 +47,10 @@ def print_forecast(prepared: Prepared, file: Path, part: tuple[int, int]) -> Non
         messages().print(hint, soft_wrap=True)
 
 
-def _costs(rows: Sequence[Expected]) -> dict[str, str]:
-    """Return what some rows are expected to cost together, by title."""
-    from tts.experiments.forecast import total
-    from tts.experiments.progress import duration
+def _costs(rows: Sequence[RowForecast]) -> dict[str, str]:
+    """Return the expected total cost of rows, by title."""
+    from tts.experiments.run.forecast import total
+    from tts.experiments.run.progress import duration
 
     def told(name: str, form: Callable[[float], str]) -> str:
         value = total(getattr(row, name) for row in rows)

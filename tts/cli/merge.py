@@ -1,4 +1,4 @@
-"""`tts merge`: the results of several stores in one."""
+"""`tts merge`: copies the results of several stores into one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def merge(
     store: StoreFile = None,
     debug: Debug = False,
 ) -> None:
-    """Take what other stores have into one, which is made where there is none; they stay as they are.
+    """Copy the results of other stores into one, which is created where missing. The others stay unchanged.
 
-    Results that are there already are kept, so it may be done again, and while the others are still growing.
+    Existing results are kept, so a merge may be repeated, and the other stores may still grow.
     """
     with boundary(debug=debug):
-        from tts.experiments.store import Store, default_store
+        from tts.experiments.store.store import Store, default_store
 
         for file in files:
             Store.existing(file).close()  # before a store is made for them

@@ -13,7 +13,7 @@ from tts.cli.terminal import messages, one_line
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from tts.run import Event
+    from tts.solver.problem_run import Event
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SHOWN_ANSWER = 40

@@ -1,4 +1,4 @@
-"""`tts run`: a study from its file to its table."""
+"""`tts run`: runs a study and prints its table."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, warn
 from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
-    from tts.experiments.config import StudyConfig
-    from tts.experiments.runner import Ended
-    from tts.experiments.store import Store
+    from tts.experiments.run.runner import RunSummary
+    from tts.experiments.store.store import Store
+    from tts.experiments.study.config import StudyConfig
 
 
 def run(
-    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="What is to be run; examples/*.yaml are whole studies.")],
+    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study to run; examples/*.yaml are whole ones.")],
     *,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the file says: problems.limit=20.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, spend nothing, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")] = False,
     store: StoreFile = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
-    executor: Annotated[str, typer.Option(help="Where cells are run: local, or ray for a cluster.")] = "local",
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed before.")] = False,
+    executor: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Run a study, or what is missing of it: what the store has is never paid for again.
+    """Run a study, or the cells of it that have no result yet.
 
-    It may be stopped (Ctrl-C), killed, and run by several processes at once on one store; each goes on where others stopped.
+    Interrupted and killed runs resume. Several processes may run a study at once on one store.
     """
     with boundary(debug=debug):
-        from tts.experiments.study_file import read
+        from tts.experiments.study.file import read_study
 
-        carry_out(read(study, changes or ()), store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
+        carry_out(read_study(study, changes or ()), store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
 
 
 def carry_out(
@@ -51,25 +51,25 @@ def carry_out(
     executor: str = "local",
     retry_failed: bool = False,
 ) -> None:
-    """Run what is missing of a study and print its table, or with `dry_run` what that would cost.
+    """Run the cells of a study without a result and print its table, or with `dry_run` their forecast.
 
     Raises:
-        typer.Exit: it was stopped, or cells failed; what is done is kept.
+        typer.Exit: it was stopped, or cells failed. Finished cells are kept.
     """
     from tts.cli.forecast import print_forecast
-    from tts.experiments.progress import shown
-    from tts.experiments.runner import Prepared, run
-    from tts.experiments.store import Store, default_store
+    from tts.experiments.run.progress import show_progress
+    from tts.experiments.run.runner import PreparedStudy, run
+    from tts.experiments.store.store import Store, default_store
 
     file = store or default_store()
-    with _stoppable(), shown():  # problems may take a while to be drawn, and models to be loaded
-        made = Prepared(config, executor)
+    with _stoppable(), show_progress():  # loading problems and models may take a while
+        made = PreparedStudy(config, executor)
     with made as prepared:
         if dry_run:
             print_forecast(prepared, file, part)
             return
         with Store(file) as opened:
-            with _stoppable(), shown() as report:
+            with _stoppable(), show_progress() as report:
                 ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
             if not ended.interrupted:
                 _print_table(opened, ended.study)
@@ -84,7 +84,7 @@ def carry_out(
 
 @contextmanager
 def _stoppable() -> Generator[None]:
-    """Let a polite end of the process, as schedulers send it, be what Ctrl-C is."""
+    """Treat SIGTERM, which schedulers send, as Ctrl-C."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -100,7 +100,7 @@ def _part(text: str) -> tuple[int, int]:
     """Return i and n of "i/n".
 
     Raises:
-        ConfigError: it is not that, or i is not from 1 to n.
+        ConfigError: it has another form, or i is not from 1 to n.
     """
     from tts.errors import ConfigError
 
@@ -110,8 +110,8 @@ def _part(text: str) -> tuple[int, int]:
     return int(index), int(count)
 
 
-def _warn_of_failures(store: Store, ended: Ended) -> None:
-    """Say how many cells failed, and the first reason of each kind."""
+def _warn_of_failures(store: Store, ended: RunSummary) -> None:
+    """Warn of failed cells, with the first error of each kind."""
     reasons: dict[str, str] = {}
     for result in store.results(ended.study, drawn=False):
         if result.error is not None:
@@ -122,9 +122,10 @@ def _warn_of_failures(store: Store, ended: Ended) -> None:
 def _print_table(store: Store, study: int) -> None:
     import numpy as np
 
-    from tts.cli.show import SEED
     from tts.cli.terminal import visible
-    from tts.experiments import table
+    from tts.experiments.analysis.table import table
+    from tts.experiments.api import SEED
+    from tts.experiments.output import tables
 
-    rows = table.table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))
-    typer.echo(visible(table.as_text(rows).rstrip("\n")))
+    rows = table(store.results(study, drawn=False), rng=np.random.default_rng(SEED))
+    typer.echo(visible(tables.as_text(rows).rstrip("\n")))

@@ -20,7 +20,7 @@ def runs(*, store: StoreFile = None, debug: Debug = False) -> None:
         from rich.table import Table
 
         from tts.cli.terminal import one_line, output
-        from tts.experiments.store import Store, default_store
+        from tts.experiments.store.store import Store, default_store
 
         table = Table(box=box.ROUNDED)
         for title in ("id", "study", "begun", "cells", "done", "failed", "lost tokens"):

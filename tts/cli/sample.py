@@ -1,4 +1,4 @@
-"""`tts sample`: pools of samples, drawn once, for `tts replay` to choose among as often as wanted."""
+"""`tts sample`: draws pools of samples once, for any number of replays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tts.cli.run import carry_out
 from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
-    from tts.experiments.config import StudyConfig
+    from tts.experiments.study.config import StudyConfig
 
 
 def sample(  # noqa: PLR0913 - the options of the command
@@ -26,19 +26,19 @@ def sample(  # noqa: PLR0913 - the options of the command
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the study says: problems.split=validation.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, spend nothing, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")] = False,
     store: StoreFile = None,
     debug: Debug = False,
 ) -> None:
-    """Draw n samples of each problem, score them, and keep them.
+    """Draw n samples of each problem, score them, and store them.
 
-    What the store has is not drawn again; a larger n is another pool, of which the smaller is the beginning. It is kept as STUDY-pool,
-    or DATASET-pool; --set name=NAME gives it another name.
+    Samples in the store are not drawn again. A larger n is another pool, which begins with the smaller one. The pool is stored as
+    STUDY-pool, or DATASET-pool; --set name=NAME gives it another name.
     """
     with boundary(debug=debug):
         from tts.errors import ConfigError
-        from tts.experiments.pool import pool_study
-        from tts.experiments.study_file import read
+        from tts.experiments.analysis.pools import pool_study
+        from tts.experiments.study.file import read_study
 
         options = {"dataset": dataset, "limit": limit, "model": model, "seeds": seeds}
         given = {name: value for name, value in options.items() if value is not None}
@@ -47,7 +47,7 @@ def sample(  # noqa: PLR0913 - the options of the command
             raise ConfigError(f"--{name} was given beside the study {str(study)!r}, which has its own", hint="use --set to change a study")
         if study is None and dataset is None:
             raise ConfigError("there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME")
-        config = _of_dataset(given, changes or ()) if study is None else read(study, changes or ())
+        config = _of_dataset(given, changes or ()) if study is None else read_study(study, changes or ())
         pool = pool_study(config, n)
         if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
             pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that nobody takes it for the study's runs
@@ -56,9 +56,9 @@ def sample(  # noqa: PLR0913 - the options of the command
 
 def _of_dataset(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:
     """Return the study of a data set alone."""
-    from tts.experiments import config
-    from tts.experiments.study_file import put
-    from tts.solver import DEFAULT_MODEL
+    from tts.experiments.study import config
+    from tts.experiments.study.file import put
+    from tts.solver.solver import DEFAULT_MODEL
 
     problems = {name: given[name] for name in ("dataset", "limit") if name in given}
     data: dict[str, Any] = {
@@ -71,4 +71,4 @@ def _of_dataset(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyC
     }
     for change in changes:
         put(data, change)
-    return config.study(data)
+    return config.study_config(data)

@@ -28,7 +28,8 @@ def serve_model(
 ) -> None:
     """Start a server for a model, wait until it is ready, and say how it is used. It ends with Ctrl-C."""
     with boundary(debug=debug):
-        from tts.backends.serving import engine_of, launch, readable, serving, watch
+        from tts.backends.serving.commands import engine_of, launch, readable
+        from tts.backends.serving.server import serving, watch
         from tts.errors import ConfigError
         from tts.models import registry
 

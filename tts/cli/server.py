@@ -1,4 +1,4 @@
-"""What `tts doctor --url` shows: what one look at a server found, and which strategies work on it."""
+"""`tts doctor --url`: the capabilities of a server, and which strategies work on it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tts.backends.base import Caps
-    from tts.backends.openai_findings import Findings
+    from tts.backends.openai.capabilities import Capabilities
 
 
-def shown_lines(findings: Findings) -> list[tuple[str, str]]:
-    """Return what to show of a server: what was found, and what that means for strategies."""
-    works, fails = strategies_on(findings.caps)
-    return [*findings.lines(), ("strategies", ", ".join(works)), ("cannot run", ", ".join(fails) or "none")]
+def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
+    """Return the table of a server's capabilities, and of the strategies that work with them."""
+    works, fails = strategies_on(capabilities.caps)
+    return [*capabilities.lines(), ("strategies", ", ".join(works)), ("cannot run", ", ".join(fails) or "none")]
 
 
 def strategies_on(caps: Caps) -> tuple[list[str], list[str]]:
     """Return the strategies that work with these capabilities, and those that do not, each with what it lacks."""
-    from tts.search.registry import STRATEGIES, parse
+    from tts.search.plan import STRATEGIES, parse
 
     works: list[str] = []
     fails: list[str] = []
@@ -27,24 +27,24 @@ def strategies_on(caps: Caps) -> tuple[list[str], list[str]]:
     return works, fails
 
 
-def look_at(url: str, model: str) -> None:
-    """Look at a server and print what was found.
+def show_server(url: str, model: str) -> None:
+    """Probe a server and print its capabilities.
 
     Raises:
-        ConfigError: it cannot be used; see `tts.backends.openai_probe.look`.
+        ConfigError: it cannot be used; see `tts.backends.openai.probe.probe_server`.
     """
     from rich import box
     from rich.table import Table
 
-    from tts.backends.openai_http import Key
-    from tts.backends.openai_probe import look
+    from tts.backends.openai.errors import Key
+    from tts.backends.openai.probe import probe_server
     from tts.cli.terminal import output, visible
 
-    findings = look(url, model, Key.find())
+    capabilities = probe_server(url, model, Key.find())
     table = Table(box=box.ROUNDED, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, found in shown_lines(findings):
+    for name, found in shown_lines(capabilities):
         if name == "strategies":
             table.add_section()
         table.add_row(name, visible(found))

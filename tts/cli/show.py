@@ -1,4 +1,4 @@
-"""`tts show`: what came of a study, as one table or as a file of its results."""
+"""`tts show`: the results of a study as one table, or as a file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary, warn
+from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
-
-SEED = 0  # of the intervals' resamples: the same results give the same table
 
 
 def show(
@@ -24,30 +22,20 @@ def show(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Print the table of a study: accuracy with its interval, and what was spent, by strategy and budget.
+    """Print the table of a study: accuracy with its interval, and cost, by strategy and budget.
 
-    A study that is still running, or was cut off, is shown as far as it is.
+    A study may be unfinished.
     """
     with boundary(debug=debug):
-        import numpy as np
-
         from tts.cli.terminal import visible
         from tts.errors import ConfigError
-        from tts.experiments import table
-        from tts.experiments.export import export as write
-        from tts.experiments.store import Store, default_store
+        from tts.experiments.api import Study
 
         if as_csv + as_json + (export is not None) > 1:
             raise ConfigError("--csv, --json and --export were asked for at once, but only one can be", hint="leave all but one out")
-        with Store.existing(store or default_store()) as opened:
-            found = opened.find(study)
-            if (finished := found.done + found.failed) < found.cells:
-                warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so this is not its final table")
-            if export is not None:
-                count = write(opened.results(found.id), export)
-                typer.echo(f"{count:,} results in {export}")
-                return
-            rows = table.table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
-        form = table.as_csv if as_csv else table.as_json if as_json else table.as_text
-        text = form(rows).rstrip("\n")
+        found = Study.stored(study, store=store)
+        if export is not None:
+            typer.echo(f"{found.export(export):,} results in {export}")
+            return
+        text = found.table("csv" if as_csv else "json" if as_json else "text").rstrip("\n")
         typer.echo(text if as_csv or as_json else visible(text))

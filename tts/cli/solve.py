@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
 
 if TYPE_CHECKING:
-    from tts.run import Event
+    from tts.solver.problem_run import Event
     from tts.types import Solution
 
 
@@ -51,11 +51,11 @@ def solve(  # noqa: PLR0913 - the options of the command
     """
     with boundary(debug=debug):
         from tts.backends.base import Sampling
-        from tts.background import Interrupted
         from tts.cli.arguments import parse_budget, read_problem
         from tts.cli.progress import progress
-        from tts.solver import Solver
-        from tts.trace import check_path
+        from tts.solver.event_loop import Interrupted
+        from tts.solver.solver import Solver
+        from tts.trace.trace import check_path
         from tts.types import Problem
 
         limits, given = parse_budget(budget), Problem(read_problem(problem), answer=answer)

@@ -13,7 +13,7 @@ from tts.cli.boundary import Debug, boundary
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tts.plugins import Table as Names
+    from tts.registry import Registry as Names
 
 Name = Annotated[str | None, typer.Argument(help="Show one of them: how it works, its source, its cost.", show_default=False)]
 
@@ -25,7 +25,7 @@ def strategies(name: Name = None, *, debug: Debug = False) -> None:
     """
     with boundary(debug=debug):
         from tts.cli.terminal import output
-        from tts.search.registry import SELECTIONS, STOP_RULES, STRATEGIES
+        from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
 
         tables = (STRATEGIES, STOP_RULES, SELECTIONS)
         if name is None:

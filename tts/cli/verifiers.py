@@ -1,4 +1,4 @@
-"""`tts verifiers`: what a reward model is shown of a solution and where it is read, and how far recorded scores can be trusted."""
+"""`tts verifiers`: the tokens that a reward model reads of a solution, and the quality of recorded scores."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import typer
 
 from tts.cli.boundary import Debug, boundary, warn
 from tts.cli.runs import StoreFile
-from tts.cli.show import SEED
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tts.verifiers.reward_reader import Reading
-    from tts.verifiers.reward_record import RewardRecord
+    from tts.verifiers.reward.record import RewardRecord
+    from tts.verifiers.reward.renderer import RenderedSolution
 
-verifiers = typer.Typer(help="Look into verifiers.", no_args_is_help=True)
+verifiers = typer.Typer(help="Inspect verifiers.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A record of this package, or the path of a YAML file with one.")]
 Text = Annotated[str, typer.Option(help="A solution; - reads standard input, @FILE a file.")]
@@ -28,16 +27,16 @@ TaskName = Annotated[str | None, typer.Option("--task", help="Cuts the solution 
 
 @verifiers.callback()
 def _group() -> None:
-    """Look into verifiers."""
+    """Inspect verifiers."""
 
 
 @verifiers.command()
 def check(
     name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None, *, debug: Debug = False
 ) -> None:
-    """Show a reward model's template, the tokens it is shown of a solution, and at which of them each step is read.
+    """Show a reward model's template, the tokens of a solution as it reads them, and the position of each step's score.
 
-    Only its tokenizer is loaded. What does not fit the tokenizer is refused, as it is before a search.
+    Only its tokenizer is loaded. A record that does not fit the tokenizer is refused, as before a search.
     """
     with boundary(debug=debug):
         from tts import tasks
@@ -45,9 +44,9 @@ def check(
         from tts.cli.terminal import output
         from tts.models import registry
         from tts.types import Problem
-        from tts.verifiers import reward_record
-        from tts.verifiers.reward_loading import tokenizer_of
-        from tts.verifiers.reward_reader import Reader
+        from tts.verifiers.reward import record as reward_record
+        from tts.verifiers.reward.pretrained import tokenizer_of
+        from tts.verifiers.reward.renderer import SolutionRenderer
 
         record = reward_record.load(name)
         model = registry.get(weights or record.model)
@@ -57,12 +56,12 @@ def check(
         steps = [solution] if record.kind == "outcome" else of.split(solution)
         prompt = of.prompt(Problem(asked))
         told = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
-        reader = Reader(record, tokenizer)
-        reading = reader.read(asked, steps, prompt=told)
+        renderer = SolutionRenderer(record, tokenizer)
+        rendered = renderer.render(asked, steps, prompt=told)
         console = output()
-        _show_record(console, record, reader.limit)
-        _show_tokens(console, reading, tokenizer)
-        _show_steps(console, reading, steps, tokenizer)
+        _show_record(console, record, renderer.limit)
+        _show_tokens(console, rendered, tokenizer)
+        _show_steps(console, rendered, steps, tokenizer)
 
 
 @verifiers.command()
@@ -70,7 +69,7 @@ def report(
     run: Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")] = None,
     *,
     role: Annotated[str | None, typer.Option(help="Only the verifier of this role, such as main; else all.")] = None,
-    aggregate: Annotated[str, typer.Option(help="How scores of steps are made one: last, min, prod, mean or model.")] = "last",
+    aggregate: Annotated[str, typer.Option(help="How step scores are aggregated: last, min, prod, mean or model.")] = "last",
     threshold: Annotated[
         list[float] | None, typer.Option(help="A score from which a sample is accepted; may be repeated. Else some that fit.")
     ] = None,
@@ -79,17 +78,16 @@ def report(
     store: StoreFile = None,
     debug: Debug = False,
 ) -> None:
-    """Say how far the verifiers of a study can be trusted, by the candidates that it recorded and their reference answers.
+    """Report the quality of a study's verifiers on recorded candidates with reference answers.
 
-    Of each: how well its scores tell right from wrong, step by step and within problems, whether they are frequencies or go with
-    length, what choosing by them gains and when it misleads, what no number of tries passes, and in one sentence what to do.
-    Samples that were drawn for it say most: tts sample.
+    For each: discrimination by step and within problems, calibration, correlation with length, the gain of selection by its scores, the
+    limit for unlimited tries, and advice in one sentence. Pools of samples are the best evidence: tts sample.
     """
     with boundary(debug=debug):
         from tts.cli.terminal import visible
-        from tts.experiments import plots
-        from tts.experiments.store import Store, default_store
-        from tts.experiments.trust import report as reporting
+        from tts.experiments.output import plots
+        from tts.experiments.store.store import Store, default_store
+        from tts.experiments.verifier_report import report as reporting
 
         if out is not None:
             plots.check_path(out)
@@ -98,12 +96,12 @@ def report(
             if (finished := found.done + found.failed) < found.cells:
                 warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so this is not its final report")
             results = opened.results(found.id)
-            told = reporting.trust(results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or (), seed=SEED)
+            told = reporting.verifier_report(results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or ())
         if told.passed_over:
             reasons = "; ".join(f"{count:,} {reason}" for reason, count in told.passed_over.items())
             warn(f"{sum(told.passed_over.values()):,} results are not looked at: {reasons}")
         if out is not None:
-            from tts.experiments.trust import figure
+            from tts.experiments.verifier_report import figure
 
             plots.save(figure.draw(told), out)
         typer.echo(reporting.as_json(told) if as_json else visible(reporting.as_text(told)))
@@ -114,23 +112,23 @@ def threshold(
     risk: Annotated[float, typer.Option(help="The share of answers that may be wrong, above 0 and below 1.")],
     run: Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")] = None,
     *,
-    delta: Annotated[float, typer.Option(help="How often, over sets of calibration problems, the risk may be passed after all.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="The probability, over sets of calibration problems, that the risk is exceeded.")] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     store: StoreFile = None,
     debug: Debug = False,
 ) -> None:
-    """Choose the least confidence at which to answer, so that answers are wrong no more often than is wanted.
+    """Choose the least confidence at which to answer, so that the share of wrong answers stays below a given risk.
 
-    By a study on calibration problems, of which nothing else is to be reported; for each of its settings it prints the strategy that
-    answers from there on, and gives no answer below (the selection `selective`).
+    The study must be on calibration problems, which are not reported on. For each setting this prints the strategy that answers from
+    there on, and gives no answer below (the selection `selective`).
     """
     with boundary(debug=debug):
         from tts.cli.terminal import visible
-        from tts.experiments.store import Store, default_store
-        from tts.experiments.trust import answering as choosing
+        from tts.experiments.store.store import Store, default_store
+        from tts.experiments.verifier_report import thresholds as choosing
 
         with Store.existing(store or default_store()) as opened:
-            found = choosing.answering(opened.results(opened.find(run).id, drawn=False), risk=risk, delta=delta)
+            found = choosing.answer_thresholds(opened.results(opened.find(run).id, drawn=False), risk=risk, delta=delta)
         typer.echo(choosing.as_json(found) if as_json else visible(choosing.as_text(found, risk)))
 
 
@@ -168,25 +166,25 @@ def _head(readout: Any) -> str:
     return f"head {layers}: {readout.outputs} output(s), {readout.activation}, the score is output {readout.good}"
 
 
-def _show_tokens(console: Console, reading: Reading, tokenizer: Any) -> None:
-    """Print every token that is shown, and its position where it is read."""
+def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -> None:
+    """Print every token, and the positions where scores are read."""
     from tts.cli.terminal import one_line
 
-    read = {at: i for i, at in reversed(list(enumerate(reading.at))) if at is not None}
+    read = {at: i for i, at in reversed(list(enumerate(rendered.at))) if at is not None}
     line = "problem:"
-    for at, token in enumerate(reading.ids):
-        if at == reading.prompt and at:
+    for at, token in enumerate(rendered.ids):
+        if at == rendered.prompt and at:
             console.print(line, soft_wrap=True)
             line = "steps:  "
         line += f" {one_line(tokenizer.convert_ids_to_tokens(token))}"
         if at in read:
             console.print(f"{line} <- step {read[at] + 1}, position {at}", soft_wrap=True)
             line = "        "
-    if not reading.ids:
+    if not rendered.ids:
         console.print("nothing is shown to the model")
 
 
-def _show_steps(console: Console, reading: Reading, steps: list[str], tokenizer: Any) -> None:
+def _show_steps(console: Console, rendered: RenderedSolution, steps: list[str], tokenizer: Any) -> None:
     from rich import box
     from rich.table import Table
 
@@ -195,9 +193,9 @@ def _show_steps(console: Console, reading: Reading, steps: list[str], tokenizer:
     table = Table(box=box.ROUNDED)
     for title in ("step", "text", "position", "token", "id", "why not"):
         table.add_column(title, justify="right" if title in ("step", "position", "id") else "left", overflow="fold")
-    for number, (step, at, why) in enumerate(zip(steps, reading.at, reading.why, strict=True), start=1):
+    for number, (step, at, why) in enumerate(zip(steps, rendered.at, rendered.why, strict=True), start=1):
         shown = visible(repr(step if len(step) <= 60 else f"{step[:59]}…"))
-        token = () if at is None else (str(at), repr(tokenizer.convert_ids_to_tokens(reading.ids[at])), str(reading.ids[at]))
+        token = () if at is None else (str(at), repr(tokenizer.convert_ids_to_tokens(rendered.ids[at])), str(rendered.ids[at]))
         table.add_row(str(number), shown, *(token or ("unknown", "", "")), visible(why))
     console.print(table)
-    console.print(f"{len(reading.ids)} tokens, {reading.prompt} of them the problem's")
+    console.print(f"{len(rendered.ids)} tokens, {rendered.prompt} of them the problem's")

@@ -1,1 +1,26 @@
-"""Batch experiments: data sets, studies and what runs them, the store of their results; replay, tables, plots and reports."""
+"""Batch experiments. `Study` is the interface; the packages are the stages of a study.
+
+datasets/         problems by name
+study/            configuration, cells with their keys, records, and the snapshot of a run
+run/              executors, and the runner that leases cells from the store
+store/            results in one SQLite file
+analysis/         curves, comparisons, replay of recorded samples, laws, performance models
+output/           tables, figures, pages and exports
+verifier_report/  quality of verifiers on recorded samples
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.experiments.api import Study as Study
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.experiments.api": ("Study",),
+    },
+)

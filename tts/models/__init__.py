@@ -1,1 +1,1 @@
-"""Records of models: what `--model NAME` takes, where the weights come from and what may be done with them."""
+"""Records of models: the names that `--model` takes, where their weights are, and their licences."""

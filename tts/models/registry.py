@@ -21,7 +21,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from tts.budget import USD_UNIT, Rates
+from tts.budget.budget import USD_UNIT
+from tts.budget.meter import Rates
 from tts.errors import ConfigError, unknown_name
 
 Price = int | float | str | Decimal

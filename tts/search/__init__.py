@@ -1,1 +1,1 @@
-"""Search over solutions: strategies, stop rules and selections, each a file, written against `tts.search.search.Search`."""
+"""Search over solutions: `tts.search.search.Search`, and the strategies, stop rules and selections that are written against it."""

@@ -8,18 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
-from tts.backends.base import Backend
-from tts.backends.facts import text_bound
-from tts.budget import Exhausted, Grant
+from tts.backends.protocol import BackendProtocol, text_bound
+from tts.budget.meter import Exhausted, Grant
 from tts.errors import ConfigError, EngineError, TTSError, VerifierError, unknown_name
 from tts.randomness import hash64
-from tts.search.calls import MeteredCalls
-from tts.search.opening import Opener
-from tts.search.spending import Spending
+from tts.search.accounting import Accounting
+from tts.search.metered_calls import MeteredCalls
+from tts.search.prompts import Prompts
 from tts.search.tree import Tree
-from tts.tasks.base import Task
+from tts.tasks.base import TaskProtocol
 from tts.types import Problem, Trajectory, Usage
-from tts.verifiers.base import Compares, Scorer, StepScores, Verifier
+from tts.verifiers.base import Scorer, StepScores, VerifierProtocol, traits_of
 
 
 class Scoring:
@@ -36,14 +35,14 @@ class Scoring:
 
     def __init__(  # noqa: PLR0913 - the parts of a search
         self,
-        verifiers: Mapping[str, Verifier],
+        verifiers: Mapping[str, VerifierProtocol],
         scorers: Mapping[str, Scorer],
         *,
-        task: Task,
-        backends: Mapping[str, Backend],
-        spending: Spending,
+        task: TaskProtocol,
+        backends: Mapping[str, BackendProtocol],
+        accounting: Accounting,
         tree: Tree,
-        opener: Opener,
+        prompts: Prompts,
         stream: int,
         clock: Callable[[], float],
     ) -> None:
@@ -51,9 +50,9 @@ class Scoring:
         self._scorers = scorers
         self._task = task
         self._backends = backends
-        self._spending = spending
+        self._accounting = accounting
         self._tree = tree
-        self._opener = opener
+        self._prompts = prompts
         self._stream = stream
         self._clock = clock
         self.unpaid: set[int] = set()
@@ -63,7 +62,7 @@ class Scoring:
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
 
-    def get(self, role: str) -> Verifier:
+    def get(self, role: str) -> VerifierProtocol:
         """Return the verifier of a role.
 
         Raises:
@@ -92,7 +91,7 @@ class Scoring:
         if not paid:
             return stopped
         try:
-            grant = self._spending.meter.amounts(**amounts)
+            grant = self._accounting.meter.amounts(**amounts)
         except Exhausted as end:
             self.timed_out = True
             return end
@@ -112,8 +111,8 @@ class Scoring:
             return stopped
         finally:
             self._book("score", role, len(paid), calls, started, grant)
-        self._spending.prompts_were_read(role, opened)
-        late = self._spending.meter.seconds_left == 0
+        self._accounting.prompts_were_read(role, opened)
+        late = self._accounting.meter.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
             if late and _is_unknown(score):  # time, not the verifier, left it so
                 self.unpaid.add(t.node)
@@ -134,13 +133,14 @@ class Scoring:
         Raises:
             VerifierError: the verifier failed or broke its contract.
         """
-        verifier, meter = self.get(role), self._spending.meter
-        if not isinstance(verifier, Compares):
+        verifier, meter = self.get(role), self._accounting.meter
+        comparison = traits_of(verifier).comparison
+        if comparison is None:
             raise ConfigError(f"the verifier {verifier.name!r} compares no pairs", hint="give one that does, such as 'judge'")
         for t in {t.node: t for pair in pairs for t in pair}.values():
-            self._spending.free(t.node)
-        each = verifier.pair_bound()
-        amounts = [self._spending.score_cost(role, each * count, count, 0, 0) for count in range(len(pairs) + 1)]
+            self._accounting.free(t.node)
+        each = comparison.pair_bound
+        amounts = [self._accounting.score_cost(role, each * count, count, 0, 0) for count in range(len(pairs) + 1)]
         paid = max(i for i, wanted in enumerate(amounts) if all(amount <= meter.left(unit) for unit, amount in wanted.items()))
         said = [math.nan] * len(pairs)
         if not paid:
@@ -155,7 +155,7 @@ class Scoring:
         self.asked.add(role)
         try:
             with _told(role):
-                said[:paid] = await verifier.compare(problem, pairs[:paid], calls)
+                said[:paid] = await comparison.compare(problem, pairs[:paid], calls)
         except Exhausted as end:
             self.timed_out = self.timed_out or end.unit == "seconds"
         except EngineError as failure:
@@ -172,9 +172,9 @@ class Scoring:
             self._backends[model],
             self._task,
             granted,
-            lambda some, charge: self._opener.handles(some, model, charge),
+            lambda some, charge: self._prompts.handles(some, model, charge),
             hash64(self._stream, role),
-            lambda: self._spending.meter.seconds_left,
+            lambda: self._accounting.meter.seconds_left,
             prompts,
         )
 
@@ -189,9 +189,9 @@ class Scoring:
             work_seconds=calls.seconds,
             estimated=calls.estimated,
         )
-        rates = self._spending.rates[role]
+        rates = self._accounting.rates[role]
         priced = {unit: calls.cost(unit, rates) for unit in ("flops", "usd")}
-        self._spending.book(kind, role, rows, usage, rates=rates, priced=priced, grant=grant)
+        self._accounting.book(kind, role, rows, usage, rates=rates, priced=priced, grant=grant)
         self.unknown.update(calls.unknown)
         self.failures.update(calls.failures)
         self.causes = calls.causes | self.causes
@@ -201,25 +201,25 @@ class Scoring:
 
         In order, until one cannot be paid; behind that one, those alone for which something was held.
         """
-        meter, verifier, tree = self._spending.meter, self.get(role), self._tree
+        meter, verifier, tree = self._accounting.meter, self.get(role), self._tree
         paid: list[Trajectory] = []
         total: dict[str, int] = {}
         tokens = paths = prompts = 0
         opened: set[int] = set()
         stopped: Exhausted | None = None
         for t in todo:
-            if stopped is not None and not self._spending.is_reserved(t.node):
+            if stopped is not None and not self._accounting.is_reserved(t.node):
                 continue
             held = t.node in tree.held  # else it is opened again, and read from its prompt on, as its text is spelled
             known = tree.scored_tokens(t, role) if held else 0
             new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
-            if self._spending.holds_reserves:
+            if self._accounting.holds_reserves:
                 self._free_path(t, role)
             root = tree.root_of(t)
             bound = tokens + verifier.bound(tree.path_tokens(t) - t.num_tokens + known, new)
-            unread = self._spending.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
+            unread = self._accounting.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
             shown = prompts + (unread if root not in opened or not held else 0)
-            wanted = self._spending.score_cost(role, bound, len(paid) + 1, paths + tree.path_tokens(t), shown)
+            wanted = self._accounting.score_cost(role, bound, len(paid) + 1, paths + tree.path_tokens(t), shown)
             short = next((unit for unit, amount in wanted.items() if amount > meter.left(unit)), None)
             if short is not None:
                 stopped = stopped or Exhausted(short)
@@ -234,7 +234,7 @@ class Scoring:
         """Free what is held for this node and for those of its ancestors that its score will cover."""
         node: Trajectory | None = t
         while node is not None and (node.node, role) not in self._tree.scores:
-            self._spending.free(node.node)
+            self._accounting.free(node.node)
             node = node.parent
 
 

@@ -7,9 +7,10 @@ solver catches it.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -17,24 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts import randomness
-from tts.backends.base import Backend, Sampling
-from tts.budget import Exhausted
+from tts.backends.base import Sampling
+from tts.backends.protocol import BackendProtocol
+from tts.budget.meter import Exhausted
+from tts.checks import check_int
 from tts.errors import ConfigError
-from tts.search.aggregation import aggregate_scores, check_aggregate
-from tts.search.base import STEP, GoesByScores, SearchEnded, Stop, StopRule, Tokens, Until, whole
-from tts.search.classes import AnswerClasses
-from tts.search.embedding import Embedder, HashedNgrams
-from tts.search.notes import Notes
-from tts.search.opening import Opener
-from tts.search.reading import Reader
+from tts.search.accounting import Accounting
+from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
+from tts.search.algorithms.embedding import Embedder, HashedNgrams
+from tts.search.answers import Answers
+from tts.search.ends import STEP, GoesByScores, SearchEnded, StopDecision, StopRuleProtocol, Tokens, Until
+from tts.search.prompts import Prompts
+from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
-from tts.search.spending import Spending
 from tts.search.tree import Tree
-from tts.search.work import Work
-from tts.search.writing import Writer
-from tts.tasks.base import Task
-from tts.types import Candidate, Problem, Trajectory
-from tts.verifiers.base import Scorer, Verifier
+from tts.tasks.base import TaskProtocol
+from tts.threads import in_thread
+from tts.types import Candidate, Problem, Trajectory, Usage
+from tts.verifiers.base import Scorer, VerifierProtocol
 
 T = TypeVar("T")
 
@@ -46,21 +47,22 @@ class Search:
         problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
         candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind. causes: of the first of each.
         answered: whether a candidate has an answer. stopped: the stop rule's verdict, once there is one. judges: whether it goes by scores.
-        unscorable: nodes of candidates that nobody will ask a verifier about. notes: what the strategy has to say of its search.
-        tree, spending, opener, scoring: its parts, for the solver and the trace.
+        unscorable: nodes of candidates that no verifier will be asked about. warnings: lines for the solution, each once.
+        reasons: why the search continued as it did, for the trace. timed: whether any decision depended on elapsed time.
+        tree, accounting, prompts, scoring: its parts, for the solver and the trace.
     """
 
     def __init__(  # noqa: PLR0913 - the solver's parts, by name
         self,
         *,
         problem: Problem,
-        task: Task,
-        backends: Mapping[str, Backend],
-        verifiers: Mapping[str, Verifier],
+        task: TaskProtocol,
+        backends: Mapping[str, BackendProtocol],
+        verifiers: Mapping[str, VerifierProtocol],
         scorers: Mapping[str, Scorer],
-        spending: Spending,
+        accounting: Accounting,
         seed: int,
-        stopping: StopRule,
+        stopping: StopRuleProtocol,
         sampling: Sampling,
         clock: Callable[[], float],
         on_call: Callable[[Search], None] | None = None,
@@ -74,14 +76,13 @@ class Search:
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.tree = Tree()
-        self.spending = spending
+        self.accounting = accounting
         self._key = randomness.problem_key(problem, task.name)
-        self.opener = Opener(problem, task, backends, spending, self.tree, clock)
+        self.prompts = Prompts(problem, task, backends, accounting, self.tree, clock)
         self.scoring = Scoring(
-            verifiers, scorers, task=task, backends=backends, spending=spending, tree=self.tree, opener=self.opener,
+            verifiers, scorers, task=task, backends=backends, accounting=accounting, tree=self.tree, prompts=self.prompts,
             stream=randomness.hash64("judge", seed, self._key), clock=clock,
         )  # fmt: skip
-        self._reader = Reader(backends, self.opener, spending, self.tree, clock)
         self._backends = backends
         self._seed = seed
         self._sampling = sampling
@@ -89,16 +90,19 @@ class Search:
         self.judges = isinstance(stopping, GoesByScores)
         self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
         self._on_call = on_call
-        self._work = Work(embedder or HashedNgrams(), spending, clock)
-        self.notes = Notes()
-        self.answers = AnswerClasses(task, lambda: spending.meter.seconds_left)
-        self._writer = Writer(self, task, backends, sampling, clock, asked_of_all)
+        self._embedder = embedder or HashedNgrams()
+        self._clock = clock
+        self.warnings: list[str] = []
+        self.reasons: list[str] = []
+        self.timed = False
+        self.answers = Answers(task, lambda: accounting.meter.seconds_left)
+        self._rows = RowRunner(self, task, backends, sampling, clock, asked_of_all)
         self._may_score = may_score
         self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
         self._finished: dict[int, Candidate] = {}
         self.unscorable: set[int] = set()
         self.answered = False
-        self.stopped: Stop | None = None
+        self.stopped: StopDecision | None = None
         self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
         self._ended: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
@@ -116,18 +120,18 @@ class Search:
     @property
     def left(self) -> dict[str, float]:
         """What may still be granted, by limited unit (`seconds` among them)."""
-        meter = self.spending.meter
+        meter = self.accounting.meter
         timed = {unit: value for unit, value in meter.remaining().items() if unit == "seconds"}
         return {unit: float(meter.left(unit)) for unit in meter.limits} | timed
 
-    def units(self, *, stepwise: bool = False) -> int | None:
+    def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of typical length that the budget still pays, scored once or at each step; None: no bound."""
-        return self._writer.units(stepwise=stepwise)
+        return self._rows.affordable_samples(stepwise=stepwise)
 
     @property
     def timed_out(self) -> bool:
         """Whether the `seconds` limit cut a call short."""
-        return self._writer.timed_out or self.answers.timed_out or self.scoring.timed_out
+        return self._rows.timed_out or self.answers.timed_out or self.scoring.timed_out
 
     @property
     def busy(self) -> bool:
@@ -164,13 +168,13 @@ class Search:
             ConfigError: the task has no such prompt; PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
         """
         with self._call(writes=True):
-            opened = await self.opener.read("policy", kind, texts)
+            opened = await self.prompts.read("policy", kind, texts)
             again = self._opened[kind, *texts]
             self._opened[kind, *texts] += 1
             stream = randomness.root_stream(self._seed, self._key, kind, *texts, *([str(again)] if again else []))
             root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle)
             self.tree.add(root, opened.tokens, group)
-            self.opener.remember(root, texts)
+            self.prompts.remember(root, texts)
             self._root = self._root or root
             return root
 
@@ -188,7 +192,7 @@ class Search:
         Raises:
             SearchEnded: not one row can start.
         """
-        whole("n", n, 1, optional=False)
+        check_int("n", n, 1, optional=False)
         children: list[list[Trajectory]] = [[] for _ in ts]
 
         async def on_child(index: int, child: Trajectory) -> None:
@@ -196,7 +200,7 @@ class Search:
 
         if ts:
             with self._call(writes=True):
-                await self._writer.waves([t for _ in range(n) for t in ts], until, on_child, sampling=sampling, model=model)
+                await self._rows.waves([t for _ in range(n) for t in ts], until, on_child, sampling=sampling, model=model)
         return children
 
     async def complete(
@@ -210,8 +214,8 @@ class Search:
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
         """
-        whole("n", n, 1)
-        return await self._writer.complete(ts, n, sampling=sampling, model=model, call=self._call)
+        check_int("n", n, 1)
+        return await self._rows.complete(ts, n, sampling=sampling, model=model, call=self._call)
 
     def finish(self, t: Trajectory) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
@@ -232,7 +236,7 @@ class Search:
         self._ended.append(t)
         if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
             self.unscorable.add(t.node)
-            self.spending.free(t.node)
+            self.accounting.free(t.node)
         self._agreeing[kind] += t.status == "finished"
         self.stopped = self.stopped or self._stopping.should_stop(self.candidates)
         self._check_going()
@@ -252,21 +256,21 @@ class Search:
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
         with self._call(writes=True):
-            return await self._writer.forced(ts, text, model, self._reader.extend)
+            return await self._rows.forced(ts, text, model, self.prompts.extend)
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
 
         A trajectory that has ended, or whose rollout could not start, stands for itself.
         """
-        self.drop(self._writer.drop_scratch())
+        self.drop(self._rows.drop_scratch())
         ends = list(ts)
         for _ in range(steps):
             going = [i for i, t in enumerate(ends) if t.status == "active"]
             if not going:
                 break
             with self._call(writes=True):
-                await self._writer.look_ahead(ends, going, sampling)
+                await self._rows.look_ahead(ends, going, sampling)
         return ends
 
     # Judging --------------------------------------------------------------------------------------------------------------------
@@ -308,17 +312,17 @@ class Search:
         The text is read and dropped; it is charged as verifier tokens.
         """
         with self._call():
-            return await self._reader.ask(ts, text, tokens, model)
+            return await self.prompts.ask(ts, text, tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the policy's last hidden state at the end of each path, [trajectories, its width]; input, as `extend`."""
         with self._call():
-            return await self._reader.hidden(ts)
+            return await self.prompts.hidden(ts)
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
         """Return a unit vector of each text, [texts, dimensions], by an embedder; None: the solver's."""
         with self._call():
-            return await self._work.embed(texts, embedder)
+            return await self._within_time((embedder or self._embedder).embed(texts))
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
@@ -327,7 +331,29 @@ class Search:
             SearchEnded: the time is over; a function cannot be stopped, but nobody waits for it any more.
         """
         with self._call():
-            return await self._work.run(fn, args)
+            return await self._within_time(in_thread(fn, *args))
+
+    async def _within_time(self, work: Awaitable[T]) -> T:
+        """Await work that is not a model's, within the time that is left, and book its seconds.
+
+        Raises:
+            Exhausted: the time is over; a thread cannot be stopped and ends by itself.
+        """
+        meter, started = self.accounting.meter, self._clock()
+        try:
+            return await asyncio.wait_for(work, meter.seconds_left)
+        except TimeoutError:
+            meter.check_time()
+            raise
+        finally:
+            seconds = self._clock() - started
+            self.accounting.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))
+
+    def warn(self, line: str, *, timed: bool = False) -> None:
+        """Add a line to the solution's warnings, once; `timed`: it depends on the time that something took."""
+        self.timed = self.timed or timed
+        if line not in self.warnings:
+            self.warnings.append(line)
 
     # Forgetting -----------------------------------------------------------------------------------------------------------------
 
@@ -335,7 +361,7 @@ class Search:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
         self.tree.kept.append(self.kv_cost(ts))
         kept = [*ts, *(candidate.trajectory for candidate in self.candidates)]
-        needed = self.tree.above(kept) if self.spending.holds_reserves else set[int]()  # whose scores read what is held above them
+        needed = self.tree.above(kept) if self.accounting.holds_reserves else set[int]()  # whose scores read what is held above them
         for t in self.tree.doomed([t.node for t in kept]):
             self._prune(t, needed)
 
@@ -347,8 +373,8 @@ class Search:
     def _prune(self, t: Trajectory, needed: Container[int] = ()) -> None:
         self.tree.pruned.add(t.node)
         if t.node not in needed:
-            self.spending.free(t.node)
-        self.opener.release(t)
+            self.accounting.free(t.node)
+        self.prompts.release(t)
 
     # Within ---------------------------------------------------------------------------------------------------------------------
 
@@ -362,7 +388,7 @@ class Search:
         self._busy = True
         if self._ended and not self.scoring.verifiers:  # nobody will ask what they are worth
             for t in self._ended:
-                self.opener.release(t)
+                self.prompts.release(t)
             self._ended = []
         try:
             yield

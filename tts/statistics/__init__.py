@@ -1,10 +1,10 @@
-"""Estimates with their intervals: accuracies, what k samples give, differences between strategies, laws of scaling, verifiers.
+"""Estimates with intervals: accuracies, pass@k and the like, differences between strategies, laws of scaling, quality of verifiers.
 
-Samples of one problem are no independent evidence: they share its difficulty. So whatever is averaged over samples is resampled by
-problem (the *cluster*), and an interval says what another draw of as many problems might have given.
+Samples of one problem are not independent, because they share its difficulty. Averages over samples are therefore resampled by problem
+(the *cluster*). An interval covers what another draw of as many problems may give.
 
-Undefined is not zero: a statistic without data is NaN, and a NaN that is given to one is refused, since leaving it out is a choice
-that belongs to who asks, and should be counted. Nothing here has a state; generators are passed in.
+A statistic without data is NaN, not zero. A NaN among the data is refused: the caller decides what to leave out, and counts it. Functions
+have no state; generators are arguments.
 
 Shapes: N observations, P clusters, R resamples, K bins.
 """

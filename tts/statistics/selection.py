@@ -1,7 +1,7 @@
 """What a selection gets right from k samples, averaged over all subsets of k of the n samples that were drawn.
 
 That average is unbiased: it estimates what k fresh samples would give, for every k up to n, from one pool. Samples are taken to come
-in any order alike. So where the rules of `tts.search.selection` let the first among equals win, its class has as many chances here
+in any order alike. So where the rules of `tts.search.selections` let the first among equals win, its class has as many chances here
 as it has samples among those that tie.
 
 Shapes: n samples of one problem, A classes of answers, S subsets.

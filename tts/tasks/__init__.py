@@ -1,10 +1,11 @@
-"""Tasks by name: how problems of a kind are asked, cut into steps and answered. A new one is one class and one line here."""
+"""Tasks by name: prompts, step boundaries and answers of one kind of problem. A new task is one class and one line here."""
 
 from __future__ import annotations
 
+from tts.checks import check_complete, lacking
 from tts.errors import ConfigError
-from tts.plugins import Table
-from tts.tasks.base import Task
+from tts.registry import Registry
+from tts.tasks.base import TaskProtocol
 
 TASKS = {
     "arithmetic": "tts.tasks.arithmetic.task:ArithmeticTask",
@@ -16,7 +17,7 @@ TASKS = {
     "text": "tts.tasks.text:TextTask",
 }
 
-_TABLE = Table("task", "tts.tasks", TASKS)
+_TABLE = Registry("task", "tts.tasks", TASKS)
 
 
 def names() -> list[str]:
@@ -24,13 +25,18 @@ def names() -> list[str]:
     return _TABLE.names()
 
 
-def get(name: str) -> Task:
+def get(name: str) -> TaskProtocol:
     """Return a new task of this name. Keep it: its caches, and of "math" its worker process, are its own.
 
     Raises:
         ConfigError: no task has that name, or what another package registered under it is no task.
     """
-    task = _TABLE.get(name)()
-    if not isinstance(task, Task):
-        raise ConfigError(f"task {name!r} is a {type(task).__name__}, but must have the methods of tts.tasks.base.Task")
+    found = _TABLE.get(name)
+    check_complete(found)
+    try:
+        task = found()
+    except TypeError as failure:
+        raise ConfigError(f"task {name!r} cannot be made without parameters: {failure}", hint="give an object of its class") from failure
+    if missing := lacking(task, TaskProtocol):
+        raise ConfigError(f"task {name!r} is a {type(task).__name__}, which lacks {', '.join(missing)}", hint="subclass tts.Task")
     return task

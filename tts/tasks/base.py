@@ -1,19 +1,22 @@
 """What a task is: the frame around a problem (prompts, step boundary) and the meaning of its answers.
 
-A task knows no model, no tokenizer and no budget. A new one is one file with one class and one line in `tts/tasks/__init__.py`.
+A task knows no model, no tokenizer and no budget. A new one is one class (`Task`, which needs `extract` alone), named by its place or by a
+line in `tts/tasks/__init__.py`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
-from tts.errors import ConfigError
+from tts.registry import ClassName
+from tts.tasks.framing import OPEN_ENDED, Framing
 from tts.types import Problem, Prompt
 
 
 @runtime_checkable
-class Task(Protocol):
+class TaskProtocol(Protocol):
     """How problems of one kind are asked, cut into steps and answered.
 
     Attributes:
@@ -65,6 +68,62 @@ class Task(Protocol):
         ...
 
 
+class Task(ABC):
+    """Problems of one kind, for a chat model. A subclass defines `extract`; the rest has defaults.
+
+    Attributes:
+        name: in results; by default the name of the class, in snake case.
+        step_stop: texts that end a step; by default a blank line.
+        framing: the request of each kind of prompt, and the usual lengths in tokens; by default the prompt stands alone.
+    """
+
+    name: str = cast("str", ClassName())
+    step_stop: tuple[str, ...] = ("\n\n",)
+    framing: Framing = OPEN_ENDED
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
+        """Return chat messages: the problem, the earlier solutions that `kind` takes, and its request.
+
+        Raises:
+            ConfigError: `framing` has no request of that kind, or `texts` are too few for it.
+        """
+        return self.framing.prompt(self.name, problem, kind, texts)
+
+    def split(self, text: str) -> list[str]:
+        """Return the steps of a text, each with its stop text."""
+        return split_at(text, self.step_stop)
+
+    def is_finished(self, text: str) -> bool:
+        """Whether a text, read at a step boundary, is a whole solution; by default only an end of sequence ends one."""
+        del text
+        return False
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length, in tokens, of a solution (by root kind) or of one step (kind "step")."""
+        return self.framing.typical_tokens(self.name, kind)
+
+    @abstractmethod
+    def extract(self, text: str) -> str | None:
+        """Return the final answer as written, or None where there is none; never a guess."""
+        ...
+
+    def canonical(self, answer: str) -> str:
+        """Return an answer with its spaces and case folded."""
+        return " ".join(answer.split()).casefold()
+
+    def decide(self, a: str, b: str) -> bool | None:
+        """Whether two answers are equivalent: by default, whether their canonical forms are equal."""
+        return self.canonical(a) == self.canonical(b)
+
+    def equivalent(self, a: str, b: str) -> bool:
+        """Whether two answers mean the same; what `decide` leaves open counts as different."""
+        return bool(self.decide(a, b))
+
+    def close(self) -> None:
+        """Free what the task holds; by default nothing."""
+        return
+
+
 def split_at(text: str, stops: Sequence[str]) -> list[str]:
     """Cut a text behind each leftmost occurrence of a stop text, which stays at the end of its piece.
 
@@ -92,9 +151,3 @@ def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
     """
     ends = [at + len(stop) for stop in stops if (at := text.find(stop, start)) >= 0]
     return min(ends) if ends else None
-
-
-def need_texts(kind: str, texts: Sequence[str], at_least: int) -> None:
-    """Raise ConfigError where a prompt of this kind needs more earlier texts."""
-    if len(texts) < at_least:
-        raise ConfigError(f"a prompt of kind {kind!r} was given {len(texts)} texts, but needs at least {at_least}")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tts.errors import ConfigError
-from tts.tasks.base import need_texts
 from tts.types import Message, Problem
 
 # How many earlier texts a prompt of each kind needs.
@@ -18,20 +17,18 @@ class Framing:
     """The requests of a chat task and the usual lengths of what they bring.
 
     Args:
-        task: the task's name, for messages.
         requests: by kind of prompt ("solve", "revise", "critique", "fuse"), what stands at its end; "" for nothing.
         tokens: usual length in tokens, by kind of prompt, and of one step under "step".
     """
 
-    task: str
     requests: Mapping[str, str]
     tokens: Mapping[str, int]
 
-    def prompt(self, problem: Problem, kind: str, texts: Sequence[str]) -> tuple[Message, ...]:
+    def prompt(self, task: str, problem: Problem, kind: str, texts: Sequence[str]) -> tuple[Message, ...]:
         """Return the messages of a prompt: one user message, behind the earlier turns of a problem given as a conversation.
 
         Args:
-            problem: what to solve.
+            task: the task's name, for messages. problem: what to solve.
             kind: "solve" takes no text, "revise" and "critique" take the last of `texts`, "fuse" takes them all.
             texts: earlier solutions.
 
@@ -39,7 +36,7 @@ class Framing:
             ConfigError: `kind` has no request here, or `texts` are too few for it.
         """
         if kind not in self.requests:
-            raise unknown_kind(self.task, kind, self.requests)
+            raise unknown_kind(task, kind, self.requests)
         need_texts(kind, texts, _NEEDED[kind])
         parts = [*_earlier(kind, texts), self.requests[kind].strip()]
         appended = "\n\n".join(part for part in parts if part)
@@ -50,15 +47,21 @@ class Framing:
             return (*problem.prompt, Message("user", appended)) if appended else problem.prompt
         return (*turns, Message("user", _joined(last.content, appended)))
 
-    def typical_tokens(self, kind: str) -> int:
-        """Return the usual length in tokens for a kind of prompt or for "step".
+    def typical_tokens(self, task: str, kind: str) -> int:
+        """Return the usual length in tokens for a kind of prompt or for "step"; `task`: its name, for messages.
 
         Raises:
             ConfigError: `kind` is neither.
         """
         if kind not in self.tokens:
-            raise unknown_kind(self.task, kind, self.tokens)
+            raise unknown_kind(task, kind, self.tokens)
         return self.tokens[kind]
+
+
+def need_texts(kind: str, texts: Sequence[str], at_least: int) -> None:
+    """Raise ConfigError where a prompt of this kind needs more earlier texts."""
+    if len(texts) < at_least:
+        raise ConfigError(f"a prompt of kind {kind!r} was given {len(texts)} texts, but needs at least {at_least}")
 
 
 def unknown_kind(task: str, kind: str, known: Mapping[str, object]) -> ConfigError:
@@ -74,3 +77,14 @@ def _earlier(kind: str, texts: Sequence[str]) -> list[str]:
 
 def _joined(first: str, second: str) -> str:
     return f"{first}\n\n{second}" if first and second else first or second
+
+
+OPEN_ENDED = Framing(
+    requests={
+        "solve": "",
+        "revise": "Check the earlier solution, correct what is wrong in it, and answer anew.",
+        "fuse": "Compare these solutions, keep what is right in them, and give one answer.",
+        "critique": "Check the earlier solution. Say what is wrong in it and why, or say that nothing is.",
+    },
+    tokens={"solve": 256, "step": 64, "revise": 256, "fuse": 256, "critique": 128},
+)

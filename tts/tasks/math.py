@@ -2,19 +2,15 @@ r"""Mathematics: step by step in prose and LaTeX, the final answer in `\boxed{}`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tts.tasks.base import split_at
+from tts.tasks.base import Task
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer, last_boxed
 from tts.tasks.framing import Framing
 from tts.tasks.normal_form import are_different, normal_form
 from tts.tasks.symbolic import SymbolicChecker
-from tts.types import Message, Problem
 
 _FORMAT = r"Reason step by step and separate the steps by a blank line. Put the final answer in \boxed{}."
 _FRAMING = Framing(
-    task="math",
     requests={
         "solve": _FORMAT,
         "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {_FORMAT}",
@@ -25,7 +21,7 @@ _FRAMING = Framing(
 )
 
 
-class MathTask:
+class MathTask(Task):
     r"""Problems whose answer is a number, an expression, an interval, a set, a matrix or a word.
 
     Equality: first exact rules on normal forms (`tts.tasks.normal_form` states its conventions), then symbolic equality by math-verify.
@@ -38,7 +34,7 @@ class MathTask:
     """
 
     name: str = "math"
-    step_stop: tuple[str, ...] = ("\n\n",)
+    framing = _FRAMING
 
     def __init__(self, *, checker: SymbolicChecker | None = None) -> None:
         self.checker = SymbolicChecker() if checker is None else checker
@@ -49,21 +45,9 @@ class MathTask:
         """Whether symbolic equality is available; without it `equivalent` knows the exact rules only."""
         return self.checker.available
 
-    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> tuple[Message, ...]:
-        """Return chat messages that ask for steps and a boxed answer; "revise" and "critique" take the last of `texts`, "fuse" all."""
-        return _FRAMING.prompt(problem, kind, texts)
-
-    def split(self, text: str) -> list[str]:
-        """Return the paragraphs of a text, each with the blank line behind it."""
-        return split_at(text, self.step_stop)
-
     def is_finished(self, text: str) -> bool:
         r"""Whether a text has a complete `\boxed{}` with something in it."""
         return last_boxed(text) is not None
-
-    def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the usual length in tokens of a solution of some kind, or of a "step"."""
-        return _FRAMING.typical_tokens(kind)
 
     def extract(self, text: str) -> str | None:
         """Return the last boxed answer, else the rest of the line behind the last marker, else None."""

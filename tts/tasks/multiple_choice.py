@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from tts.tasks.base import split_at
+from tts.tasks.base import Task
 from tts.tasks.extraction import last_boxed, last_marker
 from tts.tasks.framing import Framing
-from tts.types import Message, Problem
 
 _FORMAT = 'Reason step by step and separate the steps by a blank line. End with a line "Answer: " and the letter of your choice.'
 _FRAMING = Framing(
-    task="multiple_choice",
     requests={
         "solve": _FORMAT,
         "revise": f"Check the earlier solution of this question, correct what is wrong in it, and answer anew. {_FORMAT}",
@@ -36,7 +33,7 @@ _PARENTHESISED = re.compile(r"\(([A-J])\)")
 _REASON = re.compile(r"\s*(?:because|since|as|for|due|which)\b")
 
 
-class MultipleChoiceTask:
+class MultipleChoiceTask(Task):
     r"""Questions with choices A to J.
 
     The answer is the last boxed choice (`\boxed{B}`), else the one behind the last marker ("Answer: (B)", "the answer is B."), else the
@@ -44,25 +41,13 @@ class MultipleChoiceTask:
     """
 
     name: str = "multiple_choice"
-    step_stop: tuple[str, ...] = ("\n\n",)
-
-    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> tuple[Message, ...]:
-        """Return chat messages that ask for steps and a line with the letter, behind the earlier solutions that `kind` takes."""
-        return _FRAMING.prompt(problem, kind, texts)
-
-    def split(self, text: str) -> list[str]:
-        """Return the paragraphs of a text, each with the blank line behind it."""
-        return split_at(text, self.step_stop)
+    framing = _FRAMING
 
     def is_finished(self, text: str) -> bool:
         """Whether a choice is boxed, or the last line that is not empty states one behind a marker and its newline is there."""
         if _boxed_choice(text) is not None:
             return True
         return text.endswith("\n") and _marked_choice(_last_line(text)) is not None
-
-    def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the usual length in tokens of a solution of some kind, or of a "step"."""
-        return _FRAMING.typical_tokens(kind)
 
     def extract(self, text: str) -> str | None:
         """Return the letter of the last choice that was stated, or None."""
@@ -76,17 +61,6 @@ class MultipleChoiceTask:
         """Return the letter of a choice however it is dressed ("(b)", "B.", "B) Paris"), and any other text folded."""
         choice = _stated_choice(answer)
         return " ".join(answer.split()).casefold() if choice is None else choice
-
-    def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are the same choice; always decided."""
-        return self.canonical(a) == self.canonical(b)
-
-    def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers are the same choice."""
-        return self.canonical(a) == self.canonical(b)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to free."""
 
 
 def _boxed_choice(text: str) -> str | None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from tts.errors import VerifierError, missing_extra
-from tts.tasks.base import split_at
+from tts.tasks.base import Task
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer
 from tts.tasks.framing import Framing
 from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
-from tts.types import Message, Problem
 
 _FORMAT = "Reason step by step and separate the steps by a blank line. Put the final answer alone between <answer> and </answer>."
 _FRAMING = Framing(
-    task="reasoning_gym",
     requests={
         "solve": _FORMAT,
         "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {_FORMAT}",
@@ -42,7 +39,7 @@ def worker() -> Worker:
     return Worker(python_command("tts.tasks.reasoning_gym_worker"), start_limit_s=300.0, environment={"PYTHONHASHSEED": "0"})
 
 
-class ReasoningGymTask:
+class ReasoningGymTask(Task):
     """Problems of the data set "reasoning_gym".
 
     The reference answer of such a problem is the whole entry as its generator made it, as JSON. An answer is right where the generator's
@@ -60,7 +57,7 @@ class ReasoningGymTask:
     """
 
     name: str = "reasoning_gym"
-    step_stop: tuple[str, ...] = ("\n\n",)
+    framing = _FRAMING
 
     def __init__(self, *, time_limit_s: float = 20.0) -> None:
         self.time_limit_s = positive("time_limit_s", time_limit_s)
@@ -69,21 +66,9 @@ class ReasoningGymTask:
         self._worker: Worker | None = None
         self._verdicts: BoundedCache[tuple[str, str], bool] = BoundedCache(16_384)
 
-    def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> tuple[Message, ...]:
-        """Return chat messages that ask for steps and a tagged answer; "revise" and "critique" take the last of `texts`, "fuse" all."""
-        return _FRAMING.prompt(problem, kind, texts)
-
-    def split(self, text: str) -> list[str]:
-        """Return the paragraphs of a text, each with the blank line behind it."""
-        return split_at(text, self.step_stop)
-
     def is_finished(self, text: str) -> bool:
         """Whether a text has an answer between tags."""
         return _tagged(text) is not None
-
-    def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the usual length in tokens of a solution of some kind, or of a "step"."""
-        return _FRAMING.typical_tokens(kind)
 
     def extract(self, text: str) -> str | None:
         """Return what stands between the last tags, else the last boxed answer or the one behind the last marker, else None."""

@@ -1,21 +1,21 @@
-"""The table of verifiers, resolved on use. A new verifier is one file with one class, and one line here."""
+"""The registry of verifiers: names and the classes that they stand for, imported on use."""
 
 from __future__ import annotations
 
-from tts.plugins import Table
+from tts.registry import Registry
 
-VERIFIERS = Table(
+VERIFIERS = Registry(
     "verifier",
     "tts.verifiers",
     {
         "checker": "tts.verifiers.checker:Checker",
-        "code": "tts.verifiers.code:Code",
+        "code": "tts.verifiers.code.verifier:Code",
         "confidence": "tts.verifiers.confidence:Confidence",
         "ensemble": "tts.verifiers.ensemble:Ensemble",
         "judge": "tts.verifiers.judge:Judge",
-        "probe": "tts.verifiers.probe:Probe",
-        "process": "tts.verifiers.process:ProcessVerifier",
-        "reward": "tts.verifiers.reward:Reward",
+        "probe": "tts.verifiers.heads:Probe",
+        "process": "tts.verifiers.heads:ProcessVerifier",
+        "reward": "tts.verifiers.reward.verifier:Reward",
         "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",
         "toy": "tts.verifiers.toy:ToyVerifier",
     },

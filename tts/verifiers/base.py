@@ -1,30 +1,44 @@
-"""What a verifier is: something that scores trajectories of a problem in a stated range, and says beforehand what it may cost."""
+"""Verifiers: the base class `Verifier`, the scores that one returns, and the metered models that it may call.
+
+    class Brevity(tts.Verifier):
+        async def score(self, problem, trajectories, calls):
+            return [tts.StepScores(whole=1 / (1 + len(t.full_text))) for t in trajectories]
+
+    tts.solve(problem, budget, verifier=Brevity())
+
+A verifier with parameters is a frozen dataclass; its fields are the parameters of its text form. An object that has all members of
+`VerifierProtocol` is accepted without the base class.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Reply, Sampling
-from tts.budget import Rates
+from tts.backends.base import Reply, Sampling
+from tts.backends.protocol import BackendProtocol
+from tts.budget.meter import Rates
+from tts.checks import check_int, check_text
 from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord
-from tts.tasks.base import Task
+from tts.registry import ClassName
+from tts.tasks.base import TaskProtocol
 from tts.types import Problem, Prompt, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class StepScores:
-    """The scores of one trajectory; NaN is unknown, never a middle value.
+    """The scores of one trajectory, each in the verifier's range; NaN where a score is unknown.
 
     Args:
-        steps: one score a step (a piece of `Task.split` of the path's text), or None where only the whole was judged.
-        whole: one score of the whole, or None where only steps were judged.
+        steps: one score for each step (a piece of `Task.split` of the trajectory's text); None: the verifier scored no steps.
+        whole: one score for the whole trajectory; None: the verifier scored only steps.
     """
 
     steps: tuple[float, ...] | None = None
@@ -32,229 +46,272 @@ class StepScores:
 
 
 class Calls(Protocol):
-    """The metered models that a verifier may call: everything is charged to the problem, as verifier tokens.
+    """The metered models that a verifier may call. Their tokens are charged to the problem as verifier tokens.
 
     Attributes:
-        task: the task of the problem, for its meaning of answers.
-        seconds_left: what is left of the budget's time, for verifiers that wait for something; None: it is not limited.
+        task: the task of the problem, which splits text into steps and compares answers.
+        seconds_left: returns the seconds left of the budget; None: time is not limited.
     """
 
-    task: Task
+    task: TaskProtocol
     seconds_left: Callable[[], float | None]
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
-        """Return a value head's readings at each step boundary of each path."""
+        """Return a value head's readings for each trajectory, one at each step boundary."""
         ...
 
     async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
-        """Return log-probabilities [trajectories, tokens] behind an appended text."""
+        """Return the log-probabilities [trajectories, tokens] of next tokens after a text is appended to each trajectory."""
         ...
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
-        """Return one generated text a prompt; None where the model failed, which is counted already (see `failed`).
+        """Return one generated text for each prompt; None where the model failed, which is recorded as by `failed`.
 
         Args:
-            prompts: a reply depends on its prompt alone, never on what is asked beside it or before.
-            max_tokens: of a reply. sampling: of its tokens.
+            prompts: a reply depends on its prompt alone, not on the other prompts or on earlier calls.
+            max_tokens: limit of each reply. sampling: how its tokens are drawn.
         """
         ...
 
     async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
-        """Return several generated texts a prompt, which is read once; the first are those of fewer votes. Else as `generate`."""
+        """Return `votes` generated texts for each prompt, which is read once. The first k replies are those of votes=k."""
         ...
 
     def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens that a prompt is to the model; nothing is computed."""
+        """Return the number of tokens of a prompt; no model is called."""
         ...
 
     def unread(self, what: str, number: int, of: int) -> None:
-        """Say that of so many things ("replies that could not be read") so many were; the solution's warnings have the sums."""
+        """Record `number` unparsable items out of `of`; the solution's warnings list the sums for each `what`."""
         ...
 
     def failed(self, error: str, number: int = 1) -> None:
-        """Say that a model or its server failed in so many replies or scores, so that they are unknown; for failures of its own.
+        """Record `number` replies or scores that are unknown because a model or its server failed.
 
         Args:
-            error: "kind: cause", as `Sample.error`; the solution counts them by kind, as it counts failed rows.
+            error: "kind: cause", as `Sample.error`; the solution counts failures by kind.
         """
         ...
 
-    def part(self, verifier: Verifier) -> Calls:
-        """Return the same calls for a verifier that this one is made of, so that what is computed has that one's price."""
+    def part(self, verifier: VerifierProtocol) -> Calls:
+        """Return calls for one member of a composition; their tokens are charged at that member's rates."""
         ...
 
     def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
-        """Charge what a model of the verifier's own computed (see `OwnModel`), and return the replies' values.
+        """Charge what the verifier's own model computed (see `OwnModel`), and return the values of the replies.
 
         Args:
-            estimated: whether that is the most that it may have computed, for nobody said.
+            estimated: whether the token counts are upper bounds because the server reported none.
         """
         ...
 
 
 @runtime_checkable
-class Verifier(Protocol):
-    """Scores trajectories. One file, one class, one line in the table."""
+class VerifierProtocol(Protocol):
+    """The required members of a verifier; `Verifier` documents them and has defaults."""
 
     @property
     def name(self) -> str:
-        """Its name in the table."""
+        """Name in results and messages."""
         ...
 
     @property
     def range(self) -> tuple[float, float]:
-        """Its least and greatest score; infinite ends are allowed."""
+        """Least and greatest score."""
         ...
 
     @property
     def oracle(self) -> bool:
-        """Whether it needs the reference answer, which it alone is then shown."""
+        """Whether it needs the reference answer."""
         ...
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The capabilities of the backend behind `calls`."""
+        """Capabilities of the backend."""
         ...
 
     @property
     def model(self) -> str:
-        """The role of that backend."""
+        """Role of the backend."""
         ...
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return the scores of each trajectory, in order; independent of which others are scored with it."""
+        """Return the scores of each trajectory."""
         ...
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the most verifier tokens that scoring one trajectory computes.
+        """Return the most verifier tokens that scoring one trajectory computes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PairComparison:
+    """How a verifier compares pairs of trajectories.
+
+    Args:
+        compare: returns for each pair how far the first is better, from 0 to 1; NaN where unknown. A swapped pair gives 1 minus that.
+        pair_bound: the most verifier tokens that comparing one pair computes.
+    """
+
+    compare: Callable[[Problem, Sequence[tuple[Trajectory, Trajectory]], Calls], Awaitable[list[float]]]
+    pair_bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The members of a verifier that calls other verifiers, each with `Calls.part` of its own.
+
+    Args:
+        members: the verifiers that it calls. rebuilt: returns the same composition with other members in their places.
+    """
+
+    members: tuple[VerifierProtocol, ...]
+    rebuilt: Callable[[Sequence[VerifierProtocol]], VerifierProtocol]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """A model that has no role because the verifier runs it itself; `Calls.charge` books its tokens.
+
+    Args:
+        rates: cost of a token of the model.
+        opened: returns the verifier for the search of one problem, with a cache of what its model has read. The search drops both.
+    """
+
+    rates: Rates
+    opened: Callable[[], VerifierProtocol]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """Optional traits of a verifier. None means that the verifier lacks the trait.
+
+    Args:
+        head: name of the value head that it reads. The backend must have it, read at the task's steps; checked before anything is spent.
+        window: tokens of the groups that its score averages over; a shorter trajectory has no full group.
+        prompt_bound: from a prompt's tokens of the policy to the most tokens of it that the verifier's model reads, once each time the
+            prompt is opened; booked as prompt tokens, apart from `Verifier.bound`.
+        filled: from the record of its model (None for a backend of the caller's) and the backend to the verifier with all parameters
+            set. A solver calls it once; it raises ConfigError for a parameter that is in neither, or does not fit the model.
+        check: raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
+            answer only if the verifier is an oracle.
+        comparison: how it compares pairs. composition: its members. own_model: the model that it runs itself.
+
+    Raises:
+        ConfigError: a trait is of the wrong type.
+    """
+
+    head: str | None = None
+    window: int | None = None
+    prompt_bound: Callable[[int], int] | None = None
+    filled: Callable[[ModelRecord | None, BackendProtocol], VerifierProtocol] | None = None
+    check: Callable[[Problem], None] | None = None
+    comparison: PairComparison | None = None
+    composition: Composition | None = None
+    own_model: OwnModel | None = None
+
+    def __post_init__(self) -> None:
+        if self.head is not None:
+            check_text("the trait head", self.head)
+        check_int("the trait window", self.window, 1)
+        for name in ("prompt_bound", "filled", "check"):
+            if (value := getattr(self, name)) is not None and not callable(value):
+                raise ConfigError(f"the trait {name} is {shown(value)}, but must be a function or None")
+        for name, kind in (("comparison", PairComparison), ("composition", Composition), ("own_model", OwnModel)):
+            if (value := getattr(self, name)) is not None and not isinstance(value, kind):
+                raise ConfigError(f"the trait {name} is {shown(value)}, but must be a {kind.__name__} or None")
+
+
+class Verifier(ABC):
+    """Scores trajectories of a problem. A subclass defines `score`; the rest has defaults.
+
+    Attributes:
+        name: name in results and messages; by default the name of the class in snake case.
+        range: least and greatest score; infinite ends are allowed.
+        oracle: whether it needs the reference answer. Only an oracle is given the answer and the metadata of a problem.
+        needs: capabilities (`Caps`) of the backend that `calls` uses.
+        model: the role of that backend.
+    """
+
+    __slots__ = ()
+    name: str = cast("str", ClassName())
+    range: tuple[float, float] = (0.0, 1.0)
+    oracle: bool = False
+    needs: tuple[str, ...] = ()
+    model: str = "policy"
+
+    @property
+    def traits(self) -> Traits:
+        """Optional traits; none by default."""
+        return _NO_TRAITS
+
+    @abstractmethod
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return the scores of each trajectory, in order.
 
         Args:
-            prefix_tokens: tokens, prompt included, up to the last ancestor that this verifier has scored (else to the root's prompt).
-            new_tokens: tokens behind it. The bound never decreases in it. See `ReadsPrompt` for prompts.
+            problem: without answer and metadata, unless the verifier is an oracle.
+            trajectories: complete or partial; the scores of one do not depend on the others.
+            calls: the models that it may call.
         """
         ...
 
-
-@runtime_checkable
-class ReadsHead(Protocol):
-    """A verifier that reads one value head; that the backend has it, and at which steps, is checked before anything is spent."""
-
-    @property
-    def head(self) -> str:
-        """The value head's name."""
-        ...
-
-
-@runtime_checkable
-class ReadsPrompt(Protocol):
-    """A verifier whose own model must read a prompt, once each time that one is opened: booked as prompt tokens, beside `bound`."""
-
-    def prompt_bound(self, prompt_tokens: int) -> int:
-        """Return the most tokens of its own that a prompt of so many of the policy's tokens is."""
-        ...
-
-
-@runtime_checkable
-class FromRecord(Protocol):
-    """A verifier some of whose parameters stand in the record of the model it asks; a Solver has them filled when it is made."""
-
-    def filled(self, record: ModelRecord | None, backend: Backend) -> Verifier:
-        """Return it with every parameter known.
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        """Return the most verifier tokens that scoring one trajectory computes; 0 by default, for a verifier that calls no model.
 
         Args:
-            record: of its model; None: the caller gave a backend, which has none. backend: of its model.
-
-        Raises:
-            ConfigError: what was left out stands nowhere, or does not fit the model.
+            prefix_tokens: tokens, prompt included, up to the last ancestor that this verifier has scored, else up to the prompt's end.
+            new_tokens: tokens after those. The bound never decreases in them. `Traits.prompt_bound` covers the prompt.
         """
-        ...
+        del prefix_tokens, new_tokens
+        return 0
 
 
-@runtime_checkable
-class GoesByGroups(Protocol):
-    """A verifier that goes by groups of tokens: of a path that is shorter than one its score says little."""
-
-    @property
-    def window(self) -> int:
-        """The tokens of a group."""
-        ...
+_NO_TRAITS = Traits()
 
 
-@runtime_checkable
-class Compares(Protocol):
-    """A verifier that can also say of two paths which is better."""
+def traits_of(verifier: VerifierProtocol) -> Traits:
+    """Return the optional traits of a verifier; none for an object without the attribute `traits`.
 
-    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
-        """Return, for each pair, how far the first is better, from 0 to 1; NaN where unknown. The other way round it is 1 less that."""
-        ...
-
-    def pair_bound(self) -> int:
-        """Return the most verifier tokens that comparing one pair computes."""
-        ...
-
-
-@runtime_checkable
-class Composed(Protocol):
-    """A verifier that is made of others, which it asks one after another, each by its own part of the calls."""
-
-    @property
-    def members(self) -> tuple[Verifier, ...]:
-        """The verifiers it asks."""
-        ...
-
-    def of(self, members: Sequence[Verifier]) -> Verifier:
-        """Return the same made of others in their places."""
-        ...
+    Raises:
+        ConfigError: the attribute is not of the class `Traits`.
+    """
+    traits: Any = getattr(verifier, "traits", _NO_TRAITS)
+    if not isinstance(traits, Traits):
+        raise ConfigError(
+            f"the verifier {verifier.name!r} has the traits {shown(traits)}, but they must be of the class Traits",
+            hint="for example Traits(window=2048), from tts.verifiers.base",
+        )
+    return traits
 
 
-@runtime_checkable
-class OwnModel(Protocol):
-    """A verifier with a model of its own, which stands in no role; it charges what that computes by `Calls.charge`."""
-
-    @property
-    def rates(self) -> Rates:
-        """What a token of that model costs."""
-        ...
-
-    def opened(self) -> Verifier:
-        """Return it for one problem's search, with room for what its model has read there; both are given up with the search."""
-        ...
+def members_of(verifier: VerifierProtocol) -> tuple[VerifierProtocol, ...]:
+    """Return the members of a composition; () for any other verifier."""
+    composition = traits_of(verifier).composition
+    return () if composition is None else composition.members
 
 
-@runtime_checkable
-class ChecksProblem(Protocol):
-    """A verifier that cannot score every problem: it is shown each before anything is spent on it."""
-
-    def check(self, problem: Problem) -> None:
-        """Refuse a problem, stripped unless this is an oracle.
-
-        Raises:
-            ConfigError: its solutions cannot be scored.
-        """
-        ...
-
-
-# A verifier bound to its problem: what a search holds, so that nothing it holds leads to the reference answer.
+# A verifier bound to its problem. A search holds no other reference to it, so it cannot reach the reference answer.
 Scorer = Callable[[Sequence[Trajectory], Calls], Awaitable[list[StepScores]]]
 
 
-def bind(verifier: Verifier, problem: Problem) -> Scorer:
-    """Return a verifier as a function of trajectories; only an oracle is shown the answer and the metadata.
+def bind(verifier: VerifierProtocol, problem: Problem) -> Scorer:
+    """Return a verifier as a function of trajectories, with the answer and metadata of the problem only if it is an oracle.
 
     Raises:
-        ConfigError: an oracle meets a problem without a reference answer, or a verifier refuses it (`ChecksProblem`).
+        ConfigError: the verifier is an oracle and the problem has no reference answer, or `Traits.check` refuses the problem.
     """
     if verifier.oracle and problem.answer is None:
         raise ConfigError(
             f"the verifier {verifier.name!r} needs the reference answer, but problem {problem.id or problem.text[:40]!r} has none",
             hint="give Problem(answer=…), or another verifier",
         )
-    shown = problem if verifier.oracle else problem.stripped()
+    visible = problem if verifier.oracle else problem.stripped()
     _check_problem(verifier, problem)
-    asked = _opened(verifier)
+    opened = _opened(verifier)
 
     async def scorer(trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        scores = await asked.score(shown, trajectories, calls)
+        scores = await opened.score(visible, trajectories, calls)
         if len(scores) != len(trajectories):
             raise VerifierError(f"the verifier {verifier.name!r} returned {len(scores)} scores for {len(trajectories)} trajectories")
         for trajectory, score in zip(trajectories, scores, strict=True):
@@ -264,20 +321,26 @@ def bind(verifier: Verifier, problem: Problem) -> Scorer:
     return scorer
 
 
-def _check_problem(verifier: Verifier, problem: Problem) -> None:
-    for member in verifier.members if isinstance(verifier, Composed) else ():
+def _check_problem(verifier: VerifierProtocol, problem: Problem) -> None:
+    for member in members_of(verifier):
         _check_problem(member, problem)
-    if isinstance(verifier, ChecksProblem):
-        verifier.check(problem if verifier.oracle else problem.stripped())
+    if (check := traits_of(verifier).check) is not None:
+        check(problem if verifier.oracle else problem.stripped())
 
 
-def _opened(verifier: Verifier) -> Verifier:
-    if isinstance(verifier, Composed):
-        return verifier.of([_opened(member) for member in verifier.members])
-    return verifier.opened() if isinstance(verifier, OwnModel) else verifier
+def _opened(verifier: VerifierProtocol) -> VerifierProtocol:
+    traits = traits_of(verifier)
+    if traits.composition is not None:
+        return traits.composition.rebuilt([_opened(member) for member in traits.composition.members])
+    return verifier if traits.own_model is None else traits.own_model.opened()
 
 
-def _check(verifier: Verifier, trajectory: Trajectory, score: StepScores, task: Task) -> None:
+def _check(verifier: VerifierProtocol, trajectory: Trajectory, score: Any, task: TaskProtocol) -> None:
+    if not isinstance(score, StepScores):
+        raise VerifierError(
+            f"the verifier {verifier.name!r} returned {shown(score)} for a trajectory, but must return StepScores",
+            hint="for example StepScores(whole=0.5)",
+        )
     low, high = verifier.range
     values = [*(score.steps or ()), *([] if score.whole is None else [score.whole])]
     for value in values:
@@ -296,15 +359,9 @@ def _check(verifier: Verifier, trajectory: Trajectory, score: StepScores, task: 
 def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
     """Map scores from a verifier's range to [0, 1], so that they can be summed as weights.
 
-    [0, high] is divided by high; a finite range is mapped linearly; an unbounded one by the logistic function.
+    A finite range is mapped linearly, with its least score at 0. An infinite range is mapped by the logistic function.
     """
     low, high = bounds
     if math.isinf(low) or math.isinf(high):
-        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(scores, -700.0, 700.0))))  # beyond, exp overflows
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(scores, -700.0, 700.0))))  # exp overflows outside of these
     return (scores - low) / (high - low)
-
-
-def check_text(name: str, value: Any) -> None:
-    """Raise ConfigError where a verifier's parameter is not a text, or is empty."""
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name} is {shown(value)}, but must be a text that is not empty")

@@ -1,4 +1,4 @@
-"""Confidence: how sure the policy was of the tokens that it wrote, from what was kept of them; no model is asked again."""
+"""Confidence: scores from the log-probabilities that were recorded when the policy wrote a trajectory."""
 
 from __future__ import annotations
 
@@ -11,48 +11,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.checks import check_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores, check_text
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
-_BOTTOM = 0.1  # share of the groups that "bottom" goes by
+_BOTTOM = 0.1  # share of the groups in "bottom"
 _RANGES = MappingProxyType({
     "probability": (0.0, 1.0), "logprob": (-math.inf, 0.0), "certainty": (0.0, math.inf), "top": (0.0, math.inf),
 })  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confidence:
-    """Scores a path, whole or partial, by the confidence of its tokens: what is measured at each, and how they become one number.
+class Confidence(Verifier):
+    """Aggregates a confidence measure over the tokens of a complete or partial trajectory.
 
-    Four combinations have names of their own. `measure="logprob"` over "mean" is the mean log-probability. "probability" over "mean" is
-    its exponential, the inverse of the perplexity, and what perplexity consistency weighs votes by (the selection `rpc`). "certainty" over
-    "mean" is self-certainty. "top" over "lowest" is DeepConf's lowest group confidence. All are of the untempered law.
+    All measures are of the untempered distribution. Four combinations are known in the literature:
+        - "logprob" over "mean": the mean log-probability.
+        - "probability" over "mean": its exponential, the inverse perplexity; perplexity consistency (`rpc`) weighs votes by it.
+        - "certainty" over "mean": self-certainty.
+        - "top" over "lowest": DeepConf's lowest group confidence.
 
     Source: algorithms B3 (Zhou et al., 2502.00511), B4 (Kang et al., 2502.18581) and B6 (Fu et al., 2508.15260), from code. Differs:
-    DeepConf's numbers of top tokens is 20 throughout, as numbers at several cannot be mixed; a path shorter than the window is one group,
-    as in its code; a group may also be of the other measures, for models whose backend keeps no more than the drawn token's own.
+        - DeepConf uses several numbers of top tokens; here it is 20 everywhere, because measures at different numbers cannot be mixed.
+        - Groups may also be of the other measures, for backends that record only the log-probability of the drawn token.
+    As in DeepConf's code, a trajectory shorter than the window is one group.
 
     Args:
-        measure: "probability" and "logprob" of the drawn token; "certainty", the divergence of its law from the uniform one, and "top",
-            the mean -ln p of its 20 most likely tokens, which take a backend that keeps `spreads`, or `tops`. High is confident.
-        over: "mean" of all tokens; "lowest" mean of a group, "bottom", the mean of the lowest tenth of the groups, or "tail", the last.
-        window: tokens of a group, a sliding one; of no meaning to "mean".
+        measure: what is measured at each token; high is confident. "probability" or "logprob" of the drawn token; "certainty", the
+            divergence of the token's distribution from the uniform one (takes a backend with `spreads`); "top", the mean -ln p of the
+            20 most likely tokens (takes `tops`).
+        over: "mean" of all tokens; "lowest" group mean; "bottom", the mean of the lowest tenth of the group means; "tail", the mean of
+            the last group.
+        window: tokens in a group; groups slide by one token. Not used by "mean".
 
     Returns:
-        One score of the whole; forced text counts nothing, and a path without a token of a model's own is unknown.
+        One score of the whole. Forced text is left out; without a token drawn from a model the score is NaN.
 
-    Cost: no tokens; one verifier call a path.
+    Cost: no tokens; one verifier call a trajectory.
     """
 
     measure: str = "probability"
     over: str = "mean"
     window: int = 2048
-    name: str = field(default="confidence", init=False)
-    range: tuple[float, float] = field(default=(0.0, 1.0), init=False)
-    oracle: bool = field(default=False, init=False)
-    needs: tuple[str, ...] = field(default=(), init=False)
-    model: str = field(default="policy", init=False)
+    range: tuple[float, float] = field(init=False, repr=False)
+    needs: tuple[str, ...] = field(init=False, repr=False)
+    name = "confidence"
 
     def __post_init__(self) -> None:
         check_text("measure", self.measure)
@@ -66,8 +70,13 @@ class Confidence:
         object.__setattr__(self, "range", _RANGES[self.measure])
         object.__setattr__(self, "needs", ({"certainty": "spreads", "top": "tops"}.get(self.measure, "logprobs"),))
 
+    @property
+    def traits(self) -> Traits:
+        """The window of the groups."""
+        return Traits(window=self.window)
+
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score of each path."""
+        """Return one score of the whole for each trajectory."""
         del problem, calls
         return [StepScores(whole=self._of(t)) for t in trajectories]
 
@@ -82,7 +91,7 @@ class Confidence:
         return min(max(math.exp(found) if self.measure == "probability" else found, low), high)
 
     def _tokens(self, trajectory: Trajectory) -> Sequence[float]:
-        """Return what is measured at each token that a model wrote, along the path."""
+        """Return the measure at each token that a model drew, along the path from the root."""
         pieces = (trajectory,) if trajectory.depth <= 1 else trajectory.path
         if self.measure == "certainty":
             return [spread.certainty for piece in pieces for spread in piece.spreads]
@@ -90,14 +99,9 @@ class Confidence:
             return [spread.top for piece in pieces for spread in piece.spreads]
         return pieces[0].logprobs if len(pieces) == 1 else [logprob for piece in pieces for logprob in piece.logprobs]
 
-    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return 0."""
-        del prefix_tokens, new_tokens
-        return 0
-
 
 def groups(tokens: NDArray[Any], window: int) -> NDArray[np.float64]:
-    """Return the mean of each run of `window` tokens, [tokens - window + 1]; of all of them, where there are fewer."""
+    """Return the mean of each run of `window` tokens, [tokens - window + 1]; one mean of all tokens if there are fewer."""
     if len(tokens) <= window:
         return np.array([tokens.mean()])
     sums = np.cumsum(np.concatenate(([0.0], tokens)))

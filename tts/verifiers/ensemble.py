@@ -1,4 +1,4 @@
-"""An ensemble: several verifiers' scores made into one, which may trust them less where they disagree."""
+"""An ensemble: the scores of several verifiers combined, with an optional penalty for disagreement."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend
+from tts.backends.protocol import BackendProtocol
+from tts.checks import check_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
 from tts.verifiers import VERIFIERS
-from tts.verifiers.base import Calls, FromRecord, ReadsPrompt, StepScores, Verifier, check_text, to_unit
+from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, VerifierProtocol, to_unit, traits_of
 
 _HOW = ("mean", "min")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ensemble:
-    """Scores by several verifiers of one model: their weighted mean less a caution for disagreement, or their least.
+class Ensemble(Verifier):
+    """Combines the scores of several verifiers: their weighted mean minus a penalty for disagreement, or their minimum.
 
-    Each member's score is mapped to [0, 1] first. Members that all score steps are combined step by step; else the score of the last
-    step stands for a member that scores steps, and there is one score of the whole. A member whose score is unknown is left out, and the
-    others' weights count for all; where none is known, the ensemble's is unknown.
+    The scores of each member are mapped to [0, 1] first. If all members score steps, they are combined step by step. Otherwise there
+    is one score of the whole, to which a member that scores steps contributes the score of its last step. Members whose score is NaN are
+    left out; if all are, the result is NaN.
 
-    Source: Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2310.02743): mean, worst case, and mean less a multiple
-    of the variance, UNVERIFIED (from memory). Differs: the standard deviation in place of the variance, so that the caution has the
-    scores' own scale; ours to decide.
+    Source: Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2310.02743): mean, worst case, and mean minus a multiple
+    of the variance, UNVERIFIED (from memory). Differs:
+        - the standard deviation replaces the variance, so that the penalty has the scale of the scores; our choice.
 
     Args:
-        members: verifiers, or names of verifiers with every parameter at its default; at least one, all of one model's role.
-        weights: one a member, at least 0, not all 0; None: all alike. "min" goes by which members have a weight, not by how much.
-        how: "mean", or "min", the conservative one.
-        caution: standard deviations among the members, by their weights, that are taken off the mean; the result is at least 0.
+        members: verifiers, or names of verifiers with default parameters; at least one, all with the same `model`.
+        weights: one for each member, at least 0, not all 0; None: equal. "min" uses only the members with a weight above 0.
+        how: "mean" or "min".
+        caution: weighted standard deviations among the members that are subtracted from the mean; the result is at least 0.
 
-    Cost: that of its members, each at its own price; one verifier call a path.
+    Cost: that of its members, each at its own rates; one verifier call a trajectory.
     """
 
-    members: tuple[Verifier, ...] = ("process", "probe", "confidence")  # type: ignore[assignment]
+    members: tuple[VerifierProtocol, ...] = ("process", "probe", "confidence")  # type: ignore[assignment]
     weights: tuple[float, ...] | None = None
     how: str = "mean"
     caution: float = 0.0
-    name: str = field(default="ensemble", init=False)
-    range: tuple[float, float] = field(default=(0.0, 1.0), init=False)
-    oracle: bool = field(default=False, init=False)
-    needs: tuple[str, ...] = field(default=(), init=False)
-    model: str = field(default="policy", init=False)
+    oracle: bool = field(init=False, repr=False)
+    needs: tuple[str, ...] = field(init=False, repr=False)
+    model: str = field(init=False, repr=False)
+    name = "ensemble"
 
     def __post_init__(self) -> None:
         given: Any = self.members
-        if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str | Verifier) for one in given):
+        if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str | VerifierProtocol) for one in given):
             raise ConfigError(
                 f"members is {shown(given)}, but must be names of verifiers, or verifiers, at least one",
                 hint="for example ensemble(members=('process', 'probe'))",
@@ -81,20 +81,22 @@ class Ensemble:
         if not _is_number(self.caution):
             raise ConfigError(f"caution is {shown(self.caution)}, but must be a number of at least 0")
 
-    def of(self, members: Sequence[Verifier]) -> Ensemble:
-        """Return the same ensemble of other verifiers, in the places of these."""
+    @property
+    def traits(self) -> Traits:
+        """Its members, their prompt bounds, and their parameters that depend on the model."""
+        return Traits(composition=Composition(self.members, self.of), prompt_bound=self.prompt_bound, filled=self.filled)
+
+    def of(self, members: Sequence[VerifierProtocol]) -> Ensemble:
+        """Return the same ensemble with other members in their places."""
         return dataclasses.replace(self, members=tuple(members))
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> Ensemble:
-        """Return it with every parameter of its members known.
-
-        Raises:
-            ConfigError: as its members.
-        """
-        return self.of([one.filled(record, backend) if isinstance(one, FromRecord) else one for one in self.members])
+    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Ensemble:
+        """Return the ensemble with all parameters of its members set; see `Traits.filled`."""
+        fill = [(one, traits_of(one).filled) for one in self.members]
+        return self.of([one if filled is None else filled(record, backend) for one, filled in fill])
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score a step where all members score steps, else one of the whole."""
+        """Return one score for each step if all members score steps, else one of the whole."""
         said: list[Sequence[StepScores]] = []
         for member in self.members:
             stripped = problem if member.oracle else problem.stripped()
@@ -109,7 +111,7 @@ class Ensemble:
         return StepScores(steps=tuple(self._combined(np.array(steps, np.float64)).tolist()))
 
     def _combined(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return one score a column of [members, columns]; a column's score depends on no other's."""
+        """Return one score for each column of [members, columns]; columns are independent."""
         units = np.stack([to_unit(row, member.range) for row, member in zip(table, self.members, strict=True)])
         weights = np.array(self.weights or (1.0,) * len(self.members))
         if self.how == "min":
@@ -120,16 +122,17 @@ class Ensemble:
         return np.clip(mean - self.caution * spread, 0.0, 1.0)
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the sum of its members' bounds."""
+        """Return the sum of the bounds of its members."""
         return sum(member.bound(prefix_tokens, new_tokens) for member in self.members)
 
     def prompt_bound(self, prompt_tokens: int) -> int:
-        """Return the sum of its members' bounds on prompts."""
-        return sum(member.prompt_bound(prompt_tokens) for member in self.members if isinstance(member, ReadsPrompt))
+        """Return the sum of the prompt bounds of its members."""
+        bounds = [traits_of(member).prompt_bound for member in self.members]
+        return sum(bound(prompt_tokens) for bound in bounds if bound is not None)
 
 
 def weighted(units: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and the standard deviation (the disagreement) of each column of [members, columns]; NaN where none is known."""
+    """Return the weighted mean and standard deviation of each column of [members, columns], without NaN entries; NaN if all are."""
     shares = np.where(np.isnan(units), 0.0, weights[:, None])
     known = np.nan_to_num(units, nan=0.0)
     with np.errstate(invalid="ignore"):
@@ -140,7 +143,7 @@ def weighted(units: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[
 
 
 def _down(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums of columns, row after row: in an order that does not depend on how many columns there are."""
+    """Return the sums of columns, added row by row, so that rounding does not depend on the number of columns."""
     total = np.zeros(table.shape[1])
     for row in table:
         total = total + row
@@ -153,7 +156,7 @@ def _whole(said: StepScores) -> float:
     return math.nan if said.whole is None else said.whole
 
 
-def _member(given: str | Verifier) -> Verifier:
+def _member(given: str | VerifierProtocol) -> VerifierProtocol:
     if not isinstance(given, str):
         return given
     if given not in VERIFIERS:

@@ -1,4 +1,4 @@
-"""A generative judge: a model is shown the problem and a solution, and replies with its verdict as JSON."""
+"""A generative judge: a model that reads the problem and a solution and replies with a verdict as JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tts.backends.base import Backend, Sampling
+from tts.backends.base import Sampling
+from tts.backends.protocol import BackendProtocol
+from tts.checks import check_text
 from tts.errors import ConfigError, shown
 from tts.models.registry import ModelRecord
 from tts.types import Message, Problem, Prompt, Trajectory
-from tts.verifiers.base import Calls, StepScores, check_text
+from tts.verifiers.base import Calls, PairComparison, StepScores, Traits, Verifier
 
 _SCALE = 10
-_BEGINS = re.compile(r'\{\s*["}]')  # an object, where braces of prose have other things in them
+_BEGINS = re.compile(r'\{\s*["}]')  # the start of a JSON object; braces in prose are followed by other characters
 _PLACES = {"A": 1.0, "tie": 0.5, "B": 0.0}
 _ROOM = 1024
 _MOST_VOTES = 1024
@@ -35,29 +37,30 @@ PAIR_QUESTION = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """Asks a model for a score from 0 to 10 of each path, several times, and takes the mean of the replies that can be read, over 10.
+class Judge(Verifier):
+    """Scores a trajectory by the mean of several replies of a model, each a score from 0 to 10, divided by 10.
 
-    A reply that cannot be read is unknown, never a middle score: it counts in no mean, a path without one that can be read is unknown
-    (NaN), and the solution's warnings say how many there were. So is a reply in which the model's server failed, which the solution
-    counts by the kind of failure. A path whose prompt is longer than `prompt_tokens` is not shown in part: it stays unknown, counted as
-    well. Two paths can be compared (`compare`, the selection `pairwise`): both orders are asked for, so that
-    a liking for one of the places cancels out.
+    Unparsable replies are left out of the mean; if all are, the score is NaN. The solution's warnings state their number. Replies that
+    are missing because the model or its server failed are left out too; the solution counts them by kind of failure. A trajectory whose
+    prompt is longer than `prompt_tokens` is not truncated: its score is NaN, and the warnings count it.
+
+    Pairs are compared in both orders (`compare`, used by the selection `pairwise`), so that a position bias cancels out.
 
     Source: Zheng et al., "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena" (2306.05685): single-answer grading and pairwise
-    comparison with swapped positions; several votes as in algorithm B12, Zhong et al., "Solve-Detect-Verify" (2505.11966). Differs: the
-    texts of the questions are ours; two orders that disagree are half a win each, where the first paper calls the pair a tie.
+    comparison with swapped positions; several votes as in algorithm B12, Zhong et al., "Solve-Detect-Verify" (2505.11966). Differs:
+        - the texts of the questions are ours;
+        - two orders that disagree give half a win each, where the first paper counts a tie.
 
     Args:
-        model: the role of the judge's model. votes: replies to a prompt, 1 to 1,024. max_tokens: of a reply.
+        model: role of the judge's model. votes: replies for each prompt, 1 to 1,024. max_tokens: limit of a reply.
         prompt_tokens: most tokens of a prompt; None: what the model's context leaves, at most 1,024.
-        temperature: of the replies; at 0 all votes are one.
-        question: what is asked of one path, before problem and solution; it must ask for the JSON above.
-        pair_question: what is asked of two.
+        temperature: of the replies; at 0 all votes are equal.
+        question: instruction to score one trajectory, placed before problem and solution; it must ask for {"score": n}, n from 0 to 10.
+        pair_question: instruction to compare two; it must ask for {"better": "A"}, "B" or "tie".
 
-    Cost: a path, its prompt once (once a vote where the backend does not share a prompt) and `votes` replies; a pair, four times as much
-        at most.
-    Random: the replies, by problem, role, prompt and number of the vote.
+    Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A pair costs at most
+        four times as much.
+    Random: the replies, addressed by problem, role, prompt and number of the vote.
     """
 
     model: str = "policy"
@@ -67,11 +70,8 @@ class Judge:
     temperature: float = 0.7
     question: str = QUESTION
     pair_question: str = PAIR_QUESTION
-    reads: int | None = field(default=None, init=False)  # how often a prompt is read; None: nobody knows
-    name: str = field(default="judge", init=False)
-    range: tuple[float, float] = field(default=(0.0, 1.0), init=False)
-    oracle: bool = field(default=False, init=False)
-    needs: tuple[str, ...] = field(default=(), init=False)
+    reads: int | None = field(default=None, init=False)  # how often a prompt is read; None: unknown
+    name = "judge"
 
     def __post_init__(self) -> None:
         for name in ("model", "question", "pair_question"):
@@ -85,11 +85,16 @@ class Judge:
         except ConfigError:
             raise ConfigError(f"temperature is {shown(self.temperature)}, but must be a number between 0 and 100") from None
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> Judge:
-        """Return it with the room for its prompts known, and how often the backend reads one.
+    @property
+    def traits(self) -> Traits:
+        """A prompt size that depends on the backend, and comparisons of pairs."""
+        return Traits(filled=self.filled, comparison=PairComparison(self.compare, self.pair_bound()))
+
+    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Judge:
+        """Return the judge with `prompt_tokens` set, and with the number of times that the backend reads a prompt.
 
         Raises:
-            ConfigError: the model's context has no room for prompt and reply.
+            ConfigError: prompt and reply do not fit in the model's context.
         """
         del record
         room = _ROOM if self.prompt_tokens is None else self.prompt_tokens
@@ -107,13 +112,13 @@ class Judge:
         return made
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score of each path."""
+        """Return one score of the whole for each trajectory."""
         prompts = [_prompt(self.question, problem, ("Solution", t.full_text)) for t in trajectories]
         replies = await self._replies(prompts, "score", calls)
         return [StepScores(whole=_mean([_verdict(reply, "score") for reply in of_path])) for of_path in replies]
 
     async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
-        """Return, for each pair, how far the first path is better, from 0 to 1, over both orders; NaN where one of them has no verdict."""
+        """Return for each pair how far the first is better, the mean of both orders; NaN if an order has no parsable reply."""
         prompts: list[Prompt] = []
         for a, b in pairs:
             for first, second in ((a, b), (b, a)):
@@ -122,7 +127,7 @@ class Judge:
         return [(one + 1 - other) / 2 for one, other in zip(shares[::2], shares[1::2], strict=True)]
 
     async def _replies(self, prompts: Sequence[Prompt], key: str, calls: Calls) -> list[Sequence[str]]:
-        """Return the replies to each prompt that came; none to one that is too long. What cannot be read is counted."""
+        """Return the replies for each prompt, failed ones left out; () for a prompt that is too long. Records what is unparsable."""
         fits = [calls.count(prompt) <= self._room for prompt in prompts]
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         sampling = Sampling(temperature=self.temperature)
@@ -141,12 +146,12 @@ class Judge:
         return _ROOM if self.prompt_tokens is None else self.prompt_tokens
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the tokens of a prompt, as often as it is read, and of all replies: a constant."""
+        """Return the tokens of a prompt, times the number of times it is read, plus those of all replies: a constant."""
         del prefix_tokens, new_tokens
         return (self.votes + 1 if self.reads is None else self.reads) * self._room + self.votes * self.max_tokens
 
     def pair_bound(self) -> int:
-        """Return the most tokens that comparing two paths computes: a prompt and its replies, in both orders."""
+        """Return the most tokens of comparing one pair: a prompt and its replies, in both orders."""
         return 2 * self.bound(0, 0)
 
 
@@ -156,7 +161,7 @@ def _prompt(question: str, problem: Problem, *solutions: tuple[str, str]) -> Pro
 
 
 def _objects(reply: str) -> list[dict[str, Any]]:
-    """Return the whole JSON objects in a text that are in no other, the last first; none behind one that is broken off, or inside."""
+    """Return the outermost JSON objects in a text, the last first; the search ends at the first object that is incomplete."""
     decoder, objects, at = json.JSONDecoder(), list[dict[str, Any]](), 0
     while (start := _BEGINS.search(reply, at)) is not None:
         try:
@@ -168,7 +173,7 @@ def _objects(reply: str) -> list[dict[str, Any]]:
 
 
 def _verdict(reply: str, key: str) -> float | None:
-    """Return what the last object that has a readable verdict says, from 0 to 1; None where there is none."""
+    """Return the verdict of the last object that has a valid one, from 0 to 1; None if there is none."""
     for found in _objects(reply):
         value = found.get(key)
         if key == "score" and isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _SCALE:

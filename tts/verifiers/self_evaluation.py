@@ -1,48 +1,46 @@
-"""Self-evaluation: the policy itself says whether a fresh start would do better."""
+"""Self-evaluation: the policy predicts whether it would do better if it started over."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from tts.backends.base import Backend
-from tts.backends.facts import counts_texts, text_bound
+from tts.backends.protocol import BackendProtocol, counts_texts, text_bound
+from tts.checks import check_text
 from tts.errors import ConfigError, PromptTooLong, shown
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores, check_text
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SelfEvaluation:
-    """Asks the policy behind a solution, whole or partial, whether it would do better if it started over; scores its "no".
+class SelfEvaluation(Verifier):
+    """Appends the question whether the policy would do better if it started over, to a complete or partial solution.
 
-    score = P(no) / (P(yes) + P(no)), the predicted probability that the solution does at least as well as a fresh one.
+    score = P(no) / (P(yes) + P(no)), the predicted probability that the solution does at least as well as a new one.
 
     Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better, Even
-    Mid-Generation" (2410.02725). Differs: the question is a text behind the solution, not a turn of its own, as the model was
-    trained on it; the paper's own wording is not sourced, so none is built in: question and answers stand in the model's record.
+    Mid-Generation" (2410.02725). Differs:
+        - the question is a text appended to the solution, as the model was trained on it, and not a chat turn;
+        - the paper's wording is not sourced, so none is built in: question and answers are fields of the model's record.
 
     Args:
-        question: appended to the solution. yes, no: the two answers, one token each. tokens: that the question is at most.
-            What is None is filled from the record of the model, and the tokens from its tokenizer, when a Solver is made.
+        question: appended to the solution. yes, no: the two answers, one token each. tokens: the most tokens of the question.
+            A solver fills what is None from the model's record, and the tokens from its tokenizer.
 
-    Cost: the question's tokens a path, in verifier tokens. A path that leaves no room for it in the context stays unknown.
+    Cost: the question's tokens for each trajectory, as verifier tokens. The score is NaN if the context has no room for the question.
     """
 
     question: str | None = None
     yes: str | None = None
     no: str | None = None
     tokens: int | None = None
-    name: str = field(default="self_evaluation", init=False)
-    range: tuple[float, float] = field(default=(0.0, 1.0), init=False)
-    oracle: bool = field(default=False, init=False)
-    needs: tuple[str, ...] = field(default=("next_logprobs",), init=False)
-    model: str = field(default="policy", init=False)
+    name = "self_evaluation"
+    needs = ("next_logprobs",)
 
     def __post_init__(self) -> None:
         for part in ("question", "yes", "no"):
@@ -51,11 +49,16 @@ class SelfEvaluation:
         if self.tokens is not None and (type(self.tokens) is not int or not 1 <= self.tokens < 2**63):
             raise ConfigError(f"tokens is {shown(self.tokens)}, but must be a whole number of at least 1 and below 2**63, or None")
 
-    def filled(self, record: ModelRecord | None, backend: Backend) -> SelfEvaluation:
-        """Return it with every parameter known.
+    @property
+    def traits(self) -> Traits:
+        """Parameters that the model's record has."""
+        return Traits(filled=self.filled)
+
+    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> SelfEvaluation:
+        """Return the verifier with all parameters set.
 
         Raises:
-            ConfigError: the model's record has no question, or an answer is not exactly one token.
+            ConfigError: the model's record has no question, an answer is not exactly one token, or `tokens` is too small.
         """
         known = None if record is None else record.self_evaluation
         parts = {
@@ -77,7 +80,7 @@ class SelfEvaluation:
                 )
         return dataclasses.replace(self, **parts, tokens=self._size(str(parts["question"]), backend))
 
-    def _size(self, question: str, backend: Backend) -> int:
+    def _size(self, question: str, backend: BackendProtocol) -> int:
         """Return the most tokens that the question is."""
         size = text_bound(backend, question)
         if self.tokens is not None and self.tokens < size:
@@ -85,11 +88,11 @@ class SelfEvaluation:
         return size if self.tokens is None else self.tokens
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score of the whole path."""
+        """Return one score of the whole for each trajectory."""
         del problem
         try:
             return await self._asked(trajectories, calls)
-        except PromptTooLong:  # nothing has been computed: each is asked by itself, so that one without room costs the others nothing
+        except PromptTooLong:  # nothing was computed; asked one by one, only those without room are NaN
             return [await self._alone(t, calls) for t in trajectories]
 
     async def _alone(self, t: Trajectory, calls: Calls) -> StepScores:
@@ -104,6 +107,6 @@ class SelfEvaluation:
         return [StepScores(whole=score) for score in better.tolist()]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
-        """Return the question's tokens; its bytes, where nobody has counted them."""
+        """Return the tokens of the question; its bytes, an upper bound, if they are not counted."""
         del prefix_tokens, new_tokens
         return len((self.question or "").encode()) if self.tokens is None else self.tokens

@@ -1,38 +1,35 @@
-"""A process verifier of the toy language whose quality is a setting: it knows the truth and misjudges at a known rate."""
+"""A process verifier of the toy language with a set error rate, for tests and experiments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tts.errors import ConfigError, VerifierError
 from tts.randomness import hash64
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores
+from tts.verifiers.base import Calls, StepScores, Verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToyVerifier:
-    """Says of each step whether all results so far are right; each verdict is flipped with probability `error`.
+class ToyVerifier(Verifier):
+    """Judges for each step whether all results so far are right; each verdict is flipped with probability `error`.
 
-    A step judged right scores 1 - error, one judged wrong scores error: the probability of being right, given the verdict and
-    even odds. So error=0 is a perfect verifier and error=0.5 a constant one. A verdict is a function of the text alone.
+    A step judged right scores 1 - error, one judged wrong scores error: the probability of being right given the verdict, at even
+    prior odds. error=0 is a perfect verifier, error=0.5 a constant one. A verdict depends on the text alone.
 
     Args:
         error: in [0, 0.5]. seed: of the flips, in [0, 2**64).
 
-    Cost: the tokens behind the last scored ancestor, as a process model that keeps its state.
+    Cost: the tokens after the last scored ancestor, like a process model that caches what it has read.
     Random: the flips, addressed by (seed, problem, text up to the step).
     """
 
     error: float = 0.0
     seed: int = 0
-    name: str = field(default="toy", init=False)
-    range: tuple[float, float] = field(default=(0.0, 1.0), init=False)
-    oracle: bool = field(default=False, init=False)
-    needs: tuple[str, ...] = field(default=("value",), init=False)
-    model: str = field(default="policy", init=False)
+    name = "toy"
+    needs = ("value",)
 
     def __post_init__(self) -> None:
         error: Any = self.error
@@ -42,7 +39,7 @@ class ToyVerifier:
             raise ConfigError(f"seed is {self.seed!r}, but must be a whole number of at least 0 and below 2**64")
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
-        """Return one score a step."""
+        """Return one score for each step."""
         readings = await calls.value(trajectories, "truth")
         return [
             StepScores(steps=self._judge(problem, t, calls.task.split(t.full_text), truth.tolist()))

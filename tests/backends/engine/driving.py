@@ -14,10 +14,10 @@ pytest.importorskip("transformers")
 pytest.importorskip("numba")
 
 from tests.backends.conftest import checkpoint_of, tiny_tokenizer  # noqa: E402
-from tts.backends.engine.build import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.core import Runner  # noqa: E402
-from tts.backends.engine.tree import Node  # noqa: E402
-from tts.backends.engine.work import Reading  # noqa: E402
+from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
+from tts.backends.engine.tree import KVNode  # noqa: E402
+from tts.backends.engine.work import PrefillJob  # noqa: E402
 from tts.backends.kernels.plan import BLOCK  # noqa: E402
 
 
@@ -26,36 +26,36 @@ def runner_of(model: Any, **options: Any) -> Runner:
     return make_runner(checkpoint_of(model, tiny_tokenizer()), EngineOptions(**{"device": "cpu", "threads": 1, **options}))[0]
 
 
-def grow(runner: Runner, forest: Sequence[tuple[int, int, int]], seed: int = 0) -> list[Node]:
+def grow(runner: Runner, forest: Sequence[tuple[int, int, int]], seed: int = 0) -> list[KVNode]:
     """Add a forest of `tests/backends/kernels/trees.py` with random tokens; nothing is read yet."""
     draw = np.random.Generator(np.random.Philox(key=seed))
-    nodes: list[Node] = []
+    nodes: list[KVNode] = []
     for parent, length, _ in forest:
         tokens = draw.integers(0, runner.decoder.config.vocab, length).tolist()
         nodes.append(runner.tree.add(nodes[parent] if parent >= 0 else None, tokens))
     return nodes
 
 
-def read(runner: Runner, nodes: Sequence[Node], *, logits: bool = True) -> list[np.ndarray]:
+def read(runner: Runner, nodes: Sequence[KVNode], *, logits: bool = True) -> list[np.ndarray]:
     """Read nodes together; return the logits, or hidden states, at every token of each."""
     found: dict[int, np.ndarray] = {}
     for i, node in enumerate(nodes):
         done = lambda reading, i=i: found.__setitem__(i, reading.result())  # noqa: E731
-        runner.read(Reading(runner.tree.retain(node), len(node.tokens), 0, done, logits=logits))
+        runner.add_prefill(PrefillJob(runner.tree.retain(node), len(node.tokens), 0, done, logits=logits))
     while runner.busy:
         runner.step()
     return [found[i] for i in range(len(nodes))]
 
 
-def path_ids(node: Node) -> list[int]:
+def path_ids(node: KVNode) -> list[int]:
     return [token for each in node.path() for token in each.tokens]
 
 
-def leaves(nodes: Sequence[Node]) -> list[Node]:
+def leaves(nodes: Sequence[KVNode]) -> list[KVNode]:
     return [node for node in nodes if not node.children]
 
 
-def path_kv(runner: Runner, node: Node) -> tuple[np.ndarray, np.ndarray]:
+def path_kv(runner: Runner, node: KVNode) -> tuple[np.ndarray, np.ndarray]:
     """Return copies of the keys and values of a path, each [layers, heads, tokens, head size], read through the table and the chains."""
     tree, pool = runner.tree, runner.tree.pool
     keys, values = [], []
@@ -70,12 +70,12 @@ def path_kv(runner: Runner, node: Node) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(keys, 2).copy(), np.concatenate(values, 2).copy()
 
 
-def kv_bytes(runner: Runner, node: Node) -> tuple[bytes, bytes]:
+def kv_bytes(runner: Runner, node: KVNode) -> tuple[bytes, bytes]:
     keys, values = path_kv(runner, node)
     return keys.tobytes(), values.tobytes()
 
 
-def node_of(backend: Any, handle: Any) -> Node:
+def node_of(backend: Any, handle: Any) -> KVNode:
     return backend._states[handle].node
 
 

@@ -16,8 +16,8 @@ pytest.importorskip("numba", reason="the engine's kernels are compiled by numba"
 from tests.backends.conftest import checkpoint_of  # noqa: E402 - torch comes first
 from tests.backends.engine.stepping import BLOCK  # noqa: E402
 from tests.backends.rows import opened  # noqa: E402
-from tts.backends.engine.build import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.heads import HeadReadout, LabelReadout, StepTemplate, ValueHead  # noqa: E402
+from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.reward import RewardModel  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
 

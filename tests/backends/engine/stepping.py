@@ -19,13 +19,13 @@ pytest.importorskip("transformers", reason="the tiny model is one of the transfo
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
 
 from tests.backends.conftest import engine_of, tiny_model, tiny_tokenizer
-from tts.backends.base import Row, RowSet, SampleRequest, Sampling, Stop
+from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.engine.core import Runner
-from tts.backends.engine.scheduler import Limits
-from tts.backends.engine.tree import KVTree, Node
-from tts.backends.engine.work import Line, Reading, RowEnd, Writing
+from tts.backends.engine.scheduler import SchedulerLimits
+from tts.backends.engine.tree import KVNode, KVTree
+from tts.backends.engine.work import DecodeSequence, PrefillJob, RowEnd, SampleJob
 from tts.backends.kernels.plan import BLOCK
-from tts.backends.row_state import PathText
+from tts.backends.text.row_state import PathText
 
 CONTEXT = 1024
 TOKEN_BYTES = 2 * 2 * 1 * 32 * 4  # keys and values, layers, key-value heads, head size, bytes of a float
@@ -59,7 +59,7 @@ def runner_of(blocks: int, *, rows: int = 64, tokens: int = 256, endless: bool =
     return Runner(
         decoder,
         KVTree(decoder.pool(blocks)),
-        Limits(rows, tokens),
+        SchedulerLimits(rows, tokens),
         decode=renderer.decode,
         eos=frozenset() if endless else _shared().runner._eos,
         **options,
@@ -71,7 +71,7 @@ def ids_of(size: int, seed: int) -> list[int]:
     return [1 + (seed * 7919 + i * (i + 3 + seed) * 31) % 280 for i in range(size)]
 
 
-def blocks_of(path: Sequence[Node]) -> int:
+def blocks_of(path: Sequence[KVNode]) -> int:
     """Return the blocks that the tokens of a path take."""
     return sum(-(-len(node.tokens) // BLOCK) for node in path)
 
@@ -80,7 +80,7 @@ def blocks_of(path: Sequence[Node]) -> int:
 class Path:
     """A handle of a node, as a caller has it."""
 
-    node: Node
+    node: KVNode
     text: PathText
     alive: bool = True
 
@@ -90,7 +90,7 @@ class Asked:
     """Something that was asked for. `path`: a new handle, None for scores. `rows`, `ends`: of a request for rows."""
 
     path: Path | None = None
-    reading: Reading | None = None
+    reading: PrefillJob | None = None
     rows: RowSet | None = None
     ends: dict[int, RowEnd] = field(default_factory=dict)
     done: bool = False
@@ -108,7 +108,7 @@ class Asked:
         self._seen = len(self.ends)
         return new
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: PrefillJob) -> None:
         assert not self.done, "a reading ended twice"
         self.reading, self.done = reading, True
 
@@ -120,7 +120,7 @@ class Hand:
         self.runner = runner
         self.paths: list[Path] = []
 
-    def keep(self, node: Node, text: PathText) -> Path:
+    def keep(self, node: KVNode, text: PathText) -> Path:
         path = Path(node, text)
         self.paths.append(path)
         return path
@@ -140,9 +140,9 @@ class Hand:
         self.runner.tree.release(node)
         return asked
 
-    def write(self, path: Path, rows: Sequence[Row], stop: Stop | None = None, sampling: Sampling = WARM) -> Asked:
-        asked = Asked(rows=RowSet(SampleRequest(None, tuple(rows), sampling, stop or Stop())))
-        self.runner.write(Writing(asked.rows, self.runner.tree.retain(path.node), path.text, asked.ended))
+    def write(self, path: Path, rows: Sequence[Row], stop: StopCondition | None = None, sampling: Sampling = WARM) -> Asked:
+        asked = Asked(rows=RowSet(SampleRequest(None, tuple(rows), sampling, stop or StopCondition())))
+        self.runner.add_samples(SampleJob(asked.rows, self.runner.tree.retain(path.node), path.text, asked.ended))
         return asked
 
     def fork(self, path: Path) -> Path:
@@ -162,8 +162,8 @@ class Hand:
             self.runner.step()
         raise AssertionError(f"still busy after {limit} steps: {described(self.runner)}")
 
-    def _read(self, asked: Asked, node: Node, upto: int, wanted: int) -> Asked:
-        self.runner.read(Reading(self.runner.tree.retain(node), upto, wanted, asked.read))
+    def _read(self, asked: Asked, node: KVNode, upto: int, wanted: int) -> Asked:
+        self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, wanted, asked.read))
         return asked
 
 
@@ -171,12 +171,12 @@ def described(runner: Runner) -> str:
     """Return what a runner is at: of each work its order, and of each node of its path: tokens, those with KV, blocks, pins."""
     tree, scheduler = runner.tree, runner._scheduler
     lines = [
-        f"{len(runner._writings)} writings, {tree.reclaimable} blocks to be had, {tree.pool.num_free} free, {len(scheduler._late)} late"
+        f"{len(runner._sample_jobs)} writings, {tree.reclaimable} blocks to be had, {tree.pool.num_free} free, {len(scheduler._late)} late"
     ]
     for name, works in (("waiting", scheduler._waiting), ("running", scheduler.running)):
         for work in works:
             path = [(len(node.tokens), tree.length(node), node.num_blocks, node.pins) for node in work.node.path()]
-            wants = (work.upto, work.at) if isinstance(work, Reading) else ()
+            wants = (work.upto, work.at) if isinstance(work, PrefillJob) else ()
             lines.append(f"{name} {type(work).__name__} {work.order} ready={work.ready} {wants} {path}")
     return "\n".join(lines)
 
@@ -221,7 +221,7 @@ def chain_of(pool: Any, head: int) -> list[int]:
     return chain
 
 
-def recount(runner: Runner, handles: Sequence[Node] | None = None) -> None:
+def recount(runner: Runner, handles: Sequence[KVNode] | None = None) -> None:
     """Count everything that the tree, the pool and the scheduler keep from scratch, and compare.
 
     Args:
@@ -250,13 +250,13 @@ def _blocks(runner: Runner) -> None:
     assert pool.num_used <= pool.peak_used <= pool.num_blocks
 
 
-def _references(runner: Runner, handles: Sequence[Node] | None) -> None:
+def _references(runner: Runner, handles: Sequence[KVNode] | None) -> None:
     tree, scheduler = runner.tree, runner._scheduler
     works = scheduler.every()
     children = Counter(node.parent for node in tree.nodes.values() if node.parent is not None)
     resident = Counter(node.parent for node in tree.nodes.values() if node.parent is not None and node.num_blocks)
     pins = Counter(each for node in [*(work.node for work in scheduler.running), *scheduler._late] for each in node.path())
-    held = Counter([*(handles or ()), *(work.node for work in works), *(writing.node for writing in runner._writings)])
+    held = Counter([*(handles or ()), *(work.node for work in works), *(writing.node for writing in runner._sample_jobs)])
     for node in tree.nodes.values():
         assert (node.children, node.resident_children, node.pins) == (children[node], resident[node], pins[node])
         if handles is not None:
@@ -265,7 +265,7 @@ def _references(runner: Runner, handles: Sequence[Node] | None) -> None:
     assert {id(node) for node in [*children, *pins, *held]} <= {id(node) for node in tree.nodes.values()}
     assert tree._pinned_blocks == sum(node.num_blocks for node in tree.nodes.values() if node.pins)
     assert 0 <= tree.reclaimable <= tree.pool.num_blocks
-    lines = [work for work in works if isinstance(work, Line)]
+    lines = [work for work in works if isinstance(work, DecodeSequence)]
     assert len({line.node for line in lines}) == len(lines) <= runner._limits.rows
     orders = [work.order for work in scheduler.running]
     assert orders == sorted(orders)
@@ -302,7 +302,7 @@ def assert_empty(runner: Runner) -> None:
     assert (tree.pool.num_used, tree._pinned_blocks, tree.reclaimable) == (0, 0, tree.pool.num_blocks)
     assert sorted(tree.pool._free) == list(range(tree.pool.num_blocks))
     assert not runner.busy
-    assert runner._scheduler.every() == runner._scheduler._late == runner._writings == []
+    assert runner._scheduler.every() == runner._scheduler._late == runner._sample_jobs == []
 
 
 def law_bits(asked: Asked) -> bytes:

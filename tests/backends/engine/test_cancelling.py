@@ -21,8 +21,8 @@ from tests.backends.engine.stepping import (
     scribble,
     told,
 )
-from tts.backends.base import Row, RowSet, SampleRequest, Stop
-from tts.backends.engine.work import Line, Reading
+from tts.backends.base import Row, RowSet, SampleRequest, StopCondition
+from tts.backends.engine.work import DecodeSequence, PrefillJob
 
 ROWS = [Row(stream, 0, 25) for stream in range(1, 6)]
 
@@ -35,7 +35,7 @@ def cancelled_when(hand: Hand, when: Callable[[Asked], bool], *, keep: int = 30)
     expected = hand.write(path, ROWS)
     hand.run()
     evict(hand.runner)
-    hand.runner._laws.clear()
+    hand.runner._kept_logits.clear()
     older = hand.write(prompt, [Row(50 + i, 0, keep) for i in range(3)])
     asked = hand.write(path, ROWS)
     while not when(asked):
@@ -61,8 +61,8 @@ def cancelled_when(hand: Hand, when: Callable[[Asked], bool], *, keep: int = 30)
     return asked
 
 
-def lines_of(hand: Hand, asked: Asked) -> list[Line]:
-    return [work for work in hand.runner._scheduler.every() if isinstance(work, Line) and work.writing.rows is asked.rows]
+def lines_of(hand: Hand, asked: Asked) -> list[DecodeSequence]:
+    return [work for work in hand.runner._scheduler.every() if isinstance(work, DecodeSequence) and work.job.rows is asked.rows]
 
 
 def test_rows_are_cancelled_while_they_wait_for_a_place() -> None:
@@ -75,8 +75,8 @@ def test_rows_are_cancelled_while_the_law_behind_their_path_is_read() -> None:
     hand = Hand(runner_of(ROOMY, tokens=7))
 
     def is_read(asked: Asked) -> bool:
-        waiting = [writing.node for writing in hand.runner._writings if writing.rows is asked.rows]
-        return any(isinstance(work, Reading) and work.node in waiting for work in hand.runner._scheduler.running)
+        waiting = [writing.node for writing in hand.runner._sample_jobs if writing.rows is asked.rows]
+        return any(isinstance(work, PrefillJob) and work.node in waiting for work in hand.runner._scheduler.running)
 
     asked = cancelled_when(hand, is_read)
     assert all(end.state is None for end in asked.ends.values())
@@ -117,6 +117,6 @@ def test_a_request_that_nobody_waits_for_resolves_all_the_same() -> None:
     empty = hand.write(path, [])
     hand.run()
     assert asked.done
-    assert RowSet(SampleRequest(None, (), asked.rows.request.sampling, Stop())).done
+    assert RowSet(SampleRequest(None, (), asked.rows.request.sampling, StopCondition())).done
     assert not empty.ends
-    assert not any(isinstance(work, Reading) for work in hand.runner._scheduler.every())
+    assert not any(isinstance(work, PrefillJob) for work in hand.runner._scheduler.every())

@@ -20,9 +20,9 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from tests.backends.conftest import engine_of, tiny_tokenizer  # noqa: E402
 from tests.backends.engine.driving import run  # noqa: E402
 from tests.backends.engine.models import KINDS, LINEAR, random_model  # noqa: E402
-from tts.backends.base import Row, SampleRequest, Sampling, Stop  # noqa: E402
+from tts.backends.base import Row, SampleRequest, Sampling, StopCondition  # noqa: E402
+from tts.backends.engine import build  # noqa: E402
 from tts.backends.engine.backend import EngineBackend  # noqa: E402
-from tts.backends.engine.build import build  # noqa: E402
 from tts.backends.engine.weights import read_checkpoint  # noqa: E402
 from tts.errors import ConfigError  # noqa: E402
 from tts.models.registry import get  # noqa: E402
@@ -46,7 +46,7 @@ def samples(backend: Any) -> list[tuple[Any, ...]]:
     async def main() -> list[tuple[Any, ...]]:
         [opened] = await backend.open(["the cat and "])
         rows = tuple(Row(stream, 0, 20) for stream in range(3))
-        asked = backend.sample(SampleRequest(opened.value, rows, Sampling(temperature=0.8), Stop()))
+        asked = backend.sample(SampleRequest(opened.value, rows, Sampling(temperature=0.8), StopCondition()))
         await asked.drain()
         return [(sample.token_ids, sample.logprobs, sample.finish) for sample in asked.samples]
 
@@ -106,7 +106,7 @@ def test_smollm2_from_its_package_answers() -> None:
         prompts = [(Message("user", "What is 12 + 30?"),), "1, 2, 3, 4, 5,"]
         replies = await backend.open(prompts)
         for reply, size, text in zip(replies, (8, 6), ("12 + 30 = ", " 6, 7,"), strict=True):
-            sample = await backend.sample(SampleRequest(reply.value, (Row(1, 0, size),), Sampling(temperature=0), Stop())).row(0)
+            sample = await backend.sample(SampleRequest(reply.value, (Row(1, 0, size),), Sampling(temperature=0), StopCondition())).row(0)
             assert sample.text == text
 
     run(backend, main)

@@ -10,9 +10,9 @@ pytest.importorskip("numba")
 from scipy import stats
 
 from tts.backends.base import Sampling
-from tts.backends.kernels.draw import Asked, Draws, draw_at, draw_rows
+from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_at, draw_rows
 from tts.backends.kernels.host import Team, compiled, exponential
-from tts.backends.sampling import draw, filtered_law, inverse_cdf, log_law
+from tts.backends.sampling import draw, filtered_distribution, inverse_cdf, log_softmax
 from tts.randomness import uniform, uniforms
 
 TEAM = Team(1)
@@ -63,7 +63,9 @@ def logits_of(kind: str, size: int) -> np.ndarray:
 KINDS = ("random", "peaked", "flat", "tied", "wide", "holes")
 
 
-def drawn(logits: np.ndarray, samplings: list[Sampling], numbers: list[float], rows: list[int] | None = None, team: Team = TEAM) -> Draws:
+def drawn(
+    logits: np.ndarray, samplings: list[Sampling], numbers: list[float], rows: list[int] | None = None, team: Team = TEAM
+) -> HostDraws:
     which = np.zeros(len(samplings), np.int64) if rows is None else np.array(rows, np.int64)
     return draw_at(np.atleast_2d(logits), which, samplings, np.array(numbers, np.float64), team)
 
@@ -71,9 +73,9 @@ def drawn(logits: np.ndarray, samplings: list[Sampling], numbers: list[float], r
 def check(logits: np.ndarray, sampling: Sampling, numbers: list[float]) -> None:
     """Each token is the plain law's, or its neighbour where the number lies on the edge between them."""
     found = drawn(logits, [sampling] * len(numbers), numbers)
-    law = filtered_law(logits, sampling)
+    law = filtered_distribution(logits, sampling)
     edges = np.cumsum(law)
-    logprobs = log_law(logits)
+    logprobs = log_softmax(logits)
     for token, logprob, number in zip(found.tokens.tolist(), found.logprobs.tolist(), numbers, strict=True):
         wanted = inverse_cdf(law, number)  # as the plain draw does
         if token != wanted:
@@ -96,7 +98,7 @@ def test_it_is_the_plain_draw(kind: str, size: int) -> None:
 @pytest.mark.parametrize("sampling", [SAMPLINGS[i] for i in (1, 5, 8, 11, 16)], ids=str)
 def test_just_beside_an_edge_of_the_law_it_falls_on_the_right_side(size: int, sampling: Sampling) -> None:
     logits = logits_of("random", size)
-    law = filtered_law(logits, sampling)
+    law = filtered_distribution(logits, sampling)
     edges = np.cumsum(law)
     kept = np.flatnonzero(law > 1e-4)[:40]
     below, above = [edges[i] - 2 * EDGE for i in kept], [edges[i] + 2 * EDGE for i in kept[:-1]]
@@ -163,7 +165,7 @@ def test_extreme_temperatures_are_laws_too(temperature: float) -> None:
         found = drawn(logits, [Sampling(temperature=temperature)], [number])
         if temperature < 1:
             assert found.tokens.tolist() == [int(np.argmax(logits))]
-        assert found.logprobs[0] == pytest.approx(log_law(logits)[found.tokens[0]], abs=3e-7)
+        assert found.logprobs[0] == pytest.approx(log_softmax(logits)[found.tokens[0]], abs=3e-7)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -212,7 +214,7 @@ def test_the_numbers_are_those_of_the_rows_own_addresses() -> None:
     logits = logits_of("random", 1_000)[None]
     streams, positions, words = np.array([5, 2**64 - 1, 5], np.uint64), np.array([0, 2**33, 7]), np.array([0, 1, 1], np.uint64)
     samplings = [Sampling(temperature=1.5)] * 3
-    asked = Asked(np.zeros(3, np.int64), samplings, streams, positions, words)
+    asked = DrawRequest(np.zeros(3, np.int64), samplings, streams, positions, words)
     numbers = [uniform(int(s), int(p), int(w)) for s, p, w in zip(streams, positions, words, strict=True)]
     assert draw_rows(logits, asked, TEAM).tokens.tolist() == drawn(logits, samplings, numbers).tokens.tolist()
     some = asked.of(np.array([2, 0]))
@@ -226,7 +228,7 @@ def test_frequencies_follow_the_law(sampling: Sampling) -> None:
     count = 20_000
     numbers = uniforms(np.full(count, 11, np.uint64), np.arange(count))
     tokens = draw_at(logits[None], np.zeros(count, np.int64), [sampling] * count, numbers, TEAM).tokens
-    law = filtered_law(logits, sampling)
+    law = filtered_distribution(logits, sampling)
     counts = np.bincount(tokens, minlength=300)
     assert counts[law == 0].sum() == 0
     often = law * count >= 5

@@ -21,7 +21,7 @@ from tests.backends.engine.stepping import (  # noqa: E402
     text_of,
 )
 from tests.backends.rows import bare, drained, opened, start  # noqa: E402
-from tts.backends.base import Row, Stop  # noqa: E402
+from tts.backends.base import Row, StopCondition  # noqa: E402
 from tts.errors import ConfigError, EngineError, PromptTooLong  # noqa: E402
 
 LIMIT = 60  # seconds after which a test that hangs has failed
@@ -37,7 +37,7 @@ async def laid_waste(backend: Any) -> None:
     """Evict everything, and leave nonsense behind."""
     await rested(backend)
     evict(backend.runner)
-    backend.runner._laws.clear()
+    backend.runner._kept_logits.clear()
     pool = backend.runner.tree.pool
     assert pool.num_used == 0
     pool.keys.fill_(7.0)
@@ -72,7 +72,7 @@ def test_a_stop_text_that_never_comes_leaves_rows_to_their_caps_and_the_context(
         backend = engine()
         backend.runner._eos = frozenset()
         (handle,) = await opened(backend, text_of(CONTEXT - 60, 1))
-        stop = Stop(("never in this world",), at_step=True)
+        stop = StopCondition(("never in this world",), at_step=True)
         samples = await drained(start(backend, handle, Row(1, 0, 9), Row(2, 0, 1 << 30), stop=stop))
         assert [(sample.finish, sample.num_tokens) for sample in samples] == [("length", 9), ("length", 60)]
         plain = await drained(start(backend, handle, Row(1, 0, 9), Row(2, 0, 1 << 30)))
@@ -194,7 +194,7 @@ def test_a_predicate_that_raises_fails_its_rows_and_no_other() -> None:
         (handle,) = await opened(backend, "a")
         wanted = await samples_of(backend, handle)
         steps = ("e", "a", "1", "\n", "t", "k")
-        bad, good = start(backend, handle, *ROWS, stop=Stop(steps, finished=raises)), start(backend, handle, *ROWS)
+        bad, good = start(backend, handle, *ROWS, stop=StopCondition(steps, finished=raises)), start(backend, handle, *ROWS)
         failed = await drained(bad)
         assert [bare(sample) for sample in await drained(good)] == wanted
         ended = [sample for sample in failed if sample.finish == "error"]
@@ -213,7 +213,7 @@ def test_a_predicate_that_ends_the_program_fails_what_is_under_way_and_the_engin
         wanted = await samples_of(backend, handle)
         steps = ("e", "a", "1", "\n", "t", "k")
         for _ in range(2):
-            bad = start(backend, handle, *ROWS, stop=Stop(steps, finished=leaves))
+            bad = start(backend, handle, *ROWS, stop=StopCondition(steps, finished=leaves))
             for index in range(len(ROWS)):
                 try:
                     assert (await asyncio.wait_for(bad.row(index), LIMIT)).finish in ("error", "length")

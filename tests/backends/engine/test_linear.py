@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from tests.guard import program
+from tests.support.guard import program
 from tts.errors import ConfigError
 
 torch = pytest.importorskip("torch", reason="the engine's linear layers run on torch")
@@ -307,7 +307,7 @@ def test_int8_silences_torch_where_it_makes_its_weights_and_nothing_else() -> No
 def test_int8_keeps_most_of_smollm2() -> None:
     """Measured: 0.035 nats and 90.7 % on 1,326 tokens. Weights alone cost 0.003 nats; rounding a whole row by one scale, the rest."""
     pytest.importorskip("transformers")
-    from benchmarks.int8_quality import measure
+    from benchmarks.engine.int8_quality import measure
     from tts.models.registry import get, locate
 
     try:

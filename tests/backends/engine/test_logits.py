@@ -16,8 +16,8 @@ from tests.backends.conftest import engine_of, tiny_tokenizer  # noqa: E402
 from tests.backends.engine.driving import grow, leaves, path_ids, read, run, runner_of  # noqa: E402
 from tests.backends.engine.models import KINDS, in_float64, random_model  # noqa: E402
 from tests.backends.kernels.trees import EDGES, FORESTS, caterpillar, chain, forest, star  # noqa: E402
-from tts.backends.base import Row, SampleRequest, Sampling, Stop  # noqa: E402
-from tts.backends.sampling import log_law, spread  # noqa: E402
+from tts.backends.base import Row, SampleRequest, Sampling, StopCondition  # noqa: E402
+from tts.backends.sampling import log_softmax, spread  # noqa: E402
 
 GREEDY = Sampling(temperature=0.0)
 # one forest that has every shape, for kinds of models
@@ -37,7 +37,7 @@ def forward(model: Any, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_laws(logits: np.ndarray) -> np.ndarray:
-    return np.stack([log_law(row) for row in logits])
+    return np.stack([log_softmax(row) for row in logits])
 
 
 def off(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -100,7 +100,7 @@ def test_greedy_decoding_is_that_of_generate(kind: str) -> None:
     async def main() -> None:
         prompts = ["the cat and the other one", "1"]
         for prompt, reply in zip(prompts, await backend.open(prompts), strict=True):
-            sample = await backend.sample(SampleRequest(reply.value, (Row(1, 0, 80),), GREEDY, Stop())).row(0)
+            sample = await backend.sample(SampleRequest(reply.value, (Row(1, 0, 80),), GREEDY, StopCondition())).row(0)
             ids = torch.tensor([backend._renderer.prompt(prompt)])
             mask = torch.ones_like(ids)
             whole = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=80, pad_token_id=0, eos_token_id=0)
@@ -125,7 +125,7 @@ def test_what_the_backend_answers_are_readings_of_the_concatenated_path(kind: st
         [longer] = await backend.extend([opened.value], ["of the thing"])
         ids += longer.value.token_ids
         rows = tuple(Row(stream, 0, 21) for stream in range(3))
-        asked = backend.sample(SampleRequest(longer.value.handle, rows, Sampling(temperature=0.9), Stop(), spreads=True))
+        asked = backend.sample(SampleRequest(longer.value.handle, rows, Sampling(temperature=0.9), StopCondition(), spreads=True))
         await asked.drain()
         for sample in asked.samples:
             path = [*ids, *sample.token_ids]

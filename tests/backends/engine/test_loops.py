@@ -18,7 +18,7 @@ from tests.backends.engine.stepping import (
     text_of,
 )
 from tests.backends.rows import bare, drained, opened, start
-from tests.guard import program
+from tests.support.guard import program
 from tts.backends.base import Row
 from tts.errors import EngineError
 

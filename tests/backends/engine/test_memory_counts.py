@@ -25,7 +25,7 @@ from tests.backends.engine.stepping import (
 from tts.backends.base import Row
 from tts.backends.engine.core import Runner
 from tts.backends.engine.tree import CACHED, HELD, KVTree
-from tts.backends.engine.work import Line
+from tts.backends.engine.work import DecodeSequence
 from tts.backends.kernels.plan import BLOCK
 
 # Which gives way first --------------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Recorder:
         tree, counts = self.runner.tree, self.counts
         read: dict[int, int] = {}
         for node, first, number, work in feeds:
-            last_of_row = isinstance(work, Line) and first + number == len(node.tokens)
+            last_of_row = isinstance(work, DecodeSequence) and first + number == len(node.tokens)
             counts["prefill_computed"] += number - last_of_row
             tokens = {(id(node), token) for token in range(first, first + number)}
             counts["recomputed"] += len(tokens & self.known)
@@ -165,7 +165,7 @@ def test_every_count_of_a_scripted_run_is_exact() -> None:
     hand.score(longer, ids_of(3, 3))
     hand.run()
     assert (stats.prefill_computed, stats.prefill_reused, stats.recomputed) == (64, 163 + 64, 0)  # its path's last token, and three
-    runner._laws.clear()
+    runner._kept_logits.clear()
     evict(runner)
     hand.write(longer, [Row(3, 0, 1)])
     hand.run()

@@ -29,12 +29,12 @@ from tests.backends.engine.stepping import (
     scribble,
     told,
 )
-from tts.backends.base import Row, Stop
-from tts.backends.engine.tree import Node
+from tts.backends.base import Row, StopCondition
+from tts.backends.engine.tree import KVNode
 from tts.errors import EngineError, KVBudgetError
 
 SIZES = (1, 2, 15, 16, 17, 33, 70)
-STOPS = (Stop(), Stop(("e", "\n", "a"), at_step=True), Stop(("1",), finished=lambda text: len(text) > 12))
+STOPS = (StopCondition(), StopCondition(("e", "\n", "a"), at_step=True), StopCondition(("1",), finished=lambda text: len(text) > 12))
 BROKEN = "the pass broke"
 
 
@@ -69,13 +69,13 @@ class Memory(RuleBasedStateMachine):
         scribble(self.tested.runner)
         self.blocks = blocks
         self.twins: dict[Path, Path] = {}
-        self.asked: list[tuple[Asked, Asked, list[Node]]] = []
+        self.asked: list[tuple[Asked, Asked, list[KVNode]]] = []
         self.broke = False
         self.streams = 0
 
     # What is asked ------------------------------------------------------------------------------------------------------------------
 
-    def both(self, asked: Asked, expected: Asked, path: Sequence[Node]) -> None:
+    def both(self, asked: Asked, expected: Asked, path: Sequence[KVNode]) -> None:
         self.oracle.run()
         self.asked.append((asked, expected, list(path)))
         if asked.path is not None and expected.path is not None:
@@ -106,11 +106,11 @@ class Memory(RuleBasedStateMachine):
         path, twin = self.one_of(which)
         ids = ids_of(size, seed)
         asked = self.tested.score(path, ids)
-        self.both(asked, self.oracle.score(twin, ids), [*path.node.path(), Node(-1, path.node, ids, 0)])
+        self.both(asked, self.oracle.score(twin, ids), [*path.node.path(), KVNode(-1, path.node, ids, 0)])
 
     @precondition(lambda self: self.twins)
     @rule(which=st.integers(0, 99), caps=st.lists(st.integers(0, 40), min_size=1, max_size=4), stop=st.sampled_from(STOPS))
-    def write(self, which: int, caps: list[int], stop: Stop) -> None:
+    def write(self, which: int, caps: list[int], stop: StopCondition) -> None:
         path, twin = self.one_of(which)
         rows = [Row(self.streams + i, 0, cap) for i, cap in enumerate(caps)]
         self.streams += len(caps)
@@ -140,10 +140,10 @@ class Memory(RuleBasedStateMachine):
     def evict(self) -> None:
         self.tested.runner.tree._evict()
 
-    @precondition(lambda self: self.tested.runner._laws)
+    @precondition(lambda self: self.tested.runner._kept_logits)
     @rule()
     def forget_laws(self) -> None:
-        self.tested.runner._laws.clear()
+        self.tested.runner._kept_logits.clear()
 
     @precondition(lambda self: self.tested.runner.busy)
     @rule(times=st.sampled_from([1, 1, 2, 7, 30]))
@@ -182,7 +182,7 @@ class Memory(RuleBasedStateMachine):
                 if asked.rows is None:
                     self.compare_readings(asked, expected, path)
 
-    def compare_readings(self, asked: Asked, expected: Asked, path: list[Node]) -> None:
+    def compare_readings(self, asked: Asked, expected: Asked, path: list[KVNode]) -> None:
         failure = asked.reading.failure
         if failure is not None:
             self.failed(str(failure), isinstance(failure, KVBudgetError), path)
@@ -193,7 +193,7 @@ class Memory(RuleBasedStateMachine):
         elif asked.path is None:
             assert law_bits(asked) == law_bits(expected)
 
-    def compare_rows(self, end: Any, expected: Any, path: list[Node], *, cancelled: bool) -> None:
+    def compare_rows(self, end: Any, expected: Any, path: list[KVNode], *, cancelled: bool) -> None:
         if end.finish in ("cancelled", "error"):
             assert end.node is None
             ids = end.state.ids if end.state else []
@@ -202,12 +202,12 @@ class Memory(RuleBasedStateMachine):
             if end.finish == "cancelled":
                 assert cancelled
             else:
-                self.failed(end.error, end.error.startswith("KVBudgetError"), [*path, Node(-1, path[-1], ids, 0)])
+                self.failed(end.error, end.error.startswith("KVBudgetError"), [*path, KVNode(-1, path[-1], ids, 0)])
             return
         assert told(end) == told(expected)
         self.twins[self.tested.keep(end.node, end.state.path_text())] = Path(expected.node, expected.state.path_text())
 
-    def failed(self, error: str, of_memory: bool, path: list[Node]) -> None:
+    def failed(self, error: str, of_memory: bool, path: list[KVNode]) -> None:
         """A failure is of a path that cannot fit alone, or of a pass that was broken."""
         if of_memory:
             assert blocks_of(path) > self.blocks, error

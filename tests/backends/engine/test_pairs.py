@@ -15,14 +15,15 @@ torch = pytest.importorskip("torch", reason="the engine runs on torch")
 transformers = pytest.importorskip("transformers", reason="the referee is the transformers library")
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
 
-from tests import pair  # noqa: E402 - torch comes first
 from tests.backends.engine.stepping import emptied, rested  # noqa: E402
 from tests.backends.rows import drained, opened, start  # noqa: E402
-from tests.pair import home  # noqa: E402, F401 - a fixture
+from tests.support import pair  # noqa: E402 - torch comes first
+from tests.support.pair import home  # noqa: E402, F401 - a fixture
 from tts.backends.base import Row, Sampling  # noqa: E402
-from tts.backends.engine.build import build  # noqa: E402
+from tts.backends.engine import build  # noqa: E402
 from tts.backends.engine.heads import LabelReadout, StepTemplate  # noqa: E402
-from tts.backends.transformers import TransformersBackend  # noqa: E402
+from tts.backends.protocol import text_bound  # noqa: E402
+from tts.backends.transformers.backend import TransformersBackend  # noqa: E402
 from tts.errors import ConfigError, PromptTooLong  # noqa: E402
 from tts.models.registry import ModelRecord  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
@@ -159,7 +160,7 @@ def test_a_model_without_heads_has_no_values_and_one_with_any_names_them() -> No
     for changes, names in (({"heads": ()}, ["process"]), ({"process_model": None}, ["probe"]), ({}, ["probe", "process"])):
         backend = load(dataclasses.replace(record, **changes))
         assert backend.caps.value == "native"
-        assert sorted(backend.value_heads) == names
+        assert sorted(backend.metadata.value_heads or ()) == names
 
 
 def test_a_head_of_the_callers_goes_before_the_records() -> None:
@@ -181,7 +182,7 @@ def test_the_transformers_backend_writes_the_same() -> None:
     (a,), (b,) = asyncio.run(greedy(ours)), asyncio.run(greedy(theirs))
     assert a.token_ids == b.token_ids
     np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
-    assert ours.count_text(PROMPT) == theirs.count_text(PROMPT) == len(PROMPT)
+    assert text_bound(ours, PROMPT) == text_bound(theirs, PROMPT) == len(PROMPT)
 
 
 # Refusals ---------------------------------------------------------------------------------------------------------------------------

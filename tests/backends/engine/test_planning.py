@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts.backends.engine.planning import Planned, Rows, Table, make_plan
+from tts.backends.engine.planning import NodeTable, StepPlan, StepRows, make_plan
 from tts.backends.kernels.plan import BLOCK
 
 LENGTHS = (0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 65, 80)
@@ -34,7 +34,7 @@ class Forest:
     """Nodes at random places of a table and in random blocks of a pool."""
 
     parts: list[Part]
-    table: Table
+    table: NodeTable
     following: np.ndarray
     places: list[int]
     blocks: list[list[int]]
@@ -55,9 +55,9 @@ class Forest:
         length, start = self.parts[node].length, self.starts[node]
         return [(block, start + BLOCK * i, min(BLOCK, length - BLOCK * i)) for i, block in enumerate(self.blocks[node])]
 
-    def plan(self, *, share: bool = True) -> Planned:
+    def plan(self, *, share: bool = True) -> StepPlan:
         columns = [[self.places[node], self.first(node), self.parts[node].fed] for node in self.rows]
-        rows = Rows(*(np.array(column, np.int64) for column in zip(*columns, strict=True)))
+        rows = StepRows(*(np.array(column, np.int64) for column in zip(*columns, strict=True)))
         return make_plan(rows, self.table, self.following, share=share)
 
 
@@ -68,7 +68,7 @@ def grown(parts: Sequence[Part], seed: int = 0, *, size: int | None = None) -> F
     places = draw.permutation(size)[: len(parts)].tolist()
     counts = [-(-part.length // BLOCK) for part in parts]
     numbers = iter(draw.permutation(sum(counts) + 3).tolist())
-    table = Table(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64))
+    table = NodeTable(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64))
     following = np.full(sum(counts) + 3, -1, np.int64)
     starts: list[int] = []
     blocks: list[list[int]] = []
@@ -98,7 +98,7 @@ def forests(draw: st.DrawFn) -> Forest:
     return grown(parts, draw(st.integers(0, 1 << 30)))
 
 
-def check_queries(forest: Forest, planned: Planned) -> list[int]:
+def check_queries(forest: Forest, planned: StepPlan) -> list[int]:
     """Check what every query is, and what it reads; return the node of each."""
     plan = planned.plan
     assert sorted(planned.order.tolist()) == list(range(len(forest.rows)))
@@ -124,7 +124,7 @@ def check_queries(forest: Forest, planned: Planned) -> list[int]:
     return nodes
 
 
-def check_items(planned: Planned) -> None:
+def check_items(planned: StepPlan) -> None:
     """Items are not empty, share no row of blocks, and stand in pre-order: each lies in one before it, or behind it."""
     open_items: list[tuple[int, int]] = []
     used: list[int] = []

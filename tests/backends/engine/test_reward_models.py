@@ -29,9 +29,9 @@ from tests.backends.engine.process_models import (  # noqa: E402
 )
 from tests.backends.engine.stepping import emptied, engine, evict, rested, text_of  # noqa: E402
 from tests.backends.rows import drained, opened, start  # noqa: E402
-from tts.backends.base import Row, Sampling, Stop  # noqa: E402
-from tts.backends.engine.build import EngineOptions, make_runner  # noqa: E402
+from tts.backends.base import Row, Sampling, StopCondition  # noqa: E402
 from tts.backends.engine.heads import LabelReadout, StepTemplate, ValueHead  # noqa: E402
+from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.reward import RewardModel  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
 
@@ -188,7 +188,7 @@ def test_a_wide_search_costs_hardly_more_process_tokens_than_it_generates() -> N
             grown: list[tuple[Any, str]] = []
             for number, (above, before) in enumerate(alive):
                 rows = [Row(1000 * level + 10 * number + i, 0, 20 + (7 * i + 13 * level) % 60) for i in range(width // len(alive))]
-                stop = Stop(("\n",), at_step=True)
+                stop = StopCondition(("\n",), at_step=True)
                 samples = await drained(start(policy, above, *rows, sampling=Sampling(temperature=0.7), stop=stop, text=before))
                 for sample in samples:
                     handle, text = sample.handle, before + sample.text

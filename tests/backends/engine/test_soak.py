@@ -24,9 +24,9 @@ from tests.backends.conftest import checkpoint_of, tiny_model
 from tests.backends.engine.process_models import weight_of
 from tests.backends.engine.stepping import BLOCK, TOKEN_BYTES, emptied, engine, parts, recount, rested, runners_of, text_of
 from tests.backends.rows import drained, opened, start
-from tts.backends.base import Row, Stop
-from tts.backends.engine.build import EngineOptions, make_runner
+from tts.backends.base import Row, StopCondition
 from tts.backends.engine.heads import HeadReadout, StepTemplate, ValueHead
+from tts.backends.engine.loading import EngineOptions, make_runner
 from tts.backends.engine.reward import RewardModel
 from tts.errors import EngineError, KVBudgetError, PromptTooLong
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 SECONDS = float(os.environ.get("TTS_SOAK_SECONDS", "120"))
 PROBLEMS, ROUND, GROWTH = 6, 12, 24 << 20  # bytes that may come after the warm-up, of which what is measured is noise
-STOP = Stop(("z", "!", "e"), at_step=True)
+STOP = StopCondition(("z", "!", "e"), at_step=True)
 
 
 def critic() -> RewardModel:
@@ -66,7 +66,7 @@ async def solve(backend: Any, rng: np.random.Generator, tally: Tally) -> None:
     for depth in range(int(rng.integers(1, 6))):
         above = alive[int(rng.integers(0, len(alive)))]
         rows = [Row(int(rng.integers(0, 1 << 40)), depth, int(rng.integers(1, 60))) for _ in range(int(rng.integers(1, 7)))]
-        asked = start(backend, above, *rows, stop=STOP if rng.random() < 0.5 else Stop())
+        asked = start(backend, above, *rows, stop=STOP if rng.random() < 0.5 else StopCondition())
         if rng.random() < 0.2:
             for _ in range(int(rng.integers(0, 30))):
                 await asyncio.sleep(0)
@@ -170,5 +170,5 @@ def test_nothing_is_left_and_nothing_grows() -> None:
     assert threading.active_count() <= threads + 1
     assert levels[-1] * 2**20 < GROWTH
     assert len(backend._states) == len(backend._prompts) == len(backend._service.gone) == 0
-    assert len(backend.runner._laws) <= 64
+    assert len(backend.runner._kept_logits) <= 64
     asyncio.run(backend.close())

@@ -17,7 +17,7 @@ pytest.importorskip("numba")
 
 from tests.backends.conftest import tiny_backend, tiny_engine  # noqa: E402
 from tests.backends.engine.driving import run  # noqa: E402
-from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop  # noqa: E402
+from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
 from tts.types import Message  # noqa: E402
 
@@ -56,7 +56,7 @@ def shared() -> Any:
     return tiny_engine(threads=1)
 
 
-async def pieces(backend: Any, handle: Any, stop: Stop, caps: Sequence[int], text: str = "") -> list[Sample]:
+async def pieces(backend: Any, handle: Any, stop: StopCondition, caps: Sequence[int], text: str = "") -> list[Sample]:
     """Continue a path row by row, with these caps in turn, to its end."""
     found: list[Sample] = []
     while not found or found[-1].finish not in ("eos", "answer", "error"):
@@ -68,7 +68,7 @@ async def pieces(backend: Any, handle: Any, stop: Stop, caps: Sequence[int], tex
     return found
 
 
-def told(script: Sequence[int], stop: Stop, caps: Sequence[int] = (200,)) -> list[Sample]:
+def told(script: Sequence[int], stop: StopCondition, caps: Sequence[int] = (200,)) -> list[Sample]:
     backend = scripted(script)
 
     async def main() -> list[Sample]:
@@ -82,8 +82,8 @@ def short(samples: Sequence[Sample]) -> list[tuple[str, str, int]]:
     return [(sample.text, sample.finish, sample.num_tokens) for sample in samples]
 
 
-def at_step(*stops: str) -> Stop:
-    return Stop(stops, at_step=True)
+def at_step(*stops: str) -> StopCondition:
+    return StopCondition(stops, at_step=True)
 
 
 def test_a_stop_inside_a_token_leaves_the_rest_to_the_next_row() -> None:
@@ -148,7 +148,7 @@ def test_the_predicate_ends_a_row_at_a_boundary_only() -> None:
         seen.append(text)
         return "abc" in text
 
-    found = told(ids_of(["the", "\n", "abc", "12", "\n", "x"]), Stop(("\n",), finished=finished))
+    found = told(ids_of(["the", "\n", "abc", "12", "\n", "x"]), StopCondition(("\n",), finished=finished))
     assert short(found) == [("the\nabc12\n", "answer", 5)]
     assert seen == ["the\n", "the\nabc12\n"]
 
@@ -163,7 +163,7 @@ def test_a_predicate_that_raises_ends_its_own_row_alone() -> None:
         [opened] = await backend.open([">"])
         asked = [
             backend.sample(SampleRequest(opened.value, (Row(1, 0, 9),), GREEDY, stop))
-            for stop in (Stop(("\n",), finished=finished), at_step("12\n"))
+            for stop in (StopCondition(("\n",), finished=finished), at_step("12\n"))
         ]
         for rows in asked:
             await rows.drain()
@@ -204,7 +204,7 @@ def test_text_is_the_decoding_of_the_tokens_that_are_kept() -> None:
     async def main() -> None:
         [opened] = await backend.open(["the cat"])
         rows = tuple(Row(stream, 0, 60) for stream in range(20))
-        for stop in (Stop(), at_step("\n", "e"), at_step("th")):
+        for stop in (StopCondition(), at_step("\n", "e"), at_step("th")):
             asked = backend.sample(SampleRequest(opened.value, rows, Sampling(temperature=1.0), stop))
             await asked.drain()
             for sample in asked.samples:
@@ -215,7 +215,7 @@ def test_text_is_the_decoding_of_the_tokens_that_are_kept() -> None:
                     assert sample.text.endswith(stop.step)
                     [more] = await backend.extend([sample.handle], ["xyz"])
                     row = (Row(1, sample.num_tokens, 5),)
-                    after = await backend.sample(SampleRequest(more.value.handle, row, GREEDY, Stop(), sample.text + "xyz")).row(0)
+                    after = await backend.sample(SampleRequest(more.value.handle, row, GREEDY, StopCondition(), sample.text + "xyz")).row(0)
                     assert after.text.startswith(carry)
 
     run(backend, main)
@@ -229,7 +229,13 @@ def test_ids_that_the_tokenizer_lacks_have_no_text() -> None:
 
 # Both backends ---------------------------------------------------------------------------------------------------------------------
 
-STOPS = [Stop(), at_step("\n", "e"), at_step("th", "1"), Stop(("a", "s"), finished=lambda text: len(text) > 30), at_step("\n\n")]
+STOPS = [
+    StopCondition(),
+    at_step("\n", "e"),
+    at_step("th", "1"),
+    StopCondition(("a", "s"), finished=lambda text: len(text) > 30),
+    at_step("\n\n"),
+]
 SAMPLINGS = [
     GREEDY,
     Sampling(temperature=1.0),
@@ -275,11 +281,13 @@ def test_both_backends_draw_the_same_tokens_and_texts() -> None:
 def test_both_backends_end_paths_at_the_context_alike() -> None:
     async def filled(backend: Any) -> list[tuple[Any, ...]]:
         [opened] = await backend.open(["the cat and the other one"])
-        asked = backend.sample(SampleRequest(opened.value, tuple(Row(k, 0, 500) for k in range(4)), Sampling(temperature=1.0), Stop()))
+        asked = backend.sample(
+            SampleRequest(opened.value, tuple(Row(k, 0, 500) for k in range(4)), Sampling(temperature=1.0), StopCondition())
+        )
         await asked.drain()
         ends = [(s.text, s.token_ids, s.finish, s.handle is None) for s in asked.samples]
         full = next(sample for sample in asked.samples if sample.finish == "length")
-        after = await backend.sample(SampleRequest(full.handle, (Row(9, 0, 5),), GREEDY, Stop(), full.text)).row(0)
+        after = await backend.sample(SampleRequest(full.handle, (Row(9, 0, 5),), GREEDY, StopCondition(), full.text)).row(0)
         return [*ends, (after.text, after.token_ids, after.finish, after.handle is None)]
 
     engine, other = tiny_engine(threads=1, context=64), tiny_backend(context=64)
@@ -291,7 +299,7 @@ def test_both_backends_end_paths_at_the_context_alike() -> None:
 def test_both_backends_say_alike_that_logits_are_no_law() -> None:
     async def broken(backend: Any) -> tuple[str, int]:
         [opened] = await backend.open(["the"])
-        row = await backend.sample(SampleRequest(opened.value, (Row(1, 0, 5),), GREEDY, Stop())).row(0)
+        row = await backend.sample(SampleRequest(opened.value, (Row(1, 0, 5),), GREEDY, StopCondition())).row(0)
         return row.finish, row.num_tokens
 
     engine, other = scripted([]), tiny_backend()

@@ -20,7 +20,7 @@ from tests.backends.conftest import engine_of, tiny_tokenizer  # noqa: E402
 from tests.backends.engine.driving import grow, kv_bytes, node_of, read, run, runner_of  # noqa: E402
 from tests.backends.engine.models import random_model  # noqa: E402
 from tests.backends.kernels.trees import FORESTS, forest, ragged  # noqa: E402
-from tts.backends.base import Row, Sample, SampleRequest, Sampling, Stop  # noqa: E402
+from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition  # noqa: E402
 from tts.backends.engine.linear import torch_threads  # noqa: E402
 from tts.backends.kernels.host import Team  # noqa: E402
 
@@ -53,7 +53,7 @@ class Fact(NamedTuple):
 
 
 async def written(backend: Any, handle: Any, rows: Sequence[Row], sampling: Sampling = WARM, text: str = "") -> list[Sample]:
-    asked = backend.sample(SampleRequest(handle, tuple(rows), sampling, Stop(), text))
+    asked = backend.sample(SampleRequest(handle, tuple(rows), sampling, StopCondition(), text))
     await asked.drain()
     return list(asked.samples)
 
@@ -115,7 +115,7 @@ async def companions(backend: Any, seed: int) -> None:
         prompt = "".join(draw.choice(letters, int(draw.integers(1, 90))).tolist())
         [opened] = await backend.open([prompt])
         rows = tuple(Row(int(draw.integers(1 << 40)), 0, int(draw.integers(1, 50))) for _ in range(int(draw.integers(1, 5))))
-        asked = backend.sample(SampleRequest(opened.value, rows, FILTERED, Stop()))
+        asked = backend.sample(SampleRequest(opened.value, rows, FILTERED, StopCondition()))
         if draw.random() < 0.3:
             await asyncio.sleep(0)
             asked.cancel()
@@ -295,7 +295,7 @@ def evict_all(backend: Any) -> None:
     with backend._service._stepping:
         while tree._evict():
             pass
-        backend.runner._laws.clear()
+        backend.runner._kept_logits.clear()
     assert tree.unique_tokens() == 0
     tree.pool.keys[:], tree.pool.values[:] = 7e4, -7e4
 

@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tts.backends.kernels import attention_triton, draw_triton, rope_triton
-from tts.backends.kernels.lowering import Work
+from tts.backends.kernels.lowering import KernelWork
 
 LAUNCH = {"num_warps", "num_stages", "enable_fp_fusion"}
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -50,7 +50,7 @@ def compiled(kernel: Any, types: str, capability: int, aligned: str = "", **opti
 
 
 def attention(element: str, element_bytes: int, group: int, size: int, is_wide: bool, capability: int) -> dict[str, Any]:
-    work = Work(group, 256, 16, 64, 0, *[None] * 5)  # pyright: ignore[reportArgumentType]
+    work = KernelWork(group, 256, 16, 64, 0, *[None] * 5)  # pyright: ignore[reportArgumentType]
     types = " ".join([f"*{element}"] * 4 + ["*fp32"] * 2 + ["*i32"] * 5 + ["i32"] * 8)
     tile = attention_triton.tile(work, element_bytes, is_wide=is_wide)
     shape = {"group": group, "size": size, "padded": size, "block": 16, "upcast": False, "key_column": 1, "value_column": 1}

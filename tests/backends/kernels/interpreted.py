@@ -23,7 +23,7 @@ from tts.backends.kernels import attention_triton, draw_triton
 from tts.backends.kernels.attention import attend_reference, merge_reference
 from tts.backends.kernels.attention_triton import attend, upload
 from tts.backends.kernels.lowering import lower
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 from tts.backends.kernels.rope import rope_reference
 from tts.backends.kernels.rope_triton import rope
 
@@ -127,11 +127,11 @@ def test_attention_of_a_query_that_sees_nothing_at_all_is_zero() -> None:
 
 
 def test_attention_of_queries_that_no_item_names_is_zero() -> None:
-    plan = Plan(np.array([0, 0]), np.array([[0, 1, 0, 1]]), np.array([[0, 0, 1]]))
+    plan = AttentionPlan(np.array([0, 0]), np.array([[0, 1, 0, 1]]), np.array([[0, 0, 1]]))
     out = torch.full((2, 1, 1, 64), torch.nan)
     attend(plan, torch.ones(1, 2, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), out)
     assert out[:, 0, 0, 0].tolist() == [1, 0]
-    nothing = Plan(np.zeros(0, np.int64), np.zeros((0, 4), np.int64), np.zeros((0, 3), np.int64))
+    nothing = AttentionPlan(np.zeros(0, np.int64), np.zeros((0, 4), np.int64), np.zeros((0, 3), np.int64))
     attend(nothing, torch.ones(1, 0, 1, 64), torch.ones(1, 1, BLOCK, 64), torch.ones(1, 1, BLOCK, 64), torch.empty(0, 1, 1, 64))
 
 
@@ -216,11 +216,11 @@ def assert_drawn(logits: torch.Tensor, samplings: list[Sampling], seed: int, wor
         if law.temperature == 0:
             assert token == sampling.draw(plain, law, u).token
         else:
-            kept = sampling.filtered_law(plain, law)
+            kept = sampling.filtered_distribution(plain, law)
             edges = np.cumsum(kept)
             assert kept[token] > 0
             assert edges[token] - kept[token] - 1e-6 <= u <= edges[token] + 1e-6
-        assert float(drawn.logprobs[r]) == pytest.approx(sampling.log_law(plain)[token], abs=2e-6)
+        assert float(drawn.logprobs[r]) == pytest.approx(sampling.log_softmax(plain)[token], abs=2e-6)
 
 
 @pytest.mark.parametrize("vocabulary", [1, 1000, 1024, 1025, 3000])

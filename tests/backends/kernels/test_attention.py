@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.backends.kernels.trees import EDGES, FORESTS, branching, chain, make_plan, make_tree, star
 from tts.backends.kernels.attention import attend_reference, merge_reference, visible_keys
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 
 def softmax_attention(queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -18,7 +18,7 @@ def softmax_attention(queries: np.ndarray, keys: np.ndarray, values: np.ndarray)
 
 
 def test_two_keys_by_hand() -> None:
-    plan = Plan(np.array([1]), np.array([[0, 1, 0, 1]]), np.array([[2, 0, 2]]))
+    plan = AttentionPlan(np.array([1]), np.array([[0, 1, 0, 1]]), np.array([[2, 0, 2]]))
     keys, values = np.zeros((1, 3, BLOCK, 1)), np.full((1, 3, BLOCK, 1), 1e9)
     keys[0, 2, :2, 0], values[0, 2, :2, 0] = (np.log(3), 0), (8, 4)
     out, lse = attend_reference(plan, np.ones((1, 1, 1, 1)), keys, values)
@@ -52,7 +52,7 @@ def test_siblings_never_see_each_other() -> None:
 
 
 def test_a_query_that_no_item_names_gets_nothing() -> None:
-    plan = Plan(np.array([0, 0]), np.array([[0, 1, 0, 1]]), np.array([[0, 0, 1]]))
+    plan = AttentionPlan(np.array([0, 0]), np.array([[0, 1, 0, 1]]), np.array([[0, 0, 1]]))
     out, lse = attend_reference(plan, np.ones((1, 2, 1, 4)), np.ones((1, 1, BLOCK, 4)), np.ones((1, 1, BLOCK, 4)))
     assert out[1].tolist() == [[[0] * 4]]
     assert lse[1].tolist() == [[-np.inf]]

@@ -13,13 +13,13 @@ from tests.backends.kernels.trees import FORESTS, Case, make_tree
 from tts.backends.kernels.attention import attend_reference
 from tts.backends.kernels.attention_strict import attend
 from tts.backends.kernels.host import Team
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 SHAPES = [(2, 2, 64), (1, 7, 128), (3, 1, 80), (2, 3, 16), (1, 6, 48)]
 TEAM = Team(1)
 
 
-def attended(case: Case, plan: Plan, queries: np.ndarray, team: Team = TEAM) -> np.ndarray:
+def attended(case: Case, plan: AttentionPlan, queries: np.ndarray, team: Team = TEAM) -> np.ndarray:
     heads, rows, group, size = queries.shape
     out = np.full((rows, heads, group, size), np.nan, np.float32)
     keys = np.ascontiguousarray(case.keys.swapaxes(2, 3))  # [H, N, d, BLOCK]
@@ -27,7 +27,7 @@ def attended(case: Case, plan: Plan, queries: np.ndarray, team: Team = TEAM) -> 
     return out
 
 
-def part(case: Case, chosen: Sequence[int], *, trimmed: bool = False) -> tuple[Plan, np.ndarray]:
+def part(case: Case, chosen: Sequence[int], *, trimmed: bool = False) -> tuple[AttentionPlan, np.ndarray]:
     """Return the plan of some queries alone; trimmed: with no key behind the last of them, as a decoding step has it."""
     plan, chosen = case.plan, np.sort(np.array(chosen, np.int64))
     items, blocks = [], []
@@ -40,7 +40,7 @@ def part(case: Case, chosen: Sequence[int], *, trimmed: bool = False) -> tuple[P
         if low < high and len(held):
             items.append((len(blocks), len(blocks) + len(held), low, high))
             blocks += held.tolist()
-    return Plan(plan.positions[chosen], np.array(items, np.int64), np.array(blocks, np.int64)), case.queries[:, chosen]
+    return AttentionPlan(plan.positions[chosen], np.array(items, np.int64), np.array(blocks, np.int64)), case.queries[:, chosen]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

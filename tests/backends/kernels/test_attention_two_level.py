@@ -13,7 +13,7 @@ from tests.backends.kernels.trees import FORESTS, Case, blind_case, branching, c
 from tts.backends.kernels import attention_two_level  # noqa: E402
 from tts.backends.kernels.attention import attend_reference  # noqa: E402
 from tts.backends.kernels.attention_two_level import attend, lower  # noqa: E402
-from tts.backends.kernels.plan import BLOCK, Plan  # noqa: E402
+from tts.backends.kernels.plan import BLOCK, AttentionPlan  # noqa: E402
 
 
 def attended(case: Case, dtype: Any = torch.float32) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +102,7 @@ def test_a_query_that_sees_nothing_at_all_gets_zeros(worth: int, monkeypatch: py
 
 
 def test_a_query_that_no_item_names_gets_zeros() -> None:
-    plan = Plan(np.array([0, 0]), np.array([[0, 1, 0, 1]]), np.array([[0, 0, 1]]))
+    plan = AttentionPlan(np.array([0, 0]), np.array([[0, 1, 0, 1]]), np.array([[0, 0, 1]]))
     ones = np.ones((1, 1, BLOCK, 8), np.float32)
     out, want = attended(Case(plan, np.ones((1, 2, 1, 8), np.float32), ones, ones))
     assert (out == want).all()

@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 from tts.backends.base import Sampling  # noqa: E402
 from tts.backends.kernels.draw_triton import Cut, cut  # noqa: E402
-from tts.backends.sampling import filtered_law  # noqa: E402
+from tts.backends.sampling import filtered_distribution  # noqa: E402
 
 
 def kept(logits: torch.Tensor, cuts: Cut) -> torch.Tensor:
@@ -37,7 +37,7 @@ def test_every_combination_of_filters_keeps_the_same_tokens(temperature: float, 
     temperatures, top_k, top_p, min_p = (column.double() if column.is_floating_point() else column for column in columns)
     found = kept(logits, cut(logits, temperatures, top_k, top_p, min_p))
     for law, mine, plain in zip(laws, found, logits, strict=True):
-        want = filtered_law(plain.numpy(), law) > 0
+        want = filtered_distribution(plain.numpy(), law) > 0
         assert (mine & ~plain.isinf()).tolist() == want.tolist(), law
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.backends.kernels.trees import FORESTS, branching, chain, forest, make_plan, star
 from tts.backends.kernels.attention import visible_keys
-from tts.backends.kernels.lowering import Work, break_even, lower
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.lowering import KernelWork, break_even, lower
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 
-def keys_read(work: Work, query: int) -> list[tuple[int, int]]:
+def keys_read(work: KernelWork, query: int) -> list[tuple[int, int]]:
     """Return the keys that a query reads from all of its items, in the order of its slots."""
     parts: dict[int, list[tuple[int, int]]] = {}
     for first, behind, first_query, behind_query, pair in work.items.tolist():
@@ -28,7 +28,7 @@ def keys_read(work: Work, query: int) -> list[tuple[int, int]]:
     return [key for slot in sorted(parts) for key in parts[slot]]
 
 
-def assert_each_key_is_read_once(plan: Plan, work: Work) -> None:
+def assert_each_key_is_read_once(plan: AttentionPlan, work: KernelWork) -> None:
     for t in range(len(plan.positions)):
         read, want = keys_read(work, t), list(zip(*map(tuple, visible_keys(plan, t)), strict=True))
         assert len(read) == len(set(read))
@@ -120,7 +120,7 @@ def test_the_split_must_be_whole_blocks() -> None:
 
 
 def test_a_plan_without_queries_is_no_work() -> None:
-    nothing = Plan(np.zeros(0, np.int64), np.zeros((0, 4), np.int64), np.zeros((0, 3), np.int64))
+    nothing = AttentionPlan(np.zeros(0, np.int64), np.zeros((0, 4), np.int64), np.zeros((0, 3), np.int64))
     work = lower(nothing, group=2)
     assert len(work.items) == len(work.slots) == 0
     assert work.first_slots.tolist() == [0]

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 Node = tuple[int, int, int]
 EDGES = (1, 15, 16, 17, 31, 32, 33, 63, 64, 65)  # lengths around every block boundary
 
 
 class Case(NamedTuple):
-    plan: Plan
+    plan: AttentionPlan
     queries: np.ndarray  # [H, T, G, d] float32, scaled by d**-0.5
     keys: np.ndarray  # [H, N, BLOCK, d] float32, a view of [H, N, d, BLOCK]
     values: np.ndarray  # [H, N, BLOCK, d] float32
@@ -89,7 +89,7 @@ def forest(*trees: Sequence[Node]) -> list[Node]:
     return nodes
 
 
-def make_plan(nodes: Sequence[Node], seed: int = 0, spare: int = 5) -> tuple[Plan, int]:
+def make_plan(nodes: Sequence[Node], seed: int = 0, spare: int = 5) -> tuple[AttentionPlan, int]:
     """Return the plan of a forest and the number of blocks in its pool, `spare` of which nobody reads."""
     starts, behind, first_query = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
     positions: list[int] = []
@@ -113,7 +113,7 @@ def make_plan(nodes: Sequence[Node], seed: int = 0, spare: int = 5) -> tuple[Pla
         if behind[i] > first_query[i]:  # a node that nobody reads is in no plan
             blocks += rows
             items.append((first, len(blocks), first_query[i], behind[i]))
-    plan = Plan(*(np.ascontiguousarray(np.array(rows, np.int64)) for rows in (positions, items, blocks)))
+    plan = AttentionPlan(*(np.ascontiguousarray(np.array(rows, np.int64)) for rows in (positions, items, blocks)))
     return plan, sum(counts) + spare
 
 
@@ -137,7 +137,7 @@ def make_tree(nodes: Sequence[Node], *, heads: int = 2, group: int = 2, size: in
 def blind_case() -> Case:
     """Two queries that share 16 keys, of which the first one, at position 5, sees none: they begin at position 10."""
     draw = np.random.Generator(np.random.Philox(key=8))
-    plan = Plan(np.array([5, 30]), np.array([[0, 1, 0, 2]]), np.array([[1, 10, BLOCK]]))
+    plan = AttentionPlan(np.array([5, 30]), np.array([[0, 1, 0, 2]]), np.array([[1, 10, BLOCK]]))
     return Case(plan, *(draw.standard_normal(shape, np.float32) for shape in ((1, 2, 2, 64), (1, 2, BLOCK, 64), (1, 2, BLOCK, 64))))
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runs import make_run, solve
+from tests.support.runs import make_run, solve
 from tts import tasks
-from tts.backends.callable import Ask, CallableBackend
+from tts.backends.function import Ask, FunctionBackend
 from tts.errors import ConfigError
 from tts.tasks.arithmetic.countdown import draw
 from tts.tasks.arithmetic.countdown_task import CountdownTask
@@ -151,7 +151,7 @@ def test_votes_are_by_class():
         prompts.add(ask.prompt)
         return next(rows)
 
-    done = solve(make_run("Use 3, 4 and 5 to reach 32.", 10**6, "best_of_n(n=8) | majority", CallableBackend(write), task="countdown"))
+    done = solve(make_run("Use 3, 4 and 5 to reach 32.", 10**6, "best_of_n(n=8) | majority", FunctionBackend(write), task="countdown"))
     assert done.error is None
     assert prompts == {"Reach 32 with 3 4 5.\n"}
     by_text = {candidate.trajectory.full_text: candidate for candidate in done.candidates}
@@ -165,7 +165,7 @@ def test_votes_are_by_class():
 def test_the_checker_takes_any_expression_that_solves_it():
     problem = Problem("Reach 32 with 3 4 5.", answer="4 * (3 + 5)")
     rows = iter(WRITTEN)
-    backend = CallableBackend(lambda _: next(rows))
+    backend = FunctionBackend(lambda _: next(rows))
     parts = {"task": "countdown", "verifiers": {"main": Checker()}, "allow_oracle": True}
     done = solve(make_run(problem, 10**6, "best_of_n(n=8) | best", backend, **parts))
     scores = {candidate.trajectory.full_text: candidate.scores["main"] for candidate in done.candidates}

@@ -13,7 +13,7 @@ from tts.tasks.arithmetic.lines import solution
 from tts.tasks.arithmetic.pocket import AGAIN, ANSWER, MOST_ATTEMPTS, NO, RESTART, YES, PocketTask
 from tts.tasks.arithmetic.reading import read
 from tts.tasks.arithmetic.task import ArithmeticTask
-from tts.tasks.arithmetic.worded import EVENTS, Event, Story
+from tts.tasks.arithmetic.worded import EVENTS, Story, StoryEvent
 from tts.types import Message, Problem
 
 TASK = PocketTask()
@@ -214,7 +214,8 @@ def test_the_words_that_the_model_was_trained_on():
 def count() -> Any:
     """Return a function from a text to its number of tokens, the beginning and the end of a sequence left out."""
     pytest.importorskip("transformers")
-    from tts.models.pocket.train.tokenizer import build
+    pytest.importorskip("research.pocket", reason="research is no part of the wheel")
+    from research.pocket.train.tokenizer import build
 
     tokenizer = build()
     return lambda written: len(tokenizer(written, add_special_tokens=False)["input_ids"])
@@ -241,8 +242,8 @@ def test_four_attempts_and_a_fifth_fit_the_context_in_the_worst_case(count: Any)
     low = -max(LARGEST_RESULT.values())
     longest = "".join([f"{low} - {low} = {low}\n"] * MOST_OPERATIONS + [f"{ANSWER}{low}\n"])
     templates = [(kind, i) for kind, templates in EVENTS.items() for i in range(len(templates))]
-    per_operation = {one: count(Event(*one, 99, 99).told(Story("Anna", "apples", 1, ()))) / len(one[0]) for one in templates}
-    event = Event(*max(per_operation, key=lambda one: per_operation[one]), 99, 99)
+    per_operation = {one: count(StoryEvent(*one, 99, 99).told(Story("Anna", "apples", 1, ()))) / len(one[0]) for one in templates}
+    event = StoryEvent(*max(per_operation, key=lambda one: per_operation[one]), 99, 99)
     story = str(Story("Anna", "apples", 99, (event,) * (MOST_OPERATIONS // len(event.kind))))
     prompt = "".join([f"{story}\n", *[f"{longest}{AGAIN}\n"] * MOST_ATTEMPTS])
     assert 1 + count(prompt) + count(longest) + 1 <= 1024

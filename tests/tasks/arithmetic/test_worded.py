@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from tts.randomness import hash64
 from tts.tasks.arithmetic.expression import text
-from tts.tasks.arithmetic.worded import EVENTS, ITEMS, NAMES, Event, Story, fault, is_meant, read, words
+from tts.tasks.arithmetic.worded import EVENTS, ITEMS, NAMES, Story, StoryEvent, fault, is_meant, read, words
 
 QUICK = {"deadline": None, "max_examples": 200, "derandomize": True}
 TEMPLATES = [(kind, i) for kind, templates in EVENTS.items() for i in range(len(templates))]
 COUNTS = st.integers(1, 999)
 EVENTS_TOLD = st.builds(
-    lambda template, first, second: Event(*template, first, second if len(template[0]) == 2 else 0),
+    lambda template, first, second: StoryEvent(*template, first, second if len(template[0]) == 2 else 0),
     st.sampled_from(TEMPLATES),
     COUNTS,
     COUNTS,

@@ -1,7 +1,6 @@
-"""Our engine: a KV tree over a block pool, one step loop for all problems, and the backend in front of it.
+"""The engine: a KV tree over a block pool, one step loop for all problems, and the backend in front of it.
 
-Threads that wait must not spin: they would take the cores from whoever works. So the wait policy of OpenMP is set here, before
-torch is loaded, unless it is set already.
+OpenMP's wait policy is set here, before torch is loaded, unless it is set already: waiting threads must not spin on the cores.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:
     from tts.backends.engine.backend import EngineBackend
-    from tts.backends.engine.build import EngineOptions, build, build_reward_model
+    from tts.backends.engine.loading import EngineOptions, build_reward_model
 except ModuleNotFoundError as failure:
     if (failure.name or "").startswith("tts"):
         raise
     raise missing_extra(failure.name or "torch", "engine", "the engine") from failure
+
+build = EngineBackend.from_record
 
 __all__ = ["EngineBackend", "EngineOptions", "build", "build_reward_model"]

@@ -1,4 +1,4 @@
-"""What the engine needs to know of a model, read from its configuration; what it does not support is refused here."""
+"""A decoder's shapes and constants, read from its configuration. Unsupported architectures are refused here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINT = "use the backend transformers for this model"
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
+class DecoderConfig:
     """A decoder's shapes and constants.
 
     Args:
@@ -49,8 +49,8 @@ class ModelConfig:
         return self.heads // self.kv_heads
 
 
-def read_config(config: Any) -> ModelConfig:
-    """Return what a configuration of the transformers library says.
+def read_config(config: Any) -> DecoderConfig:
+    """Return the shapes and constants in a configuration of the transformers library.
 
     Raises:
         ConfigError: the architecture, its activation, its rotary positions or its attention are of a kind that is not supported.
@@ -68,7 +68,7 @@ def read_config(config: Any) -> ModelConfig:
             f"{config.num_attention_heads} query heads do not divide among {config.num_key_value_heads} key-value heads", hint=_HINT
         )
     frequencies, amplitude = _rotary(config, head_size)
-    return ModelConfig(
+    return DecoderConfig(
         kind=kind,
         vocab=config.vocab_size,
         hidden=config.hidden_size,

@@ -1,6 +1,6 @@
 """The decoder: Llama, Qwen2, Qwen3, SmolLM2 and Mistral with full attention, on ragged tokens of a step, over a block pool.
 
-Shapes: T tokens of a step, W of them that are asked about, L of those whose logits are wanted, K hidden size, V vocabulary.
+Shapes: T tokens of a step, W of them with wanted hidden states, L of those with wanted logits, K hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tts.backends.engine.config import ModelConfig
+from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.linear import HostLinear, Linear, Precision, SharedLinear, make_linear, torch_threads
-from tts.backends.engine.operations import Executor, HostOperations, Operations
-from tts.backends.engine.planning import Planned
+from tts.backends.engine.operations import AttentionExecutor, HostOperations, Operations
+from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import BlockPool, KVShape
 from tts.backends.kernels.host import Team
 from tts.errors import ConfigError
 
 Weights = Mapping[str, Tensor]
 
-_CACHED = 24 << 20  # bytes of weights that stay in a CPU's caches, so that it costs little to read them once a thread
+_CACHED = 24 << 20  # bytes of weights that stay in a CPU's caches, so that reading them once a thread is cheap
 _APART_ROWS = 8  # rows a thread from which on a step is taken apart
 
 
@@ -40,7 +40,7 @@ class _Layer(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a step computed for the tokens that were asked about. logits: [L, V]; hidden: [W, K], what the output layer reads."""
+    """The results of a step. logits: [L, V]; hidden: [W, K], as the output layer reads them."""
 
     logits: Tensor
     hidden: Tensor
@@ -70,18 +70,18 @@ class Decoder:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: DecoderConfig,
         weights: Weights,
         *,
         precision: Precision,
-        executor: Executor,
+        executor: AttentionExecutor,
         threads: int,
         device: torch.device,
         output_layer: bool = True,
     ) -> None:
         self.config = config
         self.precision = precision
-        self.executor: Executor = executor
+        self.executor: AttentionExecutor = executor
         self.device = device
         self.dtype = torch.bfloat16 if precision == "bfloat16" and device.type != "cpu" else torch.float32
         self.team = Team(threads)
@@ -97,9 +97,9 @@ class Decoder:
         self.weight_bytes = sum(linear.weight_bytes for linear in self.linears())
 
     def _operations_apart(self, threads: int) -> list[Operations]:
-        """Return operations for each thread, where threads do better each for themselves: on weights that all caches hold.
+        """Return operations for each thread where a step is faster split by rows: for weights that fit every cache.
 
-        It needs layers that have the same bits on one thread as on several, which these have.
+        It needs layers with the same bits on one thread and on several, as these have.
         """
         linears = self._in_layers()
         small = sum(linear.weight_bytes for linear in linears) <= _CACHED and all(
@@ -111,7 +111,7 @@ class Decoder:
 
     @property
     def kv_shape(self) -> KVShape:
-        """What a token's keys and values take."""
+        """The shape of a token's keys and values."""
         return KVShape(self.config.layers, self.config.kv_heads, self.config.head_size, self.dtype.itemsize)
 
     @property
@@ -139,14 +139,14 @@ class Decoder:
     def forward(
         self,
         ids: NDArray[np.int64],
-        planned: Planned,
+        planned: StepPlan,
         wanted: NDArray[np.int64],
         with_logits: NDArray[np.int64],
         pool: BlockPool,
         *,
         apart: bool = False,
     ) -> Output:
-        """Feed a step's tokens: write their keys and values, and return what was asked about.
+        """Feed a step's tokens: write their keys and values, and return the wanted results.
 
         Args:
             ids: [T] tokens in the plan's order. planned: this step. wanted: [W] which of them to return hidden states of.
@@ -164,7 +164,7 @@ class Decoder:
         timed("linear")
         return Output(logits, last)
 
-    def _run(self, operations: Operations, hidden: Tensor, planned: Planned, pool: BlockPool, timed: _Timer) -> None:
+    def _run(self, operations: Operations, hidden: Tensor, planned: StepPlan, pool: BlockPool, timed: _Timer) -> None:
         """Pass tokens through all layers; `hidden` is changed in place."""
         operations.begin(planned)
         change: Tensor | None = None
@@ -188,8 +188,8 @@ class Decoder:
         if change is not None:
             hidden += change
 
-    def _run_apart(self, hidden: Tensor, planned: Planned, pool: BlockPool) -> None:
-        """Let each thread pass some of the tokens through all layers: no thread waits for another between them."""
+    def _run_apart(self, hidden: Tensor, planned: StepPlan, pool: BlockPool) -> None:
+        """Let each thread pass some of the tokens through all layers, without waiting for other threads between them."""
         edges = [len(hidden) * part // len(self._apart) for part in range(len(self._apart) + 1)]
         timers = [_Timer(None)] * (len(self._apart) - 1) + [_Timer(self.spans)]  # the last part is this thread's
 
@@ -222,7 +222,7 @@ class _Timer:
 class _Maker:
     """Makes layers of weights, and counts the parameters that a token passes."""
 
-    config: ModelConfig
+    config: DecoderConfig
     weights: Weights
     precision: Precision
     strict: bool = field(kw_only=True)
@@ -286,7 +286,7 @@ class _Maker:
         return make_linear(embedding, None, precision=precision, strict=self.strict, threads=self.team.threads, team=self.team)
 
 
-def _operations(config: ModelConfig, executor: Executor, team: Team, device: torch.device, dtype: torch.dtype) -> Operations:
+def _operations(config: DecoderConfig, executor: AttentionExecutor, team: Team, device: torch.device, dtype: torch.dtype) -> Operations:
     if device.type == "cpu" and executor != "triton":
         return HostOperations(config, executor, team)
     from tts.backends.engine.device_operations import DeviceOperations

@@ -1,6 +1,6 @@
-"""The parts of a decoder layer that are no matrix products, on a GPU: Triton kernels, or plain torch where they are not wanted.
+"""The operations of a decoder layer beside matrix products, on a GPU: Triton kernels, or plain torch.
 
-With the executor "triton" they also run on a CPU in Triton's interpreter, which is how they are tested without a GPU.
+With the executor "triton" they also run on a CPU in Triton's interpreter, to be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tts.backends.engine.config import ModelConfig
-from tts.backends.engine.operations import Executor, rotary_tables
-from tts.backends.engine.planning import Planned
+from tts.backends.engine.config import DecoderConfig
+from tts.backends.engine.operations import AttentionExecutor, rotary_tables
+from tts.backends.engine.planning import StepPlan
 from tts.backends.kernels import attention_two_level, rope
-from tts.backends.kernels.draw import Asked, Draws
+from tts.backends.kernels.draw import DrawRequest, HostDraws
 from tts.errors import missing_extra
 
 
@@ -30,7 +30,7 @@ class DeviceOperations:
         MissingDependency: triton is asked for and not installed.
     """
 
-    def __init__(self, config: ModelConfig, executor: Executor, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, config: DecoderConfig, executor: AttentionExecutor, device: torch.device, dtype: torch.dtype) -> None:
         self._config = config
         self._device = device
         self._dtype = dtype
@@ -38,8 +38,8 @@ class DeviceOperations:
         cosines, sines = rotary_tables(config)
         self._tables = (cosines.to(device), sines.to(device))
 
-    def begin(self, planned: Planned) -> None:
-        """Prepare a step: its plan travels to the device once, for all layers."""
+    def begin(self, planned: StepPlan) -> None:
+        """Prepare a step: its plan is copied to the device once, for all layers."""
         config, plan = self._config, planned.plan
         self._positions = torch.from_numpy(plan.positions).to(self._device)
         places = torch.from_numpy(planned.places).to(self._device)
@@ -75,33 +75,33 @@ class DeviceOperations:
         gates, up = both.chunk(2, dim=-1)
         return functional.silu(gates) * up
 
-    def draw(self, logits: Tensor, asked: Asked) -> Draws:
-        """Draw a token for each row that asks, from logits [L, V]."""
-        tokens, logprobs = np.empty(len(asked.rows), np.int64), np.empty(len(asked.rows), np.float64)
-        for word in np.unique(asked.words):
-            some = np.flatnonzero(asked.words == word)
-            drawn = self._drawn(logits, asked.of(some), int(word))
+    def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
+        """Draw a token for each row of a request, from logits [L, V]."""
+        tokens, logprobs = np.empty(len(request.rows), np.int64), np.empty(len(request.rows), np.float64)
+        for word in np.unique(request.words):
+            some = np.flatnonzero(request.words == word)
+            drawn = self._drawn(logits, request.of(some), int(word))
             tokens[some], logprobs[some] = drawn.tokens, drawn.logprobs
-        return Draws(tokens, logprobs)
+        return HostDraws(tokens, logprobs)
 
-    def _drawn(self, logits: Tensor, asked: Asked, word: int) -> Draws:
+    def _drawn(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
         kernels, device = self._triton or _triton(), self._device
-        samplings = asked.samplings
+        samplings = request.samplings
         temperatures = torch.tensor([s.temperature for s in samplings], dtype=torch.float32, device=device)
-        rows = torch.from_numpy(asked.rows).to(device)
+        rows = torch.from_numpy(request.rows).to(device)
         kept = None
         if any(s.top_k or s.top_p < 1 or s.min_p for s in samplings):
             top_k = torch.tensor([min(s.top_k, logits.shape[1]) for s in samplings], device=device)
             top_p = torch.tensor([s.top_p for s in samplings], dtype=torch.float64, device=device)
             min_p = torch.tensor([s.min_p for s in samplings], dtype=torch.float64, device=device)
             kept = kernels.cut(logits[rows], temperatures, top_k, top_p, min_p)
-        streams, positions = (torch.from_numpy(column).to(device) for column in (asked.streams.view(np.int64), asked.positions))
+        streams, positions = (torch.from_numpy(column).to(device) for column in (request.streams.view(np.int64), request.positions))
         drawn = kernels.draw(logits, temperatures, streams, positions, rows=rows, word=word, kept=kept)
-        return Draws(drawn.tokens.cpu().numpy(), drawn.logprobs.cpu().numpy())
+        return HostDraws(drawn.tokens.cpu().numpy(), drawn.logprobs.cpu().numpy())
 
 
 class _Kernels:
-    """The Triton kernels, imported where they are wanted."""
+    """The Triton kernels, imported on use."""
 
     def __init__(self) -> None:
         from tts.backends.kernels import attention_triton, draw_triton, lowering, rope_triton

@@ -1,4 +1,4 @@
-"""Reward models on the engine's own machinery: heads on the policy's hidden states, and how a separate model is read."""
+"""Reward models in the engine: heads on the policy's hidden states, and templates and readouts of process models."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class ValueHead:
-    """A linear reading of the last hidden state, as the output layer reads it: nearly free, since the state is there anyway.
+    """A linear head on the last hidden state, which the policy computes anyway.
 
     Args:
-        weight: [K]. bias: added. sigmoid: whether the reading is squashed to (0, 1).
+        weight: [K]. bias: added. sigmoid: whether the reading passes a sigmoid.
         step: texts that end a step; a step is read at the token that completes it, the last one where the path ends.
     """
 
@@ -35,11 +35,11 @@ class ValueHead:
 
 
 class Readout(Protocol):
-    """How a process model's last token of a step becomes a score. `logits`: whether it reads logits; else hidden states."""
+    """A score from the last token of a step. `logits`: whether it reads logits; else hidden states."""
 
     @property
     def logits(self) -> bool:
-        """Whether `__call__` is given logits [n, V]; else hidden states [n, K]."""
+        """Whether `__call__` takes logits [n, V]; else hidden states [n, K]."""
         ...
 
     def __call__(self, found: Floats, /) -> Floats:
@@ -80,13 +80,13 @@ class HeadReadout:
 
 @dataclass(frozen=True, eq=False)
 class StepTemplate:
-    """How a path is shown to a process model.
+    """How a path is rendered for a process model.
 
     Args:
-        encode: turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer, and reads the
-            policy's own tokens, so that it never computes more of them than were written.
+        encode: turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads the
+            policy's own tokens, and so never more tokens than were sampled.
         readout: of the last token of each step. step: texts that end a step in the policy's text.
-        separator: text put behind each step, "" where the step's own end is read, as it always is of the policy's own tokens.
+        separator: text added behind each step; "": the step's own last token is read, as always without `encode`.
 
     Raises:
         ConfigError: a separator without `encode`.
@@ -102,7 +102,7 @@ class StepTemplate:
             raise ConfigError(f"separator is {self.separator!r}, but the policy's own tokens are read as they are", hint="give encode")
 
     def tokens(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
-        """Return the model's tokens of a step: of its text with the separator, or the policy's own, which are given."""
+        """Return the model's tokens of a step: of its text and the separator, or the given tokens of the policy."""
         if isinstance(piece, tuple):
             return piece
         assert self.encode is not None, "a text was given to a model that reads the policy's own tokens"

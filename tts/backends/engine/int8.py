@@ -89,7 +89,7 @@ def plain(levels: torch.Tensor, scales: torch.Tensor) -> Kernel:
 
 @cache
 def best_kernel() -> KernelOf:
-    """Return the fastest kernel that works here, asked once a process.
+    """Return the fastest kernel that works on this machine, determined once a process.
 
     Raises:
         ConfigError: none does.
@@ -101,7 +101,7 @@ def best_kernel() -> KernelOf:
 
 
 def _works(kind: KernelOf) -> bool:
-    """Whether a kind of kernel is there and its sums are exact: also the greatest, which overflow on CPUs without VNNI."""
+    """Whether a kind of kernel is available and its sums are exact, the greatest included, which overflow on CPUs without VNNI."""
     try:
         return all(_exact(kind, outputs, inputs) for outputs, inputs in ((33, 65), (64, 576)))
     except (AttributeError, RuntimeError):  # the operator is gone, or refuses

@@ -1,8 +1,8 @@
-"""Linear layers whose rows have the same bits however many rows share the call, and faster ones for where that is not asked.
+"""Linear layers whose rows have the same bits in every batch, and faster ones where that is not needed.
 
-Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and answers in theirs.
+Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and returns theirs.
 
-What the choices rest on (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs): oneDNN's product on
+The choices were measured (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs): oneDNN's product on
 weights laid out beforehand is 1.1 to 2.8 times as fast as `functional.linear` for 2 to 64 rows, 0.6 to 2 times for one. Its rows
 are exact from two rows on, up to 2,000, under every instruction set that it can be held to, and the same under 1 to 16 threads.
 Single rows have other bits from some number of inputs on: with AVX-512 between 1,024 and 1,536, with AVX2 never. Bringing in a
@@ -58,7 +58,7 @@ class Linear(Protocol):
 
     @property
     def exact_rows(self) -> bool:
-        """Whether a row's bits depend neither on M nor on where the row stands nor on its companions."""
+        """Whether a row's bits depend neither on M, nor on the row's place, nor on other rows."""
         ...
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
@@ -146,7 +146,7 @@ class PackedLinear:
 
 
 class HostLinear:
-    """Our own float32 product on a CPU with 512-bit registers (`kernels/gemm.py`): exact rows on any number of threads.
+    """The float32 product of this package on a CPU with 512-bit registers (`kernels/gemm.py`): exact rows on any number of threads.
 
     Args:
         weight: `[N, K]`.
@@ -205,11 +205,11 @@ def make_linear(
     threads: int = 1,
     team: Team | None = None,
 ) -> Linear:
-    """Return the fastest layer for a weight that keeps what is asked.
+    """Return the fastest layer for a weight, with exact rows where they are required.
 
-    On a CPU with 512-bit registers float32 is our own product. Elsewhere a probe compares bits on this machine, for several M and
-    places, once a process for each shape and number of threads. It decides how many rows oneDNN must see at least, and what
-    stands in where none will do.
+    On a CPU with 512-bit registers float32 is the product of this package. Elsewhere a probe compares bits on this machine, for
+    several M and places, once a process for each shape and number of threads. It determines the least number of rows that
+    oneDNN needs, and the layer that replaces it where no number is enough.
 
     Args:
         weight: `[N, K]`; the layer runs on its device. Whether the layer keeps it depends on the layer.
@@ -217,12 +217,11 @@ def make_linear(
         precision: "float32"; "bfloat16": weights, activations and results rounded to 8 bits of mantissa; "int8": weights and
             activations rounded to 8 bits below the row's largest magnitude, CPU only.
         strict: whether rows must be exact (`Linear.exact_rows`).
-        threads: torch's threads at the calls, at least 1; exact rows are promised for this number.
-        team: threads for products of our own; None: the calling one alone.
+        threads: torch's threads at the calls, at least 1; rows are exact for this number.
+        team: threads of this package's products; None: the calling one alone.
 
     Raises:
-        ConfigError: rows must be exact, and nothing here makes them so on this machine; int8 where it does not run; another
-            precision.
+        ConfigError: rows must be exact, and no layer is on this machine; int8 does not run here; another precision.
     """
     if precision not in _DTYPES:
         raise ConfigError(f"precision is {precision!r}, but must be one of {', '.join(_DTYPES)}")
@@ -310,7 +309,7 @@ def _spread(rows: int, columns: int, like: torch.Tensor, step: float) -> torch.T
 
 @contextmanager
 def torch_threads(threads: int) -> Generator[None]:
-    """Set the number of torch's threads for what the calling thread does inside, and put it back."""
+    """Set the number of torch's threads for the calling thread within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

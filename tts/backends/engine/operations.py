@@ -1,4 +1,4 @@
-"""The parts of a decoder layer that are no matrix products, for a CPU and for any other device torch knows.
+"""The operations of a decoder layer beside matrix products, on a CPU.
 
 Shapes: T tokens of a step, K hidden size, F intermediate size, H key-value heads, G query heads for each, d head size, N blocks.
 """
@@ -12,21 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tts.backends.engine.config import ModelConfig
-from tts.backends.engine.planning import Planned
+from tts.backends.engine.config import DecoderConfig
+from tts.backends.engine.planning import StepPlan
 from tts.backends.kernels import attention, attention_strict, attention_two_level, layers
-from tts.backends.kernels.draw import Asked, Draws, draw_rows
+from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_rows
 from tts.backends.kernels.host import Team
-from tts.backends.kernels.plan import Plan
+from tts.backends.kernels.plan import AttentionPlan
 
-Executor = Literal["strict", "two_level", "triton", "reference"]
+AttentionExecutor = Literal["strict", "two_level", "triton", "reference"]
 _NONE = np.empty((0, 0), np.float32)
 
 
 class Operations(Protocol):
-    """What a decoder layer does beside matrix products. `begin` opens a step; the others belong to the step opened last."""
+    """The operations of a decoder layer beside matrix products. `begin` opens a step; the others belong to the last opened step."""
 
-    def begin(self, planned: Planned) -> None:
+    def begin(self, planned: StepPlan) -> None:
         """Prepare a step."""
         ...
 
@@ -42,12 +42,12 @@ class Operations(Protocol):
         """Return silu(gate) * up from [T, 2 F]."""
         ...
 
-    def draw(self, logits: Tensor, asked: Asked) -> Draws:
-        """Draw a token for each row that asks, from logits [L, V]."""
+    def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
+        """Draw a token for each row of a request, from logits [L, V]."""
         ...
 
 
-def rotary_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
+def rotary_tables(config: DecoderConfig) -> tuple[Tensor, Tensor]:
     """Return cosines and sines, each [context, d / 2] float32, rounded as the transformers library rounds them."""
     angles = torch.arange(config.context).float()[:, None] * torch.from_numpy(config.frequencies)[None, :]
     return angles.cos() * config.amplitude, angles.sin() * config.amplitude
@@ -60,16 +60,16 @@ class HostOperations:
         config: of the model. executor: "strict", "two_level" or "reference". team: the threads that share a call.
     """
 
-    def __init__(self, config: ModelConfig, executor: Executor, team: Team) -> None:
+    def __init__(self, config: DecoderConfig, executor: AttentionExecutor, team: Team) -> None:
         self._config = config
         self._executor = executor
         self._team = team
         self._tables = [table.numpy() for table in rotary_tables(config)]
 
-    def begin(self, planned: Planned) -> None:
+    def begin(self, planned: StepPlan) -> None:
         """Prepare a step."""
         self._planned = planned
-        self._products: Plan | attention_two_level.Tables = planned.plan
+        self._products: AttentionPlan | attention_two_level.Tables = planned.plan
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
@@ -92,7 +92,7 @@ class HostOperations:
         elif self._executor == "two_level":
             self._products = attention_two_level.attend(self._products, torch.from_numpy(queries), keys.transpose(-1, -2), values, out)
         else:
-            used = int(plan.blocks[:, 0].max()) + 1  # it widens all that it is given
+            used = int(plan.blocks[:, 0].max()) + 1  # it widens all its inputs
             read, _ = attention.attend_reference(plan, queries, keys[:, :used].transpose(-1, -2), values[:, :used])
             out.copy_(torch.from_numpy(read))
         return out.view(rows, -1)
@@ -103,9 +103,9 @@ class HostOperations:
         self._rows(layers.gate, (both.numpy(), out.numpy()), *both.shape)
         return out
 
-    def draw(self, logits: Tensor, asked: Asked) -> Draws:
-        """Draw a token for each row that asks, from logits [L, V]."""
-        return draw_rows(logits.numpy(), asked, self._team)
+    def draw(self, logits: Tensor, request: DrawRequest) -> HostDraws:
+        """Draw a token for each row of a request, from logits [L, V]."""
+        return draw_rows(logits.numpy(), request, self._team)
 
     def _rows(self, kernel: Callable[..., None], args: tuple[Any, ...], rows: int, columns: int) -> None:
         self._team.run(kernel, [(*args, begin, end) for begin, end in self._team.cuts(rows, rows * columns, worth=1 << 17)])

@@ -1,4 +1,4 @@
-"""What stands behind a handle: a node, where its text stands, and the views that process models have of its prompt."""
+"""The state behind a handle: a node, the state of its text, and the views of process models on its prompt."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 
-from tts.backends.engine.tree import KVTree, Node
+from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.views import View
-from tts.backends.row_state import PathText
+from tts.backends.text.row_state import PathText
 from tts.tasks.base import split_at
 
 Gone = deque[Callable[[], None]]
 
 
 class Views:
-    """The views of one opened prompt; given up when no state needs them any more."""
+    """The views of one opened prompt, released when no state refers to them."""
 
     def __init__(self, gone: Gone, views: Mapping[str, View]) -> None:
         self._gone = gone
@@ -30,17 +30,17 @@ class Views:
             self._gone.append(view.release)
 
 
-class State:
-    """The state of a path. It owns one handle of its node, and gives it up when nobody holds the state any more.
+class PathState:
+    """The state of a path. It owns one handle of its node, which it releases when it is garbage-collected.
 
     Args:
-        gone: where it says so. tree: of the node. node: the path's last. at: where its text stands.
+        gone: releases to run in the engine's thread. tree: of the node. node: the path's last. at: state of its text.
         written: its text behind the prompt. num_prompt: tokens of its prompt. views: of its prompt.
     """
 
     __slots__ = ("_gone", "_tree", "at", "node", "num_prompt", "views", "written")
 
-    def __init__(self, gone: Gone, tree: KVTree, node: Node, *, at: PathText, written: str, num_prompt: int, views: Views) -> None:
+    def __init__(self, gone: Gone, tree: KVTree, node: KVNode, *, at: PathText, written: str, num_prompt: int, views: Views) -> None:
         self._gone = gone
         self._tree = tree
         self.node = node
@@ -52,26 +52,25 @@ class State:
     def __del__(self) -> None:
         self._gone.append(partial(self._tree.release, self.node))
 
-    def after(self, node: Node, at: PathText, text: str) -> State:
-        """Return the state of a continuation that ends in `node` and wrote `text`."""
+    def after(self, node: KVNode, at: PathText, text: str) -> PathState:
+        """Return the state of a continuation that ends in `node` and added `text`."""
         written = self.written + text
-        return State(self._gone, self._tree, node, at=at, written=written, num_prompt=self.num_prompt, views=self.views)
+        return PathState(self._gone, self._tree, node, at=at, written=written, num_prompt=self.num_prompt, views=self.views)
 
 
-Token = tuple[Node, int]  # a node, and which of its tokens
+Token = tuple[KVNode, int]  # a node, and which of its tokens
 
 
-def step_tokens(state: State, step: Sequence[str]) -> list[Token]:
+def step_tokens(state: PathState, step: Sequence[str]) -> list[Token]:
     """Return, for each piece of a path's text (as `Task.split` makes them), the token that completes it.
 
-    Forced text behind a token that carries text of a next step is written before what is carried; there a step may be read one
-    token late.
+    Forced text stands before the text that the token in front of it carries; there a step may be read one token late.
     """
     tokens, ends = _completed(state, step)
     return [tokens[at] for at in ends]
 
 
-def step_ids(state: State, step: Sequence[str], eos: frozenset[int]) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+def step_ids(state: PathState, step: Sequence[str], eos: frozenset[int]) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
     """Return the tokens of each piece of a path's text, up to the one that completes it, and those behind all pieces.
 
     A piece is () where the piece before took its token. Tokens that have no text yet, as the first bytes of a character, belong to a
@@ -86,7 +85,7 @@ def step_ids(state: State, step: Sequence[str], eos: frozenset[int]) -> tuple[li
     return pieces, rest
 
 
-def _completed(state: State, step: Sequence[str]) -> tuple[list[Token], list[int]]:
+def _completed(state: PathState, step: Sequence[str]) -> tuple[list[Token], list[int]]:
     """Return the tokens of a path behind its prompt, and for each piece of its text the index of the one that completes it."""
     nodes = [node for node in state.node.path() if node.start >= state.num_prompt]
     tokens = [(node, index) for node in nodes for index in range(len(node.pieces))]

@@ -1,6 +1,6 @@
-"""The planner: from the rows of a step to which keys each of their tokens reads, in one walk over the nodes above them.
+"""The planner: which keys each token of a step reads, by one walk over the ancestors of the step's nodes.
 
-It is made anew each step: a walk in machine code over the paths of a thousand rows takes less than looking up what changed.
+Each step is planned anew: a compiled walk over the paths of a thousand rows is faster than tracking changes.
 
 Shapes: R rows, V places in the tree's table, T queries, I items, B blocks.
 """
@@ -13,68 +13,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.kernels.host import compiled
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
-Whole = NDArray[np.int64]
-
-
-class Rows(NamedTuple):
-    """What a step feeds: to which node, from which of its tokens on, how many. Each [R]; a node has at most one row."""
-
-    nodes: Whole
-    first: Whole
-    num_tokens: Whole
+Ints = NDArray[np.int64]
 
 
-class Table(NamedTuple):
-    """The tree as the planner reads it, by a node's place; each [V].
+class StepRows(NamedTuple):
+    """The rows of a step: nodes, first tokens, numbers of tokens. Each [R]; a node has at most one row."""
+
+    nodes: Ints
+    first: Ints
+    num_tokens: Ints
+
+
+class NodeTable(NamedTuple):
+    """The tree as arrays, by a node's place; each [V].
 
     Args:
         parent: place, -1 for a root. start: absolute position of the node's first token.
         length: tokens that have keys and values, those of this step included. head: first block of its chain, -1: none.
     """
 
-    parent: Whole
-    start: Whole
-    length: Whole
-    head: Whole
+    parent: Ints
+    start: Ints
+    length: Ints
+    head: Ints
 
 
-class Planned(NamedTuple):
-    """A plan, the rows in its order, where its tokens' keys and values go, and what it reads.
+class StepPlan(NamedTuple):
+    """The plan of one step.
 
     Args:
         plan: for the executors. order: [R] rows, as their queries stand in the plan.
         places: [T, 2] block and offset of each query's own token.
-        keys_read: keys that items read. keys_unshared: what they would be if every query read its path alone.
+        keys_read: keys that items read. keys_unshared: what they would be without sharing.
     """
 
-    plan: Plan
-    order: Whole
-    places: Whole
+    plan: AttentionPlan
+    order: Ints
+    places: Ints
     keys_read: int
     keys_unshared: int
 
-    def part(self, begin: int, end: int) -> Planned:
-        """Return the plan of the queries from `begin` to before `end`. What it reads is not counted again."""
+    def part(self, begin: int, end: int) -> StepPlan:
+        """Return the plan of the queries from `begin` to before `end`, with the keys read as 0: they are counted once."""
         items = self.plan.items.copy()
         items[:, 2:] = items[:, 2:].clip(begin, end) - begin
-        plan = Plan(self.plan.positions[begin:end], items[items[:, 2] < items[:, 3]], self.plan.blocks)
-        return Planned(plan, self.order[begin:end], self.places[begin:end], 0, 0)
+        plan = AttentionPlan(self.plan.positions[begin:end], items[items[:, 2] < items[:, 3]], self.plan.blocks)
+        return StepPlan(plan, self.order[begin:end], self.places[begin:end], 0, 0)
 
 
-def make_plan(rows: Rows, table: Table, following: Whole, *, share: bool = True) -> Planned:
+def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool = True) -> StepPlan:
     """Plan one step.
 
     Args:
         rows: of this step. table: the tree. following: the next block of each block.
-        share: whether rows below one node read it together; without, each row reads its path by itself (to measure by).
+        share: whether rows below one node read it together; else each row reads its path by itself, for comparison.
     """
-    return Planned(*_finish(*_plan(*rows, *table, following, share)))
+    return StepPlan(*_finish(*_plan(*rows, *table, following, share)))
 
 
 def _finish(positions: Any, items: Any, blocks: Any, order: Any, places: Any, read: int, unshared: int) -> Any:
-    return Plan(positions, items, blocks), order, places, read, unshared
+    return AttentionPlan(positions, items, blocks), order, places, read, unshared
 
 
 @compiled

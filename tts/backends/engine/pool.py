@@ -1,4 +1,4 @@
-"""The memory of keys and values: blocks of 16 tokens, handed out and taken back, never moved."""
+"""Memory for keys and values: blocks of 16 tokens, allocated from a free list and never moved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tts.backends.kernels.plan import BLOCK
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What one token's keys and values take: layers, key-value heads, head size, and bytes of a number."""
+    """The shape of one token's keys and values: layers, key-value heads, head size, and bytes of a number."""
 
     layers: int
     heads: int
@@ -40,7 +40,7 @@ class BlockPool:
 
     Attributes:
         keys: [L, H, N, d, BLOCK] on a CPU, [L, H, N, BLOCK, d] elsewhere. values: [L, H, N, BLOCK, d].
-        following: [N]. num_free: blocks that nobody holds. peak_used: most blocks ever held at once.
+        following: [N]. num_free: free blocks. peak_used: most blocks ever used at once.
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -55,23 +55,23 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody holds."""
+        """Free blocks."""
         return len(self._free)
 
     @property
     def num_used(self) -> int:
-        """Blocks that somebody holds."""
+        """Used blocks."""
         return self.num_blocks - len(self._free)
 
     def take(self) -> int:
-        """Return a block, the one given back last; there must be one."""
+        """Return a free block, the one freed last; there must be one."""
         block = self._free.pop()
         self.following[block] = -1
         self.peak_used = max(self.peak_used, self.num_used)
         return block
 
     def give(self, head: int) -> int:
-        """Take a chain of blocks back; return how many they were."""
+        """Free a chain of blocks; return their number."""
         count = 0
         while head >= 0:
             self._free.append(head)

@@ -1,4 +1,4 @@
-"""A separate process model beside the policy: its own weights, pool and step loop, one view of each opened prompt."""
+"""A process model beside the policy: its own weights, pool and step loop, and one view of each opened prompt."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import StepTemplate
 from tts.backends.engine.views import View
-from tts.backends.facts import ValueFacts
-from tts.backends.lengths import check_known, check_prompt
-from tts.budget import Rates
+from tts.backends.metadata import ValueHeadMetadata
+from tts.backends.text.lengths import check_known, check_prompt
+from tts.budget.meter import Rates
 from tts.types import Prompt
 
 
@@ -20,9 +20,9 @@ class RewardModel:
     """A process model that scores steps.
 
     Args:
-        runner: of the model. template: how paths are shown to it.
-        render: turns a problem's prompt into its tokens; None: it reads the policy's own, as the template says.
-        rates: what its tokens cost; FLOPs left None are its own, prices left None the policy's.
+        runner: of the model. template: how paths are rendered for it.
+        render: turns a problem's prompt into its tokens; None: it reads the policy's own tokens.
+        rates: what its tokens cost. FLOPs of None are filled in from its parameters, prices of None from the policy's.
     """
 
     runner: Runner
@@ -42,8 +42,8 @@ class RewardModel:
         check_known(ids, self.runner.decoder.config.vocab)
         return View(self.runner, self.template, ids)
 
-    def facts(self, policy: Rates) -> ValueFacts:
-        """Return what is known of it as a value head; `policy`: what the policy's tokens cost."""
+    def metadata(self, policy: Rates) -> ValueHeadMetadata:
+        """Return its metadata as a value head; `policy`: what the policy's tokens cost."""
         flops = 2 * self.runner.decoder.parameters if self.rates.flops is None else self.rates.flops
         priced = policy if self.rates.usd_in is None else self.rates
-        return ValueFacts(self.template.step, dataclasses.replace(priced, flops=flops), own_model=True)
+        return ValueHeadMetadata(self.template.step, dataclasses.replace(priced, flops=flops), own_model=True)

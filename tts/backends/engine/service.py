@@ -1,4 +1,4 @@
-"""The thread that steps while anything is asked, and how what is asked in an event loop reaches it and comes back."""
+"""The engine's thread, and the way of calls from an event loop to it and back."""
 
 from __future__ import annotations
 
@@ -12,72 +12,72 @@ from typing import Any
 from tts.backends.base import Counters, Reply
 from tts.backends.batching import BatchQueue, LoopQueue
 from tts.backends.engine.core import Runner, engine_error
-from tts.backends.engine.work import Reading
+from tts.backends.engine.work import PrefillJob
 
 Deliver = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One item of a call: `start` takes it on in the engine's thread; it computes and reuses so many input tokens."""
+class EngineCall:
+    """One item of a call: `start` begins it in the engine's thread; `computed` and `reused` are its input tokens."""
 
-    start: Callable[[Tell], None]
+    start: Callable[[CallFuture], None]
     computed: int = 0
     reused: int = 0
 
 
-class Tell:
-    """How a call's end reaches who asked. Used once, in the engine's thread. `computed`, `prompt`, `reused` may be set before."""
+class CallFuture:
+    """The result of a call, set once, in the engine's thread. `computed`, `prompt`, `reused` and `seconds` may be set before."""
 
-    def __init__(self, call: Call, future: asyncio.Future[Reply[Any]], counters: Counters) -> None:
+    def __init__(self, call: EngineCall, future: asyncio.Future[Reply[Any]], counters: Counters) -> None:
         self.computed = call.computed
         self.prompt = 0
         self.reused = call.reused
         self.seconds = 0.0
-        self.future = future
+        self.reply = future
         self.deliver: Deliver = _undelivered
         self._counters = counters
 
-    def made(self, make: Callable[[], Any]) -> None:
-        """Answer with what `make` returns in the event loop's thread."""
+    def set_result(self, make: Callable[[], Any]) -> None:
+        """Set the result to what `make` returns, called in the event loop's thread."""
         self.deliver(self._answer, make)
 
-    def value(self, compute: Callable[[], Any]) -> None:
-        """Answer with what `compute` returns here, or fails with."""
+    def set_computed(self, compute: Callable[[], Any]) -> None:
+        """Set the result to what `compute` returns, called here, or the exception to what it raises."""
         try:
             found = compute()
-        except Exception as failure:  # noqa: BLE001 - a law that is none, say: this item's own failure
-            self.fail(failure)
+        except Exception as failure:  # noqa: BLE001 - such as logits that are not finite: fails this item only
+            self.set_exception(failure)
         else:
-            self.made(lambda: found)
+            self.set_result(lambda: found)
+
+    def set_exception(self, failure: Exception) -> None:
+        """Set the exception."""
+        self.deliver(self.fail, failure)
+
+    def set_prefilled(self, job: PrefillJob, make: Callable[[], Any]) -> None:
+        """Set the result to what `make` returns, called in the event loop's thread, or the exception to the job's failure."""
+        self.seconds += job.seconds
+        if job.failure is not None:
+            self.set_exception(job.failure)
+        else:
+            self.set_result(make)
 
     def fail(self, failure: Exception) -> None:
-        """Answer with a failure."""
-        self.deliver(self.refuse, failure)
-
-    def read(self, reading: Reading, make: Callable[[], Any]) -> None:
-        """Answer with what `make` returns in the event loop's thread, or with what the reading failed with."""
-        self.seconds += reading.seconds
-        if reading.failure is not None:
-            self.fail(reading.failure)
-        else:
-            self.made(make)
-
-    def refuse(self, failure: Exception) -> None:
-        """Fail the future, in the event loop's thread."""
-        if not self.future.done():
-            self.future.set_exception(failure)
+        """Set the exception, in the event loop's thread."""
+        if not self.reply.done():
+            self.reply.set_exception(failure)
 
     def _answer(self, make: Callable[[], Any]) -> None:
         self._counters.prompt_tokens += self.computed
         self._counters.reused_tokens += self.reused
-        if not self.future.done():
-            self.future.set_result(Reply(make(), self.computed, self.reused, self.seconds, self.prompt))
+        if not self.reply.done():
+            self.reply.set_result(Reply(make(), self.computed, self.reused, self.seconds, self.prompt))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """Something for the engine's thread. `start` is given a way back into the event loop, where `fail` and `done` run."""
+class EngineTask:
+    """Work for the engine's thread. `start` gets the way back into the event loop, where `fail` and `done` run."""
 
     start: Callable[[Deliver], None]
     fail: Callable[[Exception], None]
@@ -91,7 +91,7 @@ class Service:
         runners: the models. counters: of the backend.
 
     Attributes:
-        gone: what is to be given up in the engine's thread, from any thread: a state that nobody holds any more says so here.
+        gone: releases to run in the engine's thread; the finalizers of states append to it from any thread.
     """
 
     def __init__(self, runners: Sequence[Runner], counters: Counters) -> None:
@@ -106,23 +106,23 @@ class Service:
         """Whether it was closed."""
         return self._queue.closed
 
-    def submit(self, job: Job) -> None:
-        """Hand a job over; call in an event loop.
+    def submit(self, task: EngineTask) -> None:
+        """Submit a task; call in an event loop.
 
         Raises:
             EngineError: the service was closed.
         """
-        self._queue.submit(job)
+        self._queue.submit(task)
 
-    async def ask(self, calls: Sequence[Call]) -> list[Reply[Any]]:
-        """Hand calls over, and return their answers in order."""
-        tells = [Tell(call, asyncio.get_running_loop().create_future(), self._counters) for call in calls]
-        for call, tell in zip(calls, tells, strict=True):
-            self.submit(Job(_starter(call, tell), tell.refuse, tell.future.done))
-        return await asyncio.gather(*(tell.future for tell in tells))
+    async def ask(self, calls: Sequence[EngineCall]) -> list[Reply[Any]]:
+        """Submit calls, and return their replies in order."""
+        futures = [CallFuture(call, asyncio.get_running_loop().create_future(), self._counters) for call in calls]
+        for call, future in zip(calls, futures, strict=True):
+            self.submit(EngineTask(_starter(call, future), future.fail, future.reply.done))
+        return await asyncio.gather(*(future.reply for future in futures))
 
     def sweep(self) -> None:
-        """Give up what is gone, at once if no step is under way; else it is done behind this step."""
+        """Run the pending releases, at once if no step is under way; else after this step."""
         if self._stepping.acquire(blocking=False):
             try:
                 self._give_up()
@@ -130,23 +130,23 @@ class Service:
                 self._stepping.release()
 
     def close(self) -> None:
-        """Fail what is under way and what is asked later; free the models' threads."""
+        """Fail tasks under way and later ones; free the models' threads."""
         self._queue.close()
         for runner in self._runners:
             runner.decoder.close()
 
-    def _execute(self, queue: BatchQueue, jobs: list[Job], deliver: Deliver) -> None:
+    def _execute(self, queue: BatchQueue, tasks: list[EngineTask], deliver: Deliver) -> None:
         try:
             with self._stepping:
-                self._step(queue, jobs, deliver)
+                self._step(queue, tasks, deliver)
         finally:
-            deliver(self.sweep)  # for what is released while this thread was still stepping
+            deliver(self.sweep)  # for what was released while this thread was stepping
 
-    def _step(self, queue: BatchQueue, jobs: list[Job], deliver: Deliver) -> None:
-        """Step until there is nothing to do; whatever breaks the loop ends all work."""
+    def _step(self, queue: BatchQueue, tasks: list[EngineTask], deliver: Deliver) -> None:
+        """Step until there is nothing to do; an exception of the loop fails all jobs."""
         try:
-            _start(jobs, deliver)
-            jobs.clear()  # nobody but the work holds on to states
+            _start(tasks, deliver)
+            tasks.clear()  # so that only the jobs hold states
             while True:
                 for runner in self._runners:
                     if runner.busy:
@@ -168,30 +168,30 @@ class Service:
             self.gone.popleft()()
 
 
-def _starter(call: Call, tell: Tell) -> Callable[[Deliver], None]:
+def _starter(call: EngineCall, future: CallFuture) -> Callable[[Deliver], None]:
     def start(deliver: Deliver) -> None:
-        tell.deliver = deliver
-        if not tell.future.done():
-            call.start(tell)
+        future.deliver = deliver
+        if not future.reply.done():
+            call.start(future)
 
     return start
 
 
-def _start(jobs: Sequence[Job], deliver: Deliver) -> None:
-    for job in jobs:
+def _start(tasks: Sequence[EngineTask], deliver: Deliver) -> None:
+    for task in tasks:
         try:
-            job.start(deliver)
-        except Exception as failure:  # noqa: BLE001 - what one job did wrong is its own
-            deliver(job.fail, failure)
+            task.start(deliver)
+        except Exception as failure:  # noqa: BLE001 - fails this task only
+            deliver(task.fail, failure)
 
 
-def _is_done(job: Job) -> bool:
-    return job.done()
+def _is_done(task: EngineTask) -> bool:
+    return task.done()
 
 
-def _fail_all(jobs: Sequence[Job], failure: Exception) -> None:
-    for job in jobs:
-        job.fail(engine_error(failure))
+def _fail_all(tasks: Sequence[EngineTask], failure: Exception) -> None:
+    for task in tasks:
+        task.fail(engine_error(failure))
 
 
 def _undelivered(fn: Callable[..., None], *args: Any) -> None:

@@ -1,19 +1,19 @@
-"""What the engine's steps computed, moved and held: exact counters, and a report of each step for those who measure."""
+"""Exact counters of what the engine's steps computed, moved and held, and a report of each step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from tts.backends.engine.decoder import Decoder
-from tts.backends.engine.planning import Planned
+from tts.backends.engine.planning import StepPlan
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step did, for those who measure. Seconds: of planning on the host, of the forward pass, of draws and ends."""
+    """One step, as measured. Seconds: of planning on the host, of the forward pass, of drawing and ending rows."""
 
     tokens: int
-    lines: int
+    sequences: int
     keys_read: int
     planning: float
     forward: float
@@ -22,20 +22,19 @@ class StepReport:
 
 @dataclass(slots=True)
 class EngineStats:
-    """What a model's steps computed, moved and held, since it was made: whole numbers, exact.
+    """Exact counters of a model's steps since it was made.
 
-    A problem is charged for what its own calls need; what memory pressure or sharing with other problems adds or saves shows here
-    alone.
+    A problem is charged for its own calls only. What memory pressure adds, or sharing with other problems saves, is counted here.
 
     Args:
         steps: forward passes. rows: nodes they fed, summed. rows_histogram: passes by number of tokens fed.
         prefill_computed: tokens read (prompts, forced texts, scored texts, last tokens of rows), recomputed ones included.
-        prefill_reused: tokens of paths that were there when work on them began.
-        recomputed: tokens read again after eviction, or for logits that were no longer kept.
+        prefill_reused: tokens of paths that had keys and values when work on them began.
+        recomputed: tokens read again after eviction, or for logits that were dropped.
         decode_tokens: tokens drawn. cancelled_tokens: those of rows that were cancelled.
         flops_linear, flops_attention: of all tokens fed. weight_bytes_read: passes times bytes of weights.
-        kv_read_actual, kv_read_unshared: bytes of keys and values that plans read, and that every token would read alone.
-        kv_tokens_peak: most tokens ever held (whole blocks count). parked: rows that gave way to older ones. evictions: of nodes.
+        kv_read_actual, kv_read_unshared: bytes of keys and values that plans read, and what they would be without sharing.
+        kv_tokens_peak: most tokens ever held, in whole blocks. parked: preemptions, by older work. evictions: of nodes.
     """
 
     steps: int = 0
@@ -55,11 +54,11 @@ class EngineStats:
     parked: int = 0
     evictions: int = 0
 
-    def count_pass(self, decoder: Decoder, planned: Planned, *, rows: int, prefill: int, laws: int) -> None:
+    def count_pass(self, decoder: Decoder, planned: StepPlan, *, rows: int, prefill: int, num_logits: int) -> None:
         """Count one forward pass.
 
         Args:
-            decoder: the model. planned: the step. rows: nodes fed. prefill: tokens read. laws: tokens whose logits were computed.
+            decoder: the model. planned: the step. rows: nodes fed. prefill: tokens read. num_logits: tokens whose logits were computed.
         """
         config, tokens, size = decoder.config, len(planned.plan.positions), decoder.kv_shape.bytes_per_token
         layers, head = decoder.products
@@ -67,7 +66,7 @@ class EngineStats:
         self.rows += rows
         self.rows_histogram[tokens] = self.rows_histogram.get(tokens, 0) + 1
         self.prefill_computed += prefill
-        self.flops_linear += 2 * (layers * tokens + head * laws)
+        self.flops_linear += 2 * (layers * tokens + head * num_logits)
         self.flops_attention += 4 * config.heads * config.head_size * config.layers * planned.keys_unshared
         self.weight_bytes_read += decoder.weight_bytes
         self.kv_read_actual += size * planned.keys_read

@@ -1,12 +1,11 @@
-"""The tree of everything the engine remembers: immutable nodes that share the keys and values of their ancestors.
+"""The KV tree: nodes that share the keys and values of their ancestors.
 
 A node is a segment of tokens made by one call: a prompt, a forced text, the tokens of a row. Its blocks are its own; a fork is a
-second reference and copies nothing. Where a node begins and ends is decided by calls alone, never by what siblings do, so how a
-path is cut, and with it how its numbers are rounded, is a property of the path.
+second reference and copies nothing. Calls alone decide where a node begins and ends, never its siblings. So how a path is cut,
+and with it how its numbers are rounded, is a property of the path.
 
-A node's tokens stay on the host as long as it lives. Its keys and values may be evicted when room is needed and are computed
-again, to the same bits, when they are touched. They are resident from the front: a node holds those of its first `length` tokens,
-and holds any only if its parent's are complete.
+A node's tokens stay on the host while it exists. Its keys and values may be evicted under memory pressure, and are recomputed to
+the same bits when they are needed. A node holds those of its first `length` tokens, and any only if its parent's are complete.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from typing import Literal
 
 import numpy as np
 
-from tts.backends.engine.planning import Table
+from tts.backends.engine.planning import NodeTable
 from tts.backends.engine.pool import BlockPool
 from tts.backends.kernels.plan import BLOCK
 
-# In which order nodes are evicted: what nobody asked to keep, then what somebody holds.
+# The order of eviction: nodes of caches, then those that callers hold.
 Rank = Literal[0, 1]
 CACHED: Rank = 0
 HELD: Rank = 1
 
 
-class Node:
-    """A segment of a path. Only the tree changes it; `tokens` grow while the one row that writes it is under way.
+class KVNode:
+    """A segment of a path. Only the tree changes it; `tokens` grow while its row is under way.
 
     Attributes:
         place: its row in the tree's table. parent: None for a root. start: position of its first token.
-        handles: references of callers. pins: work under way that needs it, here or below. children: nodes below it.
+        handles: references of callers. pins: running jobs that need it or a descendant. children: nodes below it.
         resident_children: those that hold keys and values. num_blocks: its blocks. computed: most tokens ever computed.
         pieces: text that each token completed, behind a prompt. scores: readings of value heads, one a token.
     """
@@ -54,7 +53,7 @@ class Node:
         "used",
     )
 
-    def __init__(self, place: int, parent: Node | None, tokens: Sequence[int], rank: Rank) -> None:
+    def __init__(self, place: int, parent: KVNode | None, tokens: Sequence[int], rank: Rank) -> None:
         self.place = place
         self.parent = parent
         self.tokens = list(tokens)
@@ -77,13 +76,13 @@ class Node:
 
     @property
     def alive(self) -> bool:
-        """Whether the tree still has it."""
+        """Whether it is still in the tree."""
         return self.place >= 0
 
-    def path(self) -> list[Node]:
+    def path(self) -> list[KVNode]:
         """Return the nodes from the root to here."""
-        nodes: list[Node] = []
-        node: Node | None = self
+        nodes: list[KVNode] = []
+        node: KVNode | None = self
         while node is not None:
             nodes.append(node)
             node = node.parent
@@ -94,41 +93,41 @@ class KVTree:
     """Nodes over a block pool.
 
     Args:
-        pool: whose blocks it hands out.
+        pool: of the blocks.
 
     Attributes:
-        clock: a count that callers advance; nodes are evicted in the order in which it last saw them.
-        evictions: nodes evicted so far. nodes: all that live, by place. root_gone: called with a root that has gone, if set.
+        clock: a count that callers advance; nodes are evicted in the order of their last use by it.
+        evictions: nodes evicted so far. nodes: all that exist, by place. root_gone: called with a removed root, if set.
     """
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
         self.clock = 0
         self.evictions = 0
-        self.nodes: dict[int, Node] = {}
-        self.root_gone: Callable[[Node], None] | None = None
+        self.nodes: dict[int, KVNode] = {}
+        self.root_gone: Callable[[KVNode], None] | None = None
         self._table = _empty_table(64)
         self._places = list(range(63, -1, -1))
         self._pinned_blocks = 0
-        self._leaves: list[tuple[int, int, int, Node]] = []
+        self._leaves: list[tuple[int, int, int, KVNode]] = []
         self._pushed = 0
 
     @property
-    def table(self) -> Table:
-        """The tree as the planner reads it."""
+    def table(self) -> NodeTable:
+        """The tree as arrays, for the planner."""
         return self._table
 
     @property
     def reclaimable(self) -> int:
-        """Blocks that are free, or would be if everything that nothing under way needs were evicted."""
+        """Blocks that are free, or that eviction could free."""
         return self.pool.num_blocks - self._pinned_blocks
 
-    def add(self, parent: Node | None, tokens: Sequence[int], rank: Rank = HELD) -> Node:
+    def add(self, parent: KVNode | None, tokens: Sequence[int], rank: Rank = HELD) -> KVNode:
         """Return a new node with one handle."""
         if not self._places:
             self._grow()
         place = self._places.pop()
-        node = Node(place, parent, tokens, rank)
+        node = KVNode(place, parent, tokens, rank)
         self.nodes[place] = node
         table = self._table
         table.parent[place] = -1 if parent is None else parent.place
@@ -137,34 +136,34 @@ class KVTree:
             parent.children += 1
         return node
 
-    def length(self, node: Node) -> int:
+    def length(self, node: KVNode) -> int:
         """Return how many of a node's tokens have keys and values."""
         return int(self._table.length[node.place])
 
-    def complete(self, node: Node) -> bool:
+    def complete(self, node: KVNode) -> bool:
         """Whether all of a node's tokens have keys and values."""
         return self.length(node) == len(node.tokens)
 
     # References ---------------------------------------------------------------------------------------------------------------------
 
-    def retain(self, node: Node) -> Node:
+    def retain(self, node: KVNode) -> KVNode:
         """Add a handle."""
         node.handles += 1
         return node
 
-    def release(self, node: Node) -> None:
-        """Give up a handle. A node that nothing refers to any more is gone, and so are ancestors that only it kept."""
+    def release(self, node: KVNode) -> None:
+        """Release a handle. A node without references is removed, and so are ancestors that only it kept."""
         node.handles -= 1
         self._collect(node)
 
-    def pin(self, node: Node) -> None:
-        """Keep a node and its ancestors from being evicted: work that needs them is under way."""
+    def pin(self, node: KVNode) -> None:
+        """Keep a node and its ancestors from being evicted, while a job needs them."""
         for each in _upwards(node):
             each.pins += 1
             if each.pins == 1:
                 self._pinned_blocks += each.num_blocks
 
-    def unpin(self, node: Node) -> None:
+    def unpin(self, node: KVNode) -> None:
         """Undo one `pin`."""
         for each in _upwards(node):
             each.pins -= 1
@@ -174,7 +173,7 @@ class KVTree:
                 self._offer(each)
         self._collect(node)
 
-    def _collect(self, node: Node | None) -> None:
+    def _collect(self, node: KVNode | None) -> None:
         while node is not None and node.handles == 0 and node.children == 0 and node.pins == 0:
             self._drop_blocks(node)
             del self.nodes[node.place]
@@ -188,8 +187,8 @@ class KVTree:
 
     # Memory -------------------------------------------------------------------------------------------------------------------------
 
-    def reserve(self, node: Node, length: int) -> bool:
-        """Make sure that a node, which is pinned, has blocks for so many tokens; False where there is no room even after evicting."""
+    def reserve(self, node: KVNode, length: int) -> bool:
+        """Reserve blocks for `length` tokens of a pinned node; False where there is no room even after evicting."""
         while node.num_blocks * BLOCK < length:
             if not self.pool.num_free and not self._evict():
                 return False
@@ -204,23 +203,23 @@ class KVTree:
             self._pinned_blocks += 1
         return True
 
-    def fill(self, node: Node, length: int) -> None:
-        """Say that a node's first `length` tokens have keys and values, or will at the end of this step."""
+    def fill(self, node: KVNode, length: int) -> None:
+        """Record that a node's first `length` tokens have keys and values, or will at the end of this step."""
         self._table.length[node.place] = length
         node.computed = max(node.computed, length)
 
-    def forget(self, node: Node) -> None:
-        """Drop a node's keys and values, for they are not what they should be; its descendants' stay and are not to be used."""
+    def forget(self, node: KVNode) -> None:
+        """Drop a node's keys and values, which are not valid. Its descendants' stay and must not be used."""
         self._table.length[node.place] = 0
 
-    def _tail(self, node: Node) -> int:
+    def _tail(self, node: KVNode) -> int:
         block = int(self._table.head[node.place])
         for _ in range(node.num_blocks - 1):
             block = int(self.pool.following[block])
         return block
 
     def _evict(self) -> bool:
-        """Evict the keys and values of one node: of the first rank, then longest unused; False where there is none."""
+        """Evict the keys and values of one node, by rank, then longest unused; False where there is none."""
         while self._leaves:
             rank, used, _, node = heapq.heappop(self._leaves)
             if self._is_leaf(node) and (rank, used) == (node.rank, node.used):
@@ -229,11 +228,11 @@ class KVTree:
                 return True
         return False
 
-    def _is_leaf(self, node: Node) -> bool:
+    def _is_leaf(self, node: KVNode) -> bool:
         return node.alive and node.num_blocks > 0 and node.pins == 0 and node.resident_children == 0
 
-    def _offer(self, node: Node) -> None:
-        """Add a node to what may be evicted, if it may."""
+    def _offer(self, node: KVNode) -> None:
+        """Add a node to the candidates for eviction, if it is one."""
         if self._is_leaf(node):
             if len(self._leaves) > 2 * len(self.nodes) + 64:  # most of them are stale
                 self._leaves = [entry for entry in self._leaves if self._is_leaf(entry[3]) and entry[1] == entry[3].used]
@@ -241,7 +240,7 @@ class KVTree:
             self._pushed += 1
             heapq.heappush(self._leaves, (node.rank, node.used, self._pushed, node))
 
-    def _drop_blocks(self, node: Node) -> None:
+    def _drop_blocks(self, node: KVNode) -> None:
         if not node.num_blocks:
             return
         self.pool.give(int(self._table.head[node.place]))
@@ -259,22 +258,22 @@ class KVTree:
             new[:size] = values
         self._places = list(range(2 * size - 1, size - 1, -1))
 
-    # What it holds ------------------------------------------------------------------------------------------------------------------
+    # Contents ------------------------------------------------------------------------------------------------------------------
 
     def unique_tokens(self) -> int:
         """Return how many tokens have keys and values."""
         return sum(self.length(node) for node in self.nodes.values())
 
     def logical_tokens(self) -> int:
-        """Return what the paths to all leaves hold together: what memory without sharing would."""
+        """Return the tokens of the paths to all leaves, summed: what would be held without sharing."""
         return sum(node.end for node in self.nodes.values() if node.children == 0)
 
 
-def _upwards(node: Node | None) -> Iterator[Node]:
+def _upwards(node: KVNode | None) -> Iterator[KVNode]:
     while node is not None:
         yield node
         node = node.parent
 
 
-def _empty_table(size: int) -> Table:
-    return Table(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64))
+def _empty_table(size: int) -> NodeTable:
+    return NodeTable(np.full(size, -1, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64))

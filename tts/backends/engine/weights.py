@@ -1,4 +1,4 @@
-"""From a record to what the engine runs: configuration, weights by name, tokenizer. Nothing of the model's code is run."""
+"""Reading of configuration, weights by name, and tokenizer by record. No code of the model is run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from tts.backends.engine.heads import ValueHead
-from tts.backends.loading import (
-    HUB_HINT,
-    NOT_LOADED,
-    file_digest,
-    first_line,
-    hub_answers,
-    llama_weights,
-    quiet,
-    read_gguf,
-    tensors_digest,
-    tokenizer_from_gguf,
-    unavailable,
-)
+from tts.backends.loading.digests import file_digest, tensors_digest
+from tts.backends.loading.gguf import llama_weights, read_gguf, tokenizer_from_gguf
+from tts.backends.loading.hub import HUB_HINT, NOT_LOADED, first_line, hub_answers, quiet, unavailable
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, head_path, locate
 
@@ -35,11 +25,11 @@ _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a model's files hold.
+    """The contents of a model's files.
 
     Args:
         config: of the transformers library. weights: by transformers' names. tokenizer: of the transformers library.
-        generation: the generation settings, or None. digest: a checksum that stands for the exact weights before any cast.
+        generation: the generation settings, or None. digest: a checksum of the exact weights before any cast.
     """
 
     config: Any
@@ -50,7 +40,7 @@ class Checkpoint:
 
 
 def read_checkpoint(record: ModelRecord) -> Checkpoint:
-    """Read what a record names: a package's GGUF file, dequantised, or safetensors in this package, in a folder or on the Hub.
+    """Read the files of a record: a package's GGUF file, dequantised, or safetensors in this package, in a folder or on the Hub.
 
     Raises:
         ConfigError: the record has no weights, or they cannot be had or read.
@@ -88,7 +78,7 @@ def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
     """Read the value heads that a record names.
 
     Raises:
-        ConfigError: a file is missing or broken, or its tensors are no head.
+        ConfigError: a file is missing or broken, or its tensors are not a head.
     """
     return {name: read_head(record, file) for name, file in record.heads}
 
@@ -137,7 +127,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _from_hub(record: ModelRecord) -> Path:
-    """Return the local copy of a model on the Hub: what lies in the cache, else what is fetched."""
+    """Return the local copy of a model on the Hub, from the cache or downloaded."""
     try:
         return Path(snapshot_download(record.location, local_files_only=True, allow_patterns=_FILES))
     except NOT_LOADED as failure:

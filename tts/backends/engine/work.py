@@ -1,4 +1,4 @@
-"""What the engine is asked to do: paths to read, rows to write, and what each is told in the end."""
+"""Jobs of the engine: paths to prefill, rows to sample, and the ends that each reports."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Finish, RowSet
-from tts.backends.engine.tree import Node
-from tts.backends.row_state import PathText, RowState
+from tts.backends.engine.tree import KVNode
+from tts.backends.text.row_state import PathText, RowState
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
-    """Tokens of a node to be read: keys and values of its first `upto` tokens, and what is wanted of the last of them.
+class PrefillJob:
+    """Computes keys and values of a node's first `upto` tokens, and logits or hidden states of the last of them.
 
     Args:
-        node: a handle of it belongs to this work and is given up at its end.
-        upto: how many of its tokens; those of its ancestors are read first where they are not there.
-        wanted: from which of its tokens on logits (or hidden states) are wanted; `upto`: of none.
-        done: called with this reading when it has ended; `failure` says whether it did so well.
-        logits: whether logits are wanted; without, hidden states.
+        node: the job owns one handle of it, which it gives up at its end.
+        upto: number of its tokens. Ancestors without keys and values are computed first.
+        wanted: first token whose logits (or hidden states) are wanted; `upto`: none.
+        done: called with this job at its end; `failure` is set where it failed.
+        logits: whether logits are wanted; else hidden states.
 
     Attributes:
-        order: of work; lower is older. found: logits [tokens, V], or hidden states [tokens, K], in pieces.
-        at: of how many of the node's tokens nothing is wanted any more. seconds: of the steps it took part in.
-        started: whether it ever was under way. ready: whether its ancestors are all there.
+        order: lower is older. found: logits [tokens, V], or hidden states [tokens, K], in pieces.
+        at: first token whose result is still wanted. seconds: of the steps that it took part in.
+        started: whether it was ever scheduled. ready: whether all its ancestors have keys and values.
     """
 
-    node: Node
+    node: KVNode
     upto: int
     wanted: int
-    done: Callable[[Reading], None]
+    done: Callable[[PrefillJob], None]
     logits: bool = True
     order: tuple[int, int] = (0, 0)
     found: list[Floats] = field(default_factory=list[Floats])
@@ -49,10 +49,10 @@ class Reading:
         self.at = self.wanted
 
     def result(self) -> Floats:
-        """Return what was wanted, in order.
+        """Return the wanted logits or hidden states, in order.
 
         Raises:
-            Exception: the reading failed.
+            Exception: the job failed.
         """
         if self.failure is not None:
             raise self.failure
@@ -60,24 +60,24 @@ class Reading:
 
 
 @dataclass(slots=True, eq=False)
-class Writing:
-    """Rows to write behind a node.
+class SampleJob:
+    """Rows to sample behind a node.
 
     Args:
-        rows: the request. node: a handle of it belongs to this work. text: where its path's text stands.
-        ended: called with each row's end.
+        rows: the request. node: the job owns one handle of it. text: state of the path's text. ended: called with each row's end.
 
     Attributes:
-        law: logits [V] behind the node, once they are read; asked: whether they are being read. next_row: the first row that has not begun.
+        order: lower is older. logits: [V] behind the node, once computed. pending: whether they are being computed.
+        next_row: the first row that has not begun.
     """
 
     rows: RowSet
-    node: Node
+    node: KVNode
     text: PathText
     ended: Callable[[RowEnd], None]
     order: tuple[int, int] = (0, 0)
-    law: Floats | None = None
-    asked: bool = False
+    logits: Floats | None = None
+    pending: bool = False
     next_row: int = 0
 
     @property
@@ -87,33 +87,33 @@ class Writing:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
-    """One row under way: the open node that it writes, and its state."""
+class DecodeSequence:
+    """A row under way: the open node that its tokens are appended to, and its state."""
 
-    writing: Writing
-    node: Node
+    job: SampleJob
+    node: KVNode
     state: RowState
     order: tuple[int, int]
     started: bool = False
     ready: bool = False
 
 
-Work = Reading | Line
+Schedulable = PrefillJob | DecodeSequence
 
 
 @dataclass(frozen=True, slots=True)
 class RowEnd:
-    """How a row ended.
+    """The end of a row.
 
     Args:
-        state: None where it could not be made. node: holds its path, with one handle for the receiver; None where there is
-            nothing to go on from. began: whether it was under way.
+        state: None where it could not be made. node: the end of its path, with one handle for the receiver; None where the path
+            cannot be continued. began: whether the row was under way.
     """
 
-    writing: Writing
+    job: SampleJob
     index: int
     state: RowState | None
     finish: Finish
-    node: Node | None
+    node: KVNode | None
     error: str = ""
     began: bool = False

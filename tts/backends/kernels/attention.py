@@ -1,4 +1,4 @@
-"""Attention over a tree, written as plainly as it can be: the float64 oracle that every executor is tested against.
+"""A plain implementation of attention over a tree: the float64 oracle that every executor is tested against.
 
 Idea: a query's keys are gathered along its items in order, and softmax attention is taken over them. Nothing is shared, nothing
     is fast. `merge_reference` is the identity that lets executors cut a query's keys into parts, in any way and any order.
@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 Floats = NDArray[np.float64]
 
 
-def visible_keys(plan: Plan, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def visible_keys(plan: AttentionPlan, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the keys that a query reads, from the root to its own token: their blocks' numbers and their offsets in them, [L]."""
     numbers: list[int] = []
     offsets: list[int] = []
@@ -36,7 +36,7 @@ def visible_keys(plan: Plan, query: int) -> tuple[NDArray[np.int64], NDArray[np.
     return np.array(numbers, np.int64), np.array(offsets, np.int64)
 
 
-def attend_reference(plan: Plan, queries: Any, keys: Any, values: Any) -> tuple[Floats, Floats]:
+def attend_reference(plan: AttentionPlan, queries: Any, keys: Any, values: Any) -> tuple[Floats, Floats]:
     """Return softmax attention of every query over the keys that it sees, in float64.
 
     Args:

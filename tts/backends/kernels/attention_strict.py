@@ -1,4 +1,4 @@
-"""The CPU's attention over a tree: bit for bit the same for a query, whoever else reads the same keys.
+"""The CPU's attention over a tree: bit for bit the same for a query, whichever queries share its keys.
 
 Idea: every query folds its keys from the root to its own token, node by node, in tiles of 64 keys that begin where the node
     begins, by the online softmax. Queries that share a node are worked on together, so that one load of keys serves them all,
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.kernels.host import Team, compiled, exponential, f32
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 from tts.backends.kernels.products import add_narrow, add_wide, dot_keys
 
 Floats = NDArray[np.float32]
@@ -30,7 +30,7 @@ _BATCH = 32  # query heads whose scores of one tile are kept at once
 _HIDDEN = f32(-1e30)  # below every score
 
 
-def attend(plan: Plan, queries: Floats, keys: Floats, values: Floats, out: Floats, team: Team) -> None:
+def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, out: Floats, team: Team) -> None:
     """Write what every query reads.
 
     Args:

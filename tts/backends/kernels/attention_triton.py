@@ -22,8 +22,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tts.backends.kernels.lowering import Work, lower
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.lowering import KernelWork, lower
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 
 @triton.jit
@@ -122,7 +122,7 @@ def merge(out, partials, weights, first_slots, group: tl.constexpr, rows: tl.con
         tl.store(out + address[:, None] + column[None, :], result.to(out.dtype.element_ty), mask=is_cell)
 
 
-class Launch(NamedTuple):
+class KernelLaunch(NamedTuple):
     """A step's work on the device, with room for its partial results; good for every layer of the step, one after the other.
 
     Args:
@@ -133,7 +133,7 @@ class Launch(NamedTuple):
             single results are there too.
     """
 
-    work: Work
+    work: KernelWork
     positions: torch.Tensor
     items: torch.Tensor
     blocks: torch.Tensor
@@ -143,7 +143,7 @@ class Launch(NamedTuple):
     weights: torch.Tensor
 
 
-def upload(work: Work, *, num_heads: int, size: int, device: torch.device | str) -> Launch:
+def upload(work: KernelWork, *, num_heads: int, size: int, device: torch.device | str) -> KernelLaunch:
     """Return a step's work on a device: one copy, and one allocation for the partial results of H = `num_heads` and d = `size`."""
     arrays = (work.positions, work.items, work.blocks, work.slots, work.first_slots)
     flat = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).to(device)
@@ -152,12 +152,18 @@ def upload(work: Work, *, num_heads: int, size: int, device: torch.device | str)
     num_slots = len(work.slots)
     partials = torch.empty(num_slots, num_heads, work.group, size, dtype=torch.float32, device=device)
     weights = torch.empty(num_slots, num_heads, work.group, dtype=torch.float32, device=device)
-    return Launch(work, positions, items, blocks, slots, first_slots, partials, weights)
+    return KernelLaunch(work, positions, items, blocks, slots, first_slots, partials, weights)
 
 
 def attend(
-    plan: Plan | Work | Launch, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, *, split: int = 256
-) -> Launch:
+    plan: AttentionPlan | KernelWork | KernelLaunch,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    split: int = 256,
+) -> KernelLaunch:
     """Write softmax attention of every query over the keys that it sees to `out`.
 
     Args:
@@ -170,9 +176,9 @@ def attend(
         The uploaded work, for the next layer.
     """
     num_heads, num_queries, group, size = queries.shape
-    if isinstance(plan, Plan):
+    if isinstance(plan, AttentionPlan):
         plan = lower(plan, group=group, split=split, element_bytes=keys.element_size())
-    launch = upload(plan, num_heads=num_heads, size=size, device=queries.device) if isinstance(plan, Work) else plan
+    launch = upload(plan, num_heads=num_heads, size=size, device=queries.device) if isinstance(plan, KernelWork) else plan
     work = launch.work
     assert work.group == group, f"the work was lowered for {work.group} query heads of each key-value head, not {group}"
     assert launch.partials.shape[1:] == (num_heads, group, size), "the work was uploaded for another shape of heads"
@@ -198,7 +204,7 @@ def attend(
     return launch
 
 
-def tile(work: Work, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
+def tile(work: KernelWork, element_bytes: int, *, is_wide: bool) -> dict[str, Any]:
     """Return the shape of a tile, rows by keys, and how it is launched: what keeps the accumulators of d = 128 in registers."""
     if not is_wide:
         return {"rows": work.narrow, "cols": 64, "num_warps": 4, "num_stages": 2, "enable_fp_fusion": True}

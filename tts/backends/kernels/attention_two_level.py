@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from tts.backends.kernels.lowering import offsets_of, private_runs, ragged_ranges
-from tts.backends.kernels.plan import Plan
+from tts.backends.kernels.plan import AttentionPlan
 
 Ints = NDArray[np.int64]
 Products = TypeVar("Products", "Tails", "Trunk")
@@ -69,7 +69,7 @@ class Tables(NamedTuple):
     trunks: list[Trunk]
 
 
-def lower(plan: Plan, *, group: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Tables:
+def lower(plan: AttentionPlan, *, group: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Tables:
     """Return the products of one step's plan for G = `group`, with masks of the type that is computed in."""
     spans: dict[tuple[int, int], list[int]] = {}
     for i, (first, behind) in enumerate(plan.items[:, 2:].tolist()):
@@ -87,7 +87,7 @@ def lower(plan: Plan, *, group: int, device: torch.device | str = "cpu", dtype: 
     return Tables([_moved(tail, device, dtype) for tail in tails], [_moved(trunk, device, dtype) for trunk in trunks])
 
 
-def attend(plan: Plan | Tables, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor) -> Tables:
+def attend(plan: AttentionPlan | Tables, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor) -> Tables:
     """Write softmax attention of every query over the keys that it sees to `out`.
 
     Args:
@@ -99,7 +99,7 @@ def attend(plan: Plan | Tables, queries: torch.Tensor, keys: torch.Tensor, value
     """
     num_heads, num_queries, group, size = queries.shape
     wide = torch.float64 if queries.dtype == torch.float64 else torch.float32
-    tables = lower(plan, group=group, device=queries.device, dtype=wide) if isinstance(plan, Plan) else plan
+    tables = lower(plan, group=group, device=queries.device, dtype=wide) if isinstance(plan, AttentionPlan) else plan
     acc = torch.zeros(num_heads, num_queries, group, size, dtype=wide, device=queries.device)
     lse = torch.full((num_heads, num_queries, group), -torch.inf, dtype=wide, device=queries.device)
     for tail in tables.tails:
@@ -143,7 +143,7 @@ def _fold(acc: torch.Tensor, lse: torch.Tensor, result: torch.Tensor, weight: to
     lse.copy_(torch.where(new > -1e30, new, -torch.inf))
 
 
-def _trunks(plan: Plan, first: int, behind: int, rows: Ints, group: int) -> list[Trunk]:
+def _trunks(plan: AttentionPlan, first: int, behind: int, rows: Ints, group: int) -> list[Trunk]:
     """Return the products of an interval of queries with the keys of some blocks, [rows], from the root to the leaf."""
     asked = plan.positions[first:behind]
     owner, nth = ragged_ranges(plan.blocks[rows, 2])
@@ -163,7 +163,7 @@ def _trunks(plan: Plan, first: int, behind: int, rows: Ints, group: int) -> list
     return trunks
 
 
-def _tail_keys(plan: Plan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+def _tail_keys(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
     """Return every query's own keys end to end, their blocks' numbers and their offsets in them, and [T + 1] where each begins."""
     starts, rows = private_runs(plan, is_private)
     query_of, _ = ragged_ranges(np.diff(starts))

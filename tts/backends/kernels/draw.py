@@ -1,6 +1,6 @@
 """The CPU's draw of tokens: one uniform number a row through the inverse CDF in token-id order, at memory speed.
 
-The plain reference is `tts.backends.sampling.draw`, whose law this obeys: probabilities here are float32, summed in float64, so a
+The plain reference is `tts.backends.sampling.draw`, whose distribution this obeys. Probabilities are float32, summed in float64: a
 uniform number within about 1e-7 of an edge of the CDF may fall on its other side.
 
 Shapes: L rows of logits, V vocabulary, R draws.
@@ -23,15 +23,15 @@ _STRIDE = 1024  # probabilities that are summed before a sum is looked at
 _LANES = 16
 
 
-class Draws(NamedTuple):
-    """What was drawn. tokens: [R]; -1 where the logits are no law (NaN, +inf, or nothing but -inf). logprobs: [R], natural, untempered."""
+class HostDraws(NamedTuple):
+    """Drawn tokens [R], -1 where the logits are not valid (NaN, +inf, or nothing but -inf); natural, untempered logprobs [R]."""
 
     tokens: NDArray[np.int64]
     logprobs: NDArray[np.float64]
 
 
-class Asked(NamedTuple):
-    """Rows that ask for a token.
+class DrawRequest(NamedTuple):
+    """Rows that need a token.
 
     Args:
         rows: [R] which row of logits each draws from. samplings: R of them.
@@ -44,28 +44,28 @@ class Asked(NamedTuple):
     positions: NDArray[np.int64]
     words: NDArray[np.uint64]
 
-    def of(self, some: NDArray[np.intp]) -> Asked:
+    def of(self, some: NDArray[np.intp]) -> DrawRequest:
         """Return some of the rows."""
         samplings = [self.samplings[index] for index in some.tolist()]
-        return Asked(self.rows[some], samplings, self.streams[some], self.positions[some], self.words[some])
+        return DrawRequest(self.rows[some], samplings, self.streams[some], self.positions[some], self.words[some])
 
 
-def draw_rows(logits: NDArray[np.float32], asked: Asked, team: Team) -> Draws:
-    """Draw a token for each row that asks.
+def draw_rows(logits: NDArray[np.float32], request: DrawRequest, team: Team) -> HostDraws:
+    """Draw a token for each row of a request.
 
     Args:
-        logits: [L, V]. asked: the rows. team: the threads that share them.
+        logits: [L, V]. request: the rows. team: the threads that share them.
     """
-    return draw_at(logits, asked.rows, asked.samplings, uniforms(asked.streams, asked.positions, asked.words), team)
+    return draw_at(logits, request.rows, request.samplings, uniforms(request.streams, request.positions, request.words), team)
 
 
 def draw_at(
     logits: NDArray[np.float32], rows: NDArray[np.int64], samplings: Sequence[Sampling], numbers: NDArray[np.float64], team: Team
-) -> Draws:
+) -> HostDraws:
     """Draw a token for each of R rows by given uniform numbers [R] in [0, 1)."""
     count = len(rows)
     settings = np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], np.float64).reshape(count, 4)
-    found = Draws(np.empty(count, np.int64), np.empty(count, np.float64))
+    found = HostDraws(np.empty(count, np.int64), np.empty(count, np.float64))
     parts = team.cuts(count, count * logits.shape[1], worth=1 << 17)
     team.run(_draws, [(logits, rows, settings, numbers, *found, begin, end) for begin, end in parts])
     return found
@@ -74,7 +74,7 @@ def draw_at(
 @compiled
 def _draws(logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, logprobs: Any, begin: int, end: int) -> None:
     size = logits.shape[1]
-    law = np.empty(size, np.float32)
+    weights = np.empty(size, np.float32)
     sums = np.empty(-(-size // _STRIDE), np.float64)
     for r in range(begin, end):
         row = logits[rows[r]]
@@ -84,23 +84,23 @@ def _draws(logits: Any, rows: Any, settings: Any, uniforms: Any, tokens: Any, lo
             continue
         temperature, top_p, top_k, min_p = settings[r]
         top = row[best]
-        total = _weights(row, top, f32(1), law, sums)
+        total = _weights(row, top, f32(1), weights, sums)
         token = best
         if temperature > 0:
             if temperature != 1:
-                _weights(row, top, f32(min(1 / temperature, 3e38)), law, sums)
+                _weights(row, top, f32(min(1 / temperature, 3e38)), weights, sums)
             if 0 < top_k < size or top_p < 1:
-                _keep_most_likely(law, sums, int(min(top_k, size)), top_p)
+                _keep_most_likely(weights, sums, int(min(top_k, size)), top_p)
             if min_p > 0:
-                _keep_above(law, sums, f32(min_p))
-            token = _inverse(law, sums, uniforms[r])
+                _keep_above(weights, sums, f32(min_p))
+            token = _inverse(weights, sums, uniforms[r])
         tokens[r] = token
         logprobs[r] = (np.float64(row[token]) - np.float64(top)) - math.log(total)
 
 
 @compiled
 def _best(row: Any) -> int:
-    """Return the index of the largest logit, the first among equals; -1 where the logits are no law."""
+    """Return the index of the largest logit, the first among equals; -1 where the logits are not valid."""
     best, top = -1, f32(-np.inf)
     bad = 0
     for j in range(row.shape[0]):
@@ -113,59 +113,59 @@ def _best(row: Any) -> int:
 
 
 @compiled
-def _weights(row: Any, top: float, scale: float, law: Any, sums: Any) -> float:
-    """Write e**((logit - top) * scale) to `law`, 0 below e**-87, its sums by stretches to `sums`, and return the whole sum."""
+def _weights(row: Any, top: float, scale: float, weights: Any, sums: Any) -> float:
+    """Write e**((logit - top) * scale) to `weights`, 0 below e**-87, its sums by stretches to `sums`, and return the whole sum."""
     for j in range(row.shape[0]):
         x = (row[j] - top) * scale
-        law[j] = exponential(x) if x > f32(-87) else f32(0)
-    return _sum(law, sums)
+        weights[j] = exponential(x) if x > f32(-87) else f32(0)
+    return _sum(weights, sums)
 
 
 @compiled
-def _sum(law: Any, sums: Any) -> float:
+def _sum(weights: Any, sums: Any) -> float:
     lanes = np.empty(_LANES, np.float64)
     whole = 0.0
     for stretch in range(sums.shape[0]):
-        first, last = stretch * _STRIDE, min((stretch + 1) * _STRIDE, law.shape[0])
+        first, last = stretch * _STRIDE, min((stretch + 1) * _STRIDE, weights.shape[0])
         lanes[:] = 0.0
         even = first + (last - first) // _LANES * _LANES
         for j in range(first, even, _LANES):
             for lane in range(_LANES):
-                lanes[lane] += law[j + lane]
+                lanes[lane] += weights[j + lane]
         total = 0.0
         for lane in range(_LANES):
             total += lanes[lane]
         for j in range(even, last):
-            total += law[j]
+            total += weights[j]
         sums[stretch] = total
         whole += total
     return whole
 
 
 @compiled
-def _keep_above(law: Any, sums: Any, least: float) -> None:
+def _keep_above(weights: Any, sums: Any, least: float) -> None:
     """Drop what is less likely than `least` times the most likely token (min-p)."""
     top = f32(0)
-    for j in range(law.shape[0]):
-        top = max(top, law[j])
-    for j in range(law.shape[0]):
-        if law[j] < least * top:
-            law[j] = f32(0)
-    _sum(law, sums)
+    for j in range(weights.shape[0]):
+        top = max(top, weights[j])
+    for j in range(weights.shape[0]):
+        if weights[j] < least * top:
+            weights[j] = f32(0)
+    _sum(weights, sums)
 
 
 @compiled
-def _keep_most_likely(law: Any, sums: Any, top_k: int, top_p: float) -> None:
+def _keep_most_likely(weights: Any, sums: Any, top_k: int, top_p: float) -> None:
     """Keep the `top_k` most likely tokens (0: all), then the fewest whose mass is at least `top_p` of theirs; lower ids win ties."""
     total = 0.0
     for stretch in range(sums.shape[0]):
         total += sums[stretch]
-    least, count = _threshold(law, top_k, top_p * total)
+    least, count = _threshold(weights, top_k, top_p * total)
     ids, likely = np.empty(count, np.int64), np.empty(count, np.float32)
     count = 0
-    for j in range(law.shape[0]):
-        if law[j] >= least:
-            ids[count], likely[count] = j, -law[j]
+    for j in range(weights.shape[0]):
+        if weights[j] >= least:
+            ids[count], likely[count] = j, -weights[j]
             count += 1
     ranked = np.argsort(likely, kind="mergesort")
     if 0 < top_k < count:
@@ -174,25 +174,25 @@ def _keep_most_likely(law: Any, sums: Any, top_k: int, top_p: float) -> None:
         for i in range(top_k):
             total += -likely[ranked[i]]
     kept = _until(likely, ranked, top_p * total) if top_p < 1 else ranked.shape[0]
-    law[:] = f32(0)
+    weights[:] = f32(0)
     for i in range(kept):
-        law[ids[ranked[i]]] = -likely[ranked[i]]
-    _sum(law, sums)
+        weights[ids[ranked[i]]] = -likely[ranked[i]]
+    _sum(weights, sums)
 
 
 @compiled
-def _threshold(law: Any, top_k: int, mass: float) -> Any:
+def _threshold(weights: Any, top_k: int, mass: float) -> Any:
     """Return a weight, and how many tokens have at least that, such that they hold all that may be kept.
 
-    To sort them all would take longer than all the rest.
+    Sorting all tokens would take longer than everything else.
     """
     least = f32(1e-3)
     while True:
         count, held = 0, 0.0
-        for j in range(law.shape[0]):
-            if law[j] >= least:
+        for j in range(weights.shape[0]):
+            if weights[j] >= least:
                 count += 1
-                held += law[j]
+                held += weights[j]
         enough = count >= top_k if top_k > 0 else held >= mass * (1 + 1e-6)
         if enough or least == f32(0):
             return least, count
@@ -201,7 +201,7 @@ def _threshold(law: Any, top_k: int, mass: float) -> Any:
 
 @compiled
 def _until(likely: Any, ranked: Any, mass: float) -> int:
-    """Return how many of the ranked tokens it takes to hold a mass."""
+    """Return how many of the ranked tokens hold a mass."""
     held = 0.0
     for i in range(ranked.shape[0]):
         held += -likely[ranked[i]]
@@ -211,7 +211,7 @@ def _until(likely: Any, ranked: Any, mass: float) -> int:
 
 
 @compiled
-def _inverse(law: Any, sums: Any, u: float) -> int:
+def _inverse(weights: Any, sums: Any, u: float) -> int:
     """Return the first token whose cumulated weight is above u times the whole; never one of weight 0."""
     whole = 0.0
     for stretch in range(sums.shape[0]):
@@ -224,10 +224,10 @@ def _inverse(law: Any, sums: Any, u: float) -> int:
             if passed > wanted:
                 break
     token = -1
-    for j in range(found * _STRIDE, min((found + 1) * _STRIDE, law.shape[0])):
-        if law[j] > 0:
+    for j in range(found * _STRIDE, min((found + 1) * _STRIDE, weights.shape[0])):
+        if weights[j] > 0:
             token = j
-            before += law[j]
+            before += weights[j]
             if before > wanted:
                 break
     return token

@@ -1,6 +1,6 @@
 """The draw of tokens on a GPU: one uniform number a row through the inverse CDF in token-id order.
 
-Idea: a first kernel sums the law's weights over blocks of 1,024 tokens; a second one finds, for each row, the block in which the
+Idea: a first kernel sums weights over blocks of 1,024 tokens; a second one finds, for each row, the block in which the
     uniform number falls by a scan of the blocks' sums, then the token by a scan inside that block. The number itself is made in
     the kernel, bit for bit that of `tts.randomness.uniform`.
 Shapes: L rows of logits, V vocabulary, R draws.
@@ -25,12 +25,12 @@ _BLOCK = 1024  # tokens of a block
 _ROWS = 1024  # most rows of one launch of `uniforms`
 
 
-class Draws(NamedTuple):
+class DeviceDraws(NamedTuple):
     """What was drawn.
 
     Args:
-        tokens: [R] int64; -1 where the logits are no law: NaN, +inf, or nothing but -inf.
-        logprobs: [R] float64 natural-log probability under the untempered, unfiltered law; NaN where there is no token.
+        tokens: [R] int64; -1 where the logits are not valid: NaN, +inf, or nothing but -inf.
+        logprobs: [R] float64 natural-log probability under the untempered, unfiltered distribution; NaN where there is no token.
     """
 
     tokens: torch.Tensor
@@ -59,10 +59,10 @@ def cut(logits: torch.Tensor, temperatures: torch.Tensor, top_k: torch.Tensor, t
     ranked, ids = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
     rank = torch.arange(ranked.shape[1], device=ranked.device)
     heat = torch.where(temperatures == 0, 1.0, temperatures).double().unsqueeze(1)
-    law = ((ranked.double() - ranked[:, :1].double()) / heat).exp()  # its largest is 1: only ratios count
+    weights = ((ranked.double() - ranked[:, :1].double()) / heat).exp()  # its largest is 1: only ratios count
     most = torch.where(top_k == 0, len(rank), top_k).unsqueeze(1)
-    mass = torch.where(rank < most, law, 0.0).cumsum(1)
-    kept = (rank < most) & (law >= min_p.double().unsqueeze(1))
+    mass = torch.where(rank < most, weights, 0.0).cumsum(1)
+    kept = (rank < most) & (weights >= min_p.double().unsqueeze(1))
     # a token stays if the mass before it is still short of p
     before = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], 1)
     kept &= (top_p.unsqueeze(1) >= 1) | (before < top_p.double().unsqueeze(1) * mass[:, -1:])
@@ -79,7 +79,7 @@ def draw(
     rows: torch.Tensor | None = None,
     word: int = MAIN_WORD,
     kept: Cut | None = None,
-) -> Draws:
+) -> DeviceDraws:
     """Draw a token for each of R rows, on a GPU, or anywhere in Triton's interpreter.
 
     Args:
@@ -94,20 +94,20 @@ def draw(
     tokens = torch.empty(num_draws, dtype=torch.int64, device=device)
     logprobs = torch.empty(num_draws, dtype=torch.float64, device=device)
     if not num_draws:
-        return Draws(tokens, logprobs)
+        return DeviceDraws(tokens, logprobs)
     tops = torch.empty(num_draws, num_blocks, dtype=torch.float32, device=device)
     bests = torch.empty(num_draws, num_blocks, dtype=torch.int32, device=device)
-    sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)  # of the plain law; of the one drawn from
+    sums = torch.empty(2, num_draws, num_blocks, dtype=torch.float64, device=device)  # of the plain distribution; of the one drawn from
     rows = torch.arange(num_draws, device=device) if rows is None else rows
     floors, lasts = kept or (temperatures, rows)  # unread where nothing is cut
-    law = (logits, rows, temperatures, floors, lasts)
+    inputs = (logits, rows, temperatures, floors, lasts)
     shape = {"vocabulary": vocabulary, "block": _BLOCK, "is_cut": kept is not None}
-    launch_at(sum_blocks, num_draws, num_blocks)(*law, tops, bests, sums, *logits.stride(), **shape, num_warps=4, enable_fp_fusion=True)
+    launch_at(sum_blocks, num_draws, num_blocks)(*inputs, tops, bests, sums, *logits.stride(), **shape, num_warps=4, enable_fp_fusion=True)
     launch_at(draw_rows, num_draws)(
-        *law, tops, bests, sums, streams, positions, word, tokens, logprobs, *logits.stride(), num_blocks,
+        *inputs, tops, bests, sums, streams, positions, word, tokens, logprobs, *logits.stride(), num_blocks,
         **shape, padded=triton.next_power_of_2(num_blocks), num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
-    return Draws(tokens, logprobs)
+    return DeviceDraws(tokens, logprobs)
 
 
 def uniforms(streams: torch.Tensor, positions: torch.Tensor, word: int = MAIN_WORD) -> torch.Tensor:
@@ -138,7 +138,7 @@ def write_uniforms(streams, positions, word, out, num_rows, rows: tl.constexpr):
 
 @triton.jit
 def _weights(x, token, top, temperature, floors, lasts, draw, is_cut: tl.constexpr):
-    """Return the unscaled weights of tokens under the law that is drawn from: 1 for a logit of `top`, 0 where filtered out."""
+    """Return the unscaled weights of tokens under the distribution that is drawn from: 1 for a logit of `top`, 0 where filtered out."""
     heat = tl.where(temperature == 0.0, 1.0, temperature)
     weight = tl.where(x == float("-inf"), 0.0, tl.exp((x - top) / heat))
     if is_cut:
@@ -152,7 +152,7 @@ def sum_blocks(
     logits, rows, temperatures, floors, lasts, tops, bests, sums, row_stride, column_stride,
     vocabulary: tl.constexpr, block: tl.constexpr, is_cut: tl.constexpr,
 ):  # fmt: skip
-    """One (draw, block of tokens): the largest logit (+inf where one is NaN or +inf), its lowest id, and the sums of both laws."""
+    """One (draw, block of tokens): the largest logit (+inf where one is NaN or +inf), its lowest id, and the sums of both distributions."""
     draw, b = tl.program_id(0), tl.program_id(1)
     num_draws, num_blocks = tl.num_programs(0), tl.num_programs(1)
     token = b * block + tl.arange(0, block)
@@ -184,8 +184,8 @@ def draw_rows(
     entry, is_block = draw * num_blocks + b, b < num_blocks
     top_of = tl.load(tops + entry, mask=is_block, other=float("-inf"))
     top = tl.max(top_of, 0)
-    is_law = tl.abs(top) != float("inf")
-    top = tl.where(is_law, top, 0.0)
+    is_finite = tl.abs(top) != float("inf")
+    top = tl.where(is_finite, top, 0.0)
     below = tl.where(tl.abs(top_of) == float("inf"), 0.0, top_of - top)  # the sums of -inf alone are 0
     temperature = tl.load(temperatures + draw).to(tl.float32)
     heat = tl.where(temperature == 0.0, 1.0, temperature)
@@ -203,7 +203,7 @@ def draw_rows(
     row = logits + tl.load(rows + draw).to(tl.int64) * row_stride
     x = tl.load(row + token.to(tl.int64) * column_stride, mask=token < vocabulary, other=float("-inf")).to(tl.float32)
     x = tl.where((x != x) | (x == float("inf")), 0.0, x)  # noqa: PLR0124 - only NaN is not itself
-    block_top = tl.where(is_law, tl.max(tl.where(b == found, top_of, float("-inf")), 0), 0.0)
+    block_top = tl.where(is_finite, tl.max(tl.where(b == found, top_of, float("-inf")), 0), 0.0)
     inside = _weights(x, token, block_top, temperature, floors, lasts, draw, is_cut).to(tl.float64)
     inside *= tl.sum(tl.where(b == found, scale, 0.0), 0)
     mass = tl.cumsum(inside, 0)
@@ -211,8 +211,8 @@ def draw_rows(
     drawn = tl.min(tl.where((mass > rest) & (inside > 0.0), token, last), 0)
 
     best = tl.min(tl.where(is_block & (top_of == top), tl.load(bests + entry, mask=is_block, other=vocabulary), vocabulary), 0)
-    drawn = tl.where(is_law, tl.where(temperature == 0.0, best, drawn), 0)
+    drawn = tl.where(is_finite, tl.where(temperature == 0.0, best, drawn), 0)
     logit = tl.load(row + drawn.to(tl.int64) * column_stride).to(tl.float32)
-    logprob = (logit - top).to(tl.float64) - tl.log(tl.where(is_law, tl.sum(plain, 0), 1.0))
-    tl.store(tokens + draw, tl.where(is_law, drawn, -1).to(tl.int64))
-    tl.store(logprobs + draw, tl.where(is_law, logprob, float("nan")))
+    logprob = (logit - top).to(tl.float64) - tl.log(tl.where(is_finite, tl.sum(plain, 0), 1.0))
+    tl.store(tokens + draw, tl.where(is_finite, drawn, -1).to(tl.int64))
+    tl.store(logprobs + draw, tl.where(is_finite, logprob, float("nan")))

@@ -1,6 +1,6 @@
-"""The CPU's matrix product for few rows against weights that do not fit its caches, each row with bits of its own.
+"""The CPU's matrix product for few rows and weights larger than its caches; a row's bits depend on that row alone.
 
-Idea: a step of decoding reads every weight once for a handful of rows, so what counts is that memory never waits. Weights lie in
+Idea: a step of decoding reads every weight once for a handful of rows, so that memory bandwidth is the limit. Weights lie in
     panels of 64 outputs, the order in which they are read; while one panel is worked on, the next is fetched into the cache. A row's
     sum for an output runs over the inputs in ascending order by fused multiply-adds, in one register: how many rows there are,
     and which threads compute which panels, changes nothing. That makes it exact as well as fast.

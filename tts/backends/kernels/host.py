@@ -1,7 +1,7 @@
-"""What the CPU kernels share: how they are compiled, how their work is divided over threads, and an exact exponential.
+"""Shared by the CPU kernels: compilation, division of work over threads, and an exact exponential.
 
-Every function here gives a row the same bits whatever other rows it is called with: a row's arithmetic is written out in one
-order, and nothing but the row decides it.
+Every function here gives a row the same bits whatever other rows it is called with: a row's arithmetic has one
+order, which depends on nothing but the row.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Team:
     """A few threads that share the rows of one kernel call.
 
     Args:
-        threads: how many, the calling one included; at least 1.
+        threads: number of threads, the calling one included; at least 1.
     """
 
     def __init__(self, threads: int) -> None:

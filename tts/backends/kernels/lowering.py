@@ -1,4 +1,4 @@
-"""From a plan to the work of kernels, on the host: which runs are shared, where they are cut, who writes which partial result.
+"""Lowering of a plan to the kernels' work, on the host: which runs are shared, where they are cut, and the partial results.
 
 Idea: sharing a run saves reading it once per query but costs each query a partial result, written and read back. Runs too short
     to pay for that join the *private run* of each of their queries, which may span nodes: blocks carry their own position and
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.kernels.plan import BLOCK, Plan
+from tts.backends.kernels.plan import BLOCK, AttentionPlan
 
 Ints = NDArray[np.int64]
 
@@ -25,8 +25,8 @@ _MARGIN = 1.5  # a run is shared from this many times the length at which sharin
 _NARROW, _WIDE = 16, 64  # rows of a tile: the smallest that a tensor core takes, and what a wide run fills
 
 
-class Work(NamedTuple):
-    """What the kernels read. Arrays are int32.
+class KernelWork(NamedTuple):
+    """The input of the kernels. Arrays are int32.
 
     Args:
         group: G; split: most tokens of a run.
@@ -60,7 +60,7 @@ def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.
         return num_queries / (num_queries - 1.0) * (4.0 * group / element_bytes)
 
 
-def private_runs(plan: Plan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Return the blocks of some items as one run for each query, without the blocks that lie wholly behind the query.
 
     Args:
@@ -95,7 +95,7 @@ def offsets_of(lengths: Ints) -> Ints:
     return offsets
 
 
-def lower(plan: Plan, *, group: int, split: int = 256, element_bytes: int = 2) -> Work:
+def lower(plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: int = 2) -> KernelWork:
     """Return the kernels' work for one step's plan; the same for every layer.
 
     Args:
@@ -126,10 +126,10 @@ def lower(plan: Plan, *, group: int, split: int = 256, element_bytes: int = 2) -
     slots, first_slots = _slots(items, blocks, len(plan.positions))
     items = np.concatenate([items, offsets_of(items[:, 3] - items[:, 2])[:-1, None]], axis=1)
     arrays = (np.ascontiguousarray(array, np.int32) for array in (plan.positions, items, blocks, slots, first_slots))
-    return Work(group, split, narrow, wide, len(few), *arrays)
+    return KernelWork(group, split, narrow, wide, len(few), *arrays)
 
 
-def _is_shared(plan: Plan, group: int, element_bytes: int) -> NDArray[np.bool_]:
+def _is_shared(plan: AttentionPlan, group: int, element_bytes: int) -> NDArray[np.bool_]:
     """Return [I] whether an item is read by two queries or more, and long enough to be worth their partial results."""
     keys = offsets_of(plan.blocks[:, 2])
     num_keys = keys[plan.items[:, 1]] - keys[plan.items[:, 0]]

@@ -1,4 +1,4 @@
-"""Which keys every query of a step reads: made once on the host, obeyed by every attention executor.
+"""The plan of a step's attention, made once on the host: which keys every query reads.
 
 A *query* is one token that a step feeds to the model. Queries stand in depth-first order of their nodes, so that those that
 share an ancestor are neighbours. A *block* is room for `BLOCK` consecutive tokens of one node. An *item* says that a run of
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 BLOCK = 16  # tokens of a block
 
 
-class Plan(NamedTuple):
-    """What one step's attention reads. All arrays are contiguous int64.
+class AttentionPlan(NamedTuple):
+    """The keys that each query of a step reads. All arrays are contiguous int64.
 
     Args:
         positions: [T] absolute position of each query's token.

@@ -1,31 +1,33 @@
-"""The table of data sets, resolved on use. A new data set is one file with a function `load(...) -> list[Problem]`, a `DataSet` that says
-where it comes from, and one line here.
+"""The registry of data sets, resolved on use.
+
+A new data set is one file with a function `load(...) -> list[Problem]`, a `DataSet` with its source and licence, and one line here. One of
+your own needs no line: name its place, "package.module:name", of a `DataSet` or of a function.
 
 What `load` promises: keyword parameters with defaults (`limit`, `split` and `seed` where they make sense); problems with an id that no
-other problem of the data set has; none twice. An answer that is None is unknown: nothing can be said about accuracy then.
-`metadata["identity"]`, where it is set, says what makes two problems the same although their texts differ.
+other problem of the data set has; none twice. The accuracy of a problem whose answer is None is unknown. Where problems with different
+texts are the same, `metadata["identity"]` is equal for them.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tts.errors import ConfigError, unknown_name
-from tts.plugins import Table
+from tts.registry import Registry
 from tts.types import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """A data set: how its problems are got, and what is to be known about them. To call it is to load it.
+    """A data set: how its problems are loaded, and where they are from. A call loads it.
 
     Args:
         load: returns its problems; all its parameters have names and defaults.
         source: where the problems come from. licence: of the problems, or "not stated".
-        note: what else decides whether it can be used, such as a registration; "": nothing.
+        note: other conditions of use, such as a registration; "": none.
     """
 
     load: Callable[..., list[Problem]]
@@ -35,7 +37,7 @@ class DataSet:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The parameters of `load`, where Python looks for what can be passed to a call."""
+        """The parameters of `load`, for `inspect.signature`."""
         return inspect.signature(self.load)
 
     def __call__(self, **parameters: Any) -> list[Problem]:
@@ -44,7 +46,7 @@ class DataSet:
 
 
 # name -> a DataSet
-DATASETS = Table(
+DATASETS = Registry(
     "data set",
     "tts.datasets",
     {
@@ -64,48 +66,66 @@ DATASETS = Table(
 
 
 def get(name: str) -> DataSet:
-    """Return the data set of a name.
+    """Return the data set of a name, or of a place ("package.module:name"): a `DataSet`, or a function that returns problems.
 
     Raises:
-        ConfigError: there is none, or what another package registered under the name is no `DataSet`.
+        ConfigError: there is none, what another package registered under the name is no `DataSet`, or what is at the place is neither.
+        MissingDependency: the module of another package cannot be imported.
     """
     found = DATASETS.get(name)
-    if not isinstance(found, DataSet):
-        raise ConfigError(f"the data set {name!r} is a {type(found).__name__}, but must be a tts.experiments.datasets.DataSet")
-    return found
+    if isinstance(found, DataSet):
+        return found
+    if ":" in name and not isinstance(found, type):
+        return DataSet(load=found, source=f"the function {name}", licence="not stated")
+    kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+    rule = "a tts.experiments.datasets.DataSet" + (" or a function that returns problems" if ":" in name else "")
+    raise ConfigError(f"the data set {name!r} is {kind}, but must be {rule}")
 
 
 def load(name: str, **parameters: object) -> list[Problem]:
     """Return the problems of a data set.
 
     Args:
-        name: of the data set. parameters: its own; those left out have its defaults.
+        name: of the data set, or its place. parameters: its own, in place of its defaults.
 
     Raises:
-        ConfigError: no data set, or no parameter of it, has such a name, a value is not valid, or what another package registered under
-            the name breaks what every data set promises.
+        ConfigError: there is no such data set or parameter, a value is missing or not valid, or the data set breaks the promises of this
+            module.
     """
     dataset = get(name)
     known = inspect.signature(dataset).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     for given in parameters:
-        if given not in known:
+        if given not in known and not takes_any:
             raise unknown_name(f"parameter of the data set {name!r}", given, known)
-    problems: list[Any] = dataset(**parameters)
+    try:
+        inspect.signature(dataset).bind(**parameters)
+    except TypeError as failure:
+        raise ConfigError(f"the data set {name!r} cannot be loaded: {failure}", hint="give it beside `dataset`") from None
+    problems: list[Any] = _listed(dataset(**parameters), name)
     for problem in problems:
         if not isinstance(problem, Problem):
-            raise ConfigError(f"the data set {name!r} gave a {type(problem).__name__}, but must give problems")
+            raise ConfigError(
+                f"the data set {name!r} gave a {type(problem).__name__}, but must give problems", hint="make each a tts.Problem"
+            )
     check({name: problems})
     return problems
 
 
+def _listed(problems: Any, name: str) -> list[Any]:
+    if isinstance(problems, str) or not isinstance(problems, Iterable):
+        raise ConfigError(f"the data set {name!r} gave a {type(problems).__name__}, but must give problems", hint="return a list of them")
+    return list(cast("Iterable[Any]", problems))
+
+
 def check(parts: Mapping[str, Sequence[Problem]]) -> None:
-    """Refuse parts of a data set, such as its splits, that share a problem or an id, or that have either twice.
+    """Refuse parts of a data set, such as its splits, that have a problem or an id twice, within or between them.
 
     Args:
-        parts: by the names to call them by.
+        parts: problems by the name of the part.
 
     Raises:
-        ConfigError: a problem has no id, or is there already, within its part or in an earlier one; both are named.
+        ConfigError: a problem has no id, or is a duplicate; the text names both.
     """
     ids: dict[str, str] = {}
     seen: dict[str, tuple[str, str]] = {}
@@ -122,6 +142,6 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
 
 
 def identity(problem: Problem) -> str:
-    """Return what makes two problems the same: what their data set says, else their text with its spaces and case folded."""
+    """Return the identity of a problem: `metadata["identity"]`, else its text with spaces and case folded."""
     stated = problem.metadata.get("identity")
     return " ".join(problem.text.split()).casefold() if stated is None else str(stated)

@@ -1,4 +1,4 @@
-"""Arithmetic of a stated difficulty, plain or told as stories: fixed sets of the endless family in `tts/tasks/arithmetic/generator.py`."""
+"""Arithmetic problems of a given difficulty, plain or worded: fixed samples of the series in `tts/tasks/arithmetic/generator.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Countdowns of some numbers: fixed sets of the endless series in `tts/tasks/arithmetic/countdown.py`."""
+"""Countdown problems: fixed samples of the series in `tts/tasks/arithmetic/countdown.py`."""
 
 from __future__ import annotations
 

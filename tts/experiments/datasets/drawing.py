@@ -1,4 +1,4 @@
-"""Fixed sets from endless series: grids of difficulties, drawn from by turns until there are enough different problems."""
+"""Draws fixed problem sets from endless series, over a grid of difficulties in turn."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
 def by_turns(
     cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], identity: Callable[[Problem], str], *, seed: int
 ) -> list[Problem]:
-    """Return `limit` different problems, one of each cell by turns; so a smaller limit gives the first of them.
+    """Return `limit` different problems, one of each cell in turn. A smaller limit gives the first of them.
 
     Args:
-        cells: difficulties. draw: gives problem number i of a cell's series. identity: what makes two problems the same.
+        cells: difficulties. draw: returns problem number i of a cell's series. identity: equal for equal problems.
         seed: of the series; checked here.
 
     Raises:
-        ConfigError: the limit or the seed is not valid, or a cell has too few problems that are not there yet.
+        ConfigError: the limit or the seed is not valid, or a cell has too few different problems.
     """
     if type(limit) is not int or limit < 1:
         raise ConfigError(f"limit is {limit!r}, but must be a whole number of at least 1")

@@ -1,4 +1,4 @@
-"""Problems from a file of the caller's: JSON lines, CSV or Parquet, told apart by the name's ending."""
+"""Problems from a JSON lines, CSV or Parquet file, by the ending of its name."""
 
 from __future__ import annotations
 

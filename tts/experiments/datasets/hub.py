@@ -1,6 +1,6 @@
-"""Problems from the Hugging Face Hub: the known benchmarks, whose rows are read as they were published, and any other by its fields.
+"""Problems from the Hugging Face Hub: known benchmarks, read as published, and any other data set by its fields.
 
-The fields and splits named here are those of the data sets' cards.
+Fields and splits are those of the data sets' cards.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def load(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A data set that many measure themselves with.
+    """A published benchmark.
 
     Args:
-        name: ours. path, config: on the Hub. splits: all it has, the usual one first.
+        name: in the registry. path, config: on the Hub. splits: all of them, the usual one first.
         read: returns the problem of a row, or raises `BadRow`.
     """
 
@@ -163,7 +163,7 @@ def _amc23(row: Mapping[str, Any]) -> Problem:
 
 
 def _gpqa_diamond(row: Mapping[str, Any]) -> Problem:
-    """Return the question with its choices in an order that is a function of the question alone: the right one is published first."""
+    """Return the question with its choices in an order that depends on the question alone. Rows list the right one first."""
     name = text_in(row, "Record ID")
     published = [text_in(row, "Correct Answer").strip(), *(text_in(row, f"Incorrect Answer {number}").strip() for number in (1, 2, 3))]
     order = sorted(range(len(published)), key=lambda place: hash64("choices", name, place))

@@ -1,4 +1,4 @@
-"""Problems of any generator of the package reasoning-gym, whose own scorer judges the answers (task "reasoning_gym")."""
+"""Problems of any generator of the package reasoning-gym, judged by its own scorer (task "reasoning_gym")."""
 
 from __future__ import annotations
 

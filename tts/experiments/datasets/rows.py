@@ -1,4 +1,4 @@
-"""Problems from rows that others wrote: a row that is no problem is left out and named, and does not stop the rest."""
+"""Problems from rows of other sources. Rows that cannot be read are left out and named; the others are used."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MOST_NAMED = 100  # rows named in one warning
 
 
 class BadRow(ValueError):
-    """A row that is no problem; its text says why."""
+    """A row that cannot be read as a problem. Its text is the reason."""
 
 
 class RowsLeftOut(UserWarning):
-    """Rows of a data set were left out; the text names each, with its reason."""
+    """Rows of a data set were left out. The text names each, with its reason."""
 
 
 # Where a row stands ("line 7"), and the row by field, or what is wrong with it.
@@ -32,14 +32,14 @@ PlacedRow = tuple[str, Mapping[str, Any] | BadRow]
 
 @dataclass(kw_only=True)
 class Fields:
-    """What the fields of a row mean; those that are not named here become metadata.
+    """The meaning of a row's fields. Fields that are not named here become metadata.
 
     Args:
         problem: the field with the text, or with chat messages (a list of objects with role and content).
-        answer: the field with the reference answer, a text or a number; where it is missing, empty or null, there is none.
-        id: the field with the id, a text or a whole number; where it is missing, empty or null, the problem's hash serves.
+        answer: the field with the reference answer, a text or a number. If it is missing, empty or null, there is none.
+        id: the field with the id, a text or a whole number. If it is missing, empty or null, the problem's hash is the id.
         task: of every problem; None: the study's, else the model's.
-        met: names of fields that rows had so far.
+        met: names of fields in the rows read so far.
     """
 
     problem: str = "problem"
@@ -81,7 +81,7 @@ class Fields:
         )
 
     def check_met(self, where: str) -> None:
-        """Refuse a field for answers or ids that the caller named and no row had: a typing error would cost all accuracy.
+        """Refuse a named field for answers or ids that no row has. A typing error would otherwise remove all answers.
 
         Raises:
             ConfigError: there is one.

@@ -12,7 +12,7 @@ from tts.tasks.arithmetic.expression import Expression, numbers, parse, value
 from tts.tasks.arithmetic.expression import text as expression_text
 from tts.tasks.arithmetic.lines import STEP_STOP, read_step
 from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, shown
-from tts.tasks.base import split_at
+from tts.tasks.base import Task
 from tts.tasks.framing import unknown_kind
 from tts.types import Problem
 
@@ -22,7 +22,7 @@ _MOST_STEPS = 50  # ten times what any countdown needs
 _ANSWER_LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\r\n]*?)[ \t]*\r?\n?")
 
 
-class CountdownTask:
+class CountdownTask(Task):
     r"""Problems such as "Reach 39 with 17 22.", worked out in lines: "17 + 22 = 39\nA: 39\n".
 
     The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the steps before it compose
@@ -43,10 +43,6 @@ class CountdownTask:
         if kind != "solve":
             raise unknown_kind(self.name, kind, {"solve": ""})
         return f"{_read(asked_text(problem, self.name)).text}\n"
-
-    def split(self, text: str) -> list[str]:
-        """Return the lines of a text, each with its newline."""
-        return split_at(text, self.step_stop)
 
     def is_finished(self, text: str) -> bool:
         """Whether the last line that is not empty is "A: " and a number or an expression, and its newline is there."""
@@ -77,17 +73,6 @@ class CountdownTask:
         if expression is None:
             return " ".join(answer.split()).casefold()
         return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"  # two spaces: no folded text has them
-
-    def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers use the same numbers and come to the same value; always decided."""
-        return self.canonical(a) == self.canonical(b)
-
-    def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers use the same numbers and come to the same value."""
-        return self.canonical(a) == self.canonical(b)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to free."""
 
 
 def _composed(written: Sequence[str]) -> Expression | None:

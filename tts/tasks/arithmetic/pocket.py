@@ -8,8 +8,8 @@ from typing import Final
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import lines
 from tts.tasks.arithmetic.reading import asked_text, read
-from tts.tasks.base import need_texts, split_at
-from tts.tasks.framing import unknown_kind
+from tts.tasks.base import Task
+from tts.tasks.framing import need_texts, unknown_kind
 from tts.types import Problem
 
 ANSWER: Final = lines.ANSWER  # begins the answer line
@@ -22,7 +22,7 @@ MOST_ATTEMPTS: Final = 4  # that stand in a prompt; the model has seen no more
 _TOKENS = {"solve": 60, "step": 10, "revise": 60}
 
 
-class PocketTask:
+class PocketTask(Task):
     """Expressions of whole numbers and stories of one person's things, for the model pocket, which can read nothing else.
 
     Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for "revise", behind that
@@ -50,10 +50,6 @@ class PocketTask:
             _check(attempt)
         return "".join([f"{asked}\n", *(f"{attempt}{AGAIN}\n" for attempt in attempts)])
 
-    def split(self, text: str) -> list[str]:
-        """Return the lines of a text, each with its newline."""
-        return split_at(text, self.step_stop)
-
     def is_finished(self, text: str) -> bool:
         """Whether the last line that is not empty is "A: number" and its newline is there."""
         return lines.is_answered(text)
@@ -71,17 +67,6 @@ class PocketTask:
     def canonical(self, answer: str) -> str:
         """Return a number in lowest terms, and any other text with its spaces and case folded."""
         return lines.number_form(answer)
-
-    def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are the same number; always decided."""
-        return self.canonical(a) == self.canonical(b)
-
-    def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers are the same number."""
-        return self.canonical(a) == self.canonical(b)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to free."""
 
 
 def _check(attempt: str) -> None:

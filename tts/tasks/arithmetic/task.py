@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic.lines import STEP_STOP, is_answered, number_form, stated_number
-from tts.tasks.base import split_at
+from tts.tasks.base import Task
 from tts.tasks.framing import unknown_kind
 from tts.types import Problem
 
 _TOKENS = {"solve": 64, "step": 16}
 
 
-class ArithmeticTask:
+class ArithmeticTask(Task):
     """Problems whose answer is one number, for a model that was trained on their plain text."""
 
     name: str = "arithmetic"
@@ -29,10 +29,6 @@ class ArithmeticTask:
             rule = f"kind is {kind!r}, but the task 'arithmetic' has only solve"
             raise ConfigError(rule, hint="use a task for chat models, such as 'math'")
         return problem.text
-
-    def split(self, text: str) -> list[str]:
-        """Return the lines of a text, each with its newline."""
-        return split_at(text, self.step_stop)
 
     def is_finished(self, text: str) -> bool:
         """Whether the last line that is not empty is "A: number" and its newline is there."""
@@ -51,14 +47,3 @@ class ArithmeticTask:
     def canonical(self, answer: str) -> str:
         """Return a number in lowest terms, and any other text with its spaces and case folded."""
         return number_form(answer)
-
-    def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are the same number; always decided."""
-        return self.canonical(a) == self.canonical(b)
-
-    def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers are the same number."""
-        return self.canonical(a) == self.canonical(b)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to free."""

@@ -33,7 +33,7 @@ _QUESTION = "How many {items} are there now?"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoryEvent:
     """One event of a story. kind: a key of `EVENTS`. template: index among them. first, second: N and M; second is 0 without M."""
 
     kind: str
@@ -59,7 +59,7 @@ class Story:
     name: str
     items: str
     start: int
-    events: tuple[Event, ...]
+    events: tuple[StoryEvent, ...]
 
     def expression(self) -> Expression:
         """Return what is asked for."""
@@ -87,7 +87,7 @@ def words() -> list[str]:
 def tell(chain: tuple[tuple[str, int, int], ...], start: int, rng: np.random.Generator) -> Story:
     """Return a story of a chain of events (kind, N, M), its names, things and words drawn."""
     name, items = list(NAMES)[rng.integers(len(NAMES))], ITEMS[rng.integers(len(ITEMS))]
-    events = [Event(kind, int(rng.integers(len(EVENTS[kind]))), first, second) for kind, first, second in chain]
+    events = [StoryEvent(kind, int(rng.integers(len(EVENTS[kind]))), first, second) for kind, first, second in chain]
     return Story(name, items, start, tuple(events))
 
 
@@ -146,7 +146,7 @@ def _reading(written: str) -> Story | str:
     question = _told(_QUESTION, story)
     if not told or told[-1] != question:
         return f"it ends with {_cut((told or [first])[-1])!r}, not with {question!r}"
-    events: list[Event] = []
+    events: list[StoryEvent] = []
     for sentence in told[:-1]:
         event = _event(sentence)
         if event is None:
@@ -157,8 +157,8 @@ def _reading(written: str) -> Story | str:
     return Story(story.name, story.items, story.start, tuple(events))
 
 
-def _event(sentence: str) -> Event | None:
+def _event(sentence: str) -> StoryEvent | None:
     for kind, template, pattern in _READ_EVENTS:
         if found := pattern.fullmatch(sentence):
-            return Event(kind, template, int(found["N"]), int(found["M"]) if "M" in pattern.groupindex else 0)
+            return StoryEvent(kind, template, int(found["N"]), int(found["M"]) if "M" in pattern.groupindex else 0)
     return None

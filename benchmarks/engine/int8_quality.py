@@ -1,0 +1,183 @@
+"""What eight bits cost in quality: a model's next-token distributions with its linear layers in float32 and in int8.
+
+    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16] [--head] [--tokens 64] [--json]
+
+Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation, and at each of its tokens the
+divergence KL(float32 || int8) in nats and whether both would choose the same token are taken. Free-running: int8 continues the
+prompts itself; agreement is the share of places with the same token, and the prefix is how many tokens come before the first other.
+The LM head stays float32 unless --head is given, as in the engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from tts.backends.engine.linear import Linear, Precision, make_linear
+from tts.backends.loading.models import load
+from tts.models.registry import get
+
+PROMPTS = (
+    "What is 17 + 26?",
+    "Tom has 3 boxes with 12 pencils each. He gives away 9 pencils. How many are left?",
+    "A train leaves at 9:40 and arrives at 13:05. How long does the trip take?",
+    "Solve for x: 3x - 7 = 20.",
+    "What is the sum of the first ten positive integers?",
+    "Is 91 a prime number? Explain.",
+    "A shirt costs $40 and is sold at 15% off. What is the price?",
+    "List the factors of 36.",
+    "Write a Python function that reverses a string.",
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "What does the SQL statement SELECT do?",
+    "Explain what a hash table is.",
+    "What is the capital of France?",
+    "Why is the sky blue?",
+    "Name three planets of the solar system and one fact about each.",
+    "How do plants make food?",
+    "Who wrote Romeo and Juliet, and what is it about?",
+    "Summarise in one sentence: The meeting was moved to Friday because the room was double-booked and two speakers were ill.",
+    "Translate to French: Good morning, how are you?",
+    "Write a two-line poem about the sea.",
+    "Give me a recipe for pancakes.",
+    "Write a polite e-mail asking for a day off.",
+    "What are the advantages of riding a bicycle to work?",
+    "Tell a short story about a lost dog.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How far a model in another precision is from the model in float32, over all tokens of all continuations."""
+
+    model: str
+    precision: str
+    prompts: int
+    tokens: int
+    kl_mean: float
+    kl_median: float
+    kl_p99: float
+    kl_max: float
+    forced_agreement: float
+    free_agreement: float
+    free_prefix: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model} {self.precision}: KL {self.kl_mean:.4f} nats a token (p99 {self.kl_p99:.3f}), the same greedy token "
+            f"{self.forced_agreement:.1%} teacher-forced and {self.free_agreement:.1%} free-running ({self.tokens} tokens)"
+        )
+
+
+class Swapped(torch.nn.Module):
+    """One of our layers where a model expects one of torch's: rows of all sequences at once."""
+
+    def __init__(self, layer: Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], self.layer.out_features)
+
+
+@contextmanager
+def swapped(model: Any, precision: Precision, *, head: bool) -> Generator[None]:
+    """Replace a model's linear layers, and put them back."""
+    output = model.get_output_embeddings()
+    places = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, torch.nn.Linear) and (head or child is not output)
+    ]
+    for parent, name, child in places:
+        setattr(parent, name, Swapped(make_linear(child.weight.detach(), child.bias, precision=precision, strict=False)))
+    try:
+        yield
+    finally:
+        for parent, name, child in places:
+            setattr(parent, name, child)
+
+
+def measure(name: str, *, precision: Precision = "int8", head: bool = False, tokens: int = 64, prompts: Sequence[str] = PROMPTS) -> Quality:
+    """Return how far a model of the registry moves in another precision."""
+    loaded = load(get(name), device="cpu", dtype=torch.float32)
+    model = loaded.model.eval()
+    starts = [rendered(loaded.tokenizer, prompt) for prompt in prompts]
+    with torch.no_grad():
+        wanted = continued(model, starts, tokens)
+        expected = forced(model, starts, wanted)
+        with swapped(model, precision, head=head):
+            found = forced(model, starts, wanted)
+            free = continued(model, starts, tokens)
+    divergence = functional.kl_div(found, expected, reduction="none", log_target=True).sum(-1)
+    same = [[a == b for a, b in zip(mine, theirs, strict=False)] for mine, theirs in zip(free, wanted, strict=True)]
+    lengths = [max(len(mine), len(theirs)) for mine, theirs in zip(free, wanted, strict=True)]
+    return Quality(
+        model=name,
+        precision=precision + (" with its head" if head else ""),
+        prompts=len(prompts),
+        tokens=len(divergence),
+        kl_mean=float(divergence.mean()),
+        kl_median=float(divergence.median()),
+        kl_p99=float(divergence.quantile(0.99)),
+        kl_max=float(divergence.max()),
+        forced_agreement=float((found.argmax(-1) == expected.argmax(-1)).double().mean()),
+        free_agreement=sum(map(sum, same)) / sum(lengths),
+        free_prefix=sum([*row, False].index(False) for row in same) / len(same),
+    )
+
+
+def rendered(tokenizer: Any, prompt: str) -> list[int]:
+    """Return a prompt's tokens, as a user's turn where the model knows turns."""
+    if not tokenizer.chat_template:
+        return tokenizer.encode(prompt)
+    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def continued(model: Any, starts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """Return greedy continuations, each up to its end of sequence; all prompts are read together, filled up on the left."""
+    width = max(map(len, starts))
+    ids = torch.tensor([[0] * (width - len(start)) + list(start) for start in starts])
+    mask = torch.tensor([[0] * (width - len(start)) + [1] * len(start) for start in starts])
+    out = model.generate(ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False, pad_token_id=0)[:, width:].tolist()
+    ends = model.generation_config.eos_token_id
+    ends = set(ends if isinstance(ends, list) else [ends])
+    return [row[: next((i + 1 for i, token in enumerate(row) if token in ends), len(row))] for row in out]
+
+
+def forced(model: Any, starts: Sequence[Sequence[int]], ends: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the log-probabilities `[tokens of all ends, vocabulary]` before each token of the continuations."""
+    rows = []
+    for start, end in zip(starts, ends, strict=True):
+        logits = model(torch.tensor([[*start, *end]])).logits[0, len(start) - 1 : -1]
+        rows.append(logits.log_softmax(-1))
+    return torch.cat(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", nargs="?", default="smollm2")
+    parser.add_argument("--precision", default="int8", choices=["int8", "bfloat16", "float32"])
+    parser.add_argument("--head", action="store_true", help="the LM head too")
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    quality = measure(options.model, precision=options.precision, head=options.head, tokens=options.tokens)
+    if options.json:
+        print(json.dumps(asdict(quality)))
+        return
+    for name, value in asdict(quality).items():
+        print(f"{name:18}{value:>12.4f}" if isinstance(value, float) else f"{name:18}{value:>12}")
+    print(quality)
+
+
+if __name__ == "__main__":
+    main()

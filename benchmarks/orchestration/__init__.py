@@ -1,0 +1,1 @@
+"""Cost of everything besides models: search, store, statistics, whole studies."""

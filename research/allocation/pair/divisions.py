@@ -1,0 +1,140 @@
+"""What divisions of one total come to that know less, or more, than the allocator: in expectation over recorded samples.
+
+A problem's samples are a greedy one, where that is what the allocator begins with, and those of its pools. Half of them decide, the
+other half are what counts, and the other way round: so nothing is chosen by the luck that it is then measured with.
+
+Shapes: P problems, N samples of a half, R orders of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.allocator.baselines import at_random, by_bins
+from tts.allocator.difficulty import Population, Whole
+from tts.allocator.greedy import greedy
+from tts.allocator.performance import bins
+from tts.experiments.analysis.pools import Pool
+from tts.experiments.study.record import RecordedSample
+
+Floats = NDArray[np.float64]
+Division = Callable[["Half", np.random.Generator], Whole]
+ORDERS = 64
+PILOTS = 4  # samples that difficulty is predicted from; they are among those that are paid for
+BINS = 5  # of difficulty (algorithm A14)
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """What half of the samples of every problem say.
+
+    Args:
+        right: [P, N], the chance that the vote of the first n samples is right. cost: [P, N], tokens of these. rate: [P], share of right
+            samples. predicted: [P], the same as the votes of the first samples have it, under the population of all problems.
+    """
+
+    right: Floats
+    cost: Floats
+    rate: Floats
+    predicted: Floats
+
+    @property
+    def gains(self) -> Floats:
+        """What each further sample adds, [P, N]."""
+        return np.diff(self.right, axis=1, prepend=0.0)
+
+
+def halves(pools: Sequence[Pool], greedy_first: Mapping[str, RecordedSample] | None) -> tuple[list[str], Half, Half]:
+    """Return the problems, and both halves of their samples; a greedy one is the first of either half."""
+    of: dict[str, list[RecordedSample]] = {}
+    for pool in pools:
+        of.setdefault(pool.cell.problem, []).extend(pool.drawn)
+    problems = list(of)
+    firsts = [None if greedy_first is None else greedy_first[problem] for problem in problems]
+    made = [_half([of[problem][start::2] for problem in problems], firsts) for start in (0, 1)]
+    return problems, made[0], made[1]
+
+
+def _half(samples: Sequence[Sequence[RecordedSample]], firsts: Sequence[RecordedSample | None]) -> Half:
+    rng = np.random.default_rng(0)
+    most = min(map(len, samples))
+    found = [_votes(list(of[:most]), first, rng) for of, first in zip(samples, firsts, strict=True)]
+    votes = np.array([[one[1] for one in found], [one[2] for one in found]])
+    seen = Population.beta().voted(votes[0], votes[1], np.full(len(found), PILOTS))
+    population = Population.beta().fitted(seen)
+    tokens = np.array([np.mean([one.tokens for one in of]) for of in samples])
+    right = np.array([one[0] for one in found])
+    cost = tokens[:, None] * np.arange(1, right.shape[1] + 1)
+    if firsts[0] is not None:
+        cost += (np.array([first.tokens for first in firsts if first is not None]) - tokens)[:, None]
+    return Half(
+        right=right, cost=cost, rate=np.array([float(np.mean([one.right is True for one in of])) for of in samples]),
+        predicted=population.mean_rate(population.posterior(seen)),
+    )  # fmt: skip
+
+
+def _votes(samples: list[RecordedSample], first: RecordedSample | None, rng: np.random.Generator) -> tuple[Floats, int, int]:
+    """Return the chance that the vote of the first n is right [N], over orders, and the votes of the first few in the first order."""
+    every = samples if first is None else [first, *samples]
+    kinds = {answer: i for i, answer in enumerate(dict.fromkeys(one.answer for one in every if one.answer is not None))}
+    right = np.array([False, *(next(one.right is True for one in every if one.answer == answer) for answer in kinds)])
+    kind = np.array([0 if one.answer is None else 1 + kinds[one.answer] for one in every])  # 0: without an answer
+    start = 0 if first is None else 1
+    orders = np.stack([np.concatenate([np.arange(start), start + rng.permutation(len(samples))]) for _ in range(ORDERS)])
+    drawn = np.eye(len(kinds) + 1)[kind[orders]]  # [R, N, kinds]
+    drawn[:, :, 0] = 0
+    counts = np.cumsum(drawn, axis=1)
+    appeared = np.where(drawn.any(axis=1), drawn.argmax(axis=1), len(every))[:, None, :]  # ties go to the answer that came first
+    leads = (counts - appeared / (len(every) + 1.0)).argmax(axis=2)
+    chance = (right[leads] & (counts.max(axis=2) > 0)).mean(axis=0)
+    ordered = np.sort(counts[0, min(PILOTS, len(every)) - 1])[::-1]
+    leader, second = int(ordered[0]), int(ordered[1]) if len(ordered) > 1 else 0
+    return chance, leader, second
+
+
+def tried(halves: tuple[Half, Half], divide: Division) -> tuple[Floats, float]:
+    """Return the chance [P] that each problem is right under a division, and its mean tokens: by one half, on the other."""
+    shares, cost = [], []
+    for known, counted in (halves, halves[::-1]):
+        counts = divide(known, np.random.default_rng(1))
+        at = np.arange(len(counts)), np.clip(counts, 1, counted.right.shape[1]) - 1
+        shares.append(np.where(counts > 0, counted.right[at], 0.0))
+        cost.append(np.where(counts > 0, counted.cost[at], 0.0).mean())
+    return np.mean(shares, axis=0), float(np.mean(cost))
+
+
+def at_random_by(mean: float) -> Division:
+    """Return the division that throws samples at problems, after one for each."""
+    return lambda half, rng: np.minimum(at_random(len(half.rate), round(mean * len(half.rate)), rng), half.right.shape[1])
+
+
+def knowing(mean: float) -> Division:
+    """Return the best division for known chances, in tokens: the static oracle."""
+
+    def divide(half: Half, _: np.random.Generator) -> Whole:
+        each = half.cost[:, -1] / half.cost.shape[1]
+        return greedy(half.gains, mean * float(each.sum()), cost=each, least=1)
+
+    return divide
+
+
+def binned(mean: float, *, predicted: bool) -> Division:
+    """Return A14's division: equal within five bins by difficulty, true or predicted; bins of one fold decide for the other."""
+
+    def divide(half: Half, rng: np.random.Generator) -> Whole:
+        difficulty = half.predicted if predicted else half.rate
+        least = PILOTS if predicted and mean >= PILOTS else 1
+        fold, counts = rng.permutation(len(difficulty)) % 2, np.zeros(len(difficulty), np.int64)
+        for own in (0, 1):
+            here, there = np.flatnonzero(fold == own), np.flatnonzero(fold != own)
+            table = by_bins(difficulty[there], half.gains[there], round(mean * len(there)), BINS)
+            of = bins(difficulty[there], BINS)
+            chosen = np.array([table[of == each].max(initial=1) for each in range(BINS)])
+            counts[here] = chosen[bins(difficulty[here], BINS)]
+        return np.maximum(counts, least)
+
+    return divide

@@ -1,0 +1,180 @@
+"""The comparison on the test split: the allocator against everything that it is held against, problem by problem."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from research.allocation.pair import divisions, studies, together
+from tts.allocator import shipped
+from tts.experiments.analysis.comparing import Gain, gain
+from tts.experiments.analysis.curves import Curve, Floats, Role, accuracies, curves_of
+from tts.experiments.analysis.pools import Pool, pools_of
+from tts.experiments.analysis.replay import replay
+from tts.experiments.study.record import RecordedSample, Result
+from tts.search.plan import parse
+from tts.statistics import Difference, holm, paired_difference, problems_needed
+
+AUTO = "auto"
+PLAN = "auto(price=0.0)"  # so that the whole total is spent, and compared
+UNIFORM = "best_of_n | majority"
+REPLAYED = (UNIFORM, "best_of_n | weighted", "best_of_n | best")
+SIZES = (1, 2, 4, 8, 16)
+DRAWS = 32  # subsets of a pool, where there is no closed form
+SHARES = (1.0, 1.2, 2.0, 4.0, 8.0)  # totals of the allocator, in plain samples' worth a problem
+WORTH = studies.SAMPLE
+USD_IN, USD_OUT = 1e-6, 4e-6  # made-up prices of a token read, by a verifier too, and written; one that is read again costs a tenth
+
+
+def totals() -> list[int]:
+    """Return the totals of the allocator, in tokens a problem."""
+    return [round(share * WORTH) for share in SHARES]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """The allocator at one of its totals, against a curve at the same tokens. p: corrected over the totals.
+
+    Args:
+        detectable: the least difference that as many problems would show four times of five.
+    """
+
+    share: float
+    tokens: float
+    mine: float
+    theirs: float
+    name: str
+    difference: Difference
+    p: float
+    detectable: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """All that was measured. curves: by name, on tokens. live: by plan, on every axis. gains: in tokens, by name of the base."""
+
+    curves: Mapping[str, Curve]
+    live: Sequence[Curve]
+    uniform: Sequence[Against]
+    single: Sequence[Against]
+    others: Mapping[str, Sequence[Against]]
+    gains: Mapping[str, Sequence[Gain]]
+    deciding: Mapping[str, Mapping[str, float]]
+    unanswered: Sequence[float]  # share of the allocator's runs without an answer, by total
+    problems: int
+    seeds: int
+    singles: Sequence[str] = field(default=())
+
+
+def measure(store: Path, jobs: int, limit: int, seeds: int) -> Compared:
+    """Run what the store lacks, and return what it comes to."""
+    drawn = studies.results(store, [studies.pools(studies.TEST, limit, seeds)], jobs)
+    pools = pools_of(drawn).pools
+    other = studies.results(store, studies.others(studies.TEST, limit), jobs)
+    shared = together.results(store, PLAN, totals(), limit, seeds, jobs)
+    rng = np.random.default_rng(0)
+    live = curves_of(map(_priced, (*drawn, *other, *shared)), rng=rng)
+    curves = {_name(curve.label): curve for curve in live}
+    curves |= {one.curve.label: one.curve for one in replay(pools, REPLAYED, SIZES, draws=DRAWS)}  # in place of the one live size
+    curves |= _divided(pools, other, curves[AUTO])
+    singles = [name for name, curve in curves.items() if name != AUTO and curve.role == "strategy"]
+    return Compared(
+        curves=curves,
+        live=live,
+        uniform=_against(curves[AUTO], lambda _: curves[UNIFORM]),
+        single=_against(curves[AUTO], lambda tokens: max((curves[name] for name in singles), key=lambda one: at_cost(one, tokens).mean())),
+        others={
+            name: _against(curves[AUTO], lambda _, of=curve: of) for name, curve in curves.items() if curve.role in ("allocator", "oracle")
+        },
+        gains={base: _gains(curves[AUTO], curves[base]) for base in REPLAYED[:2]},
+        deciding=together.deciding(store),
+        unanswered=[float(np.mean([one.answer is None for one in shared if one.cell.budget["tokens"] == total])) for total in totals()],
+        problems=len(curves[AUTO].problems),
+        seeds=seeds,
+        singles=singles,
+    )
+
+
+def _priced(result: Result) -> Result:
+    """Return a result with what it would have cost."""
+    usage = result.usage
+    usd = USD_IN * (usage.prompt_tokens + usage.verifier_tokens + 0.1 * (usage.reused_tokens or 0)) + USD_OUT * usage.generated_tokens
+    return dataclasses.replace(result, usage=dataclasses.replace(usage, usd=usd), drawn=None)
+
+
+def _name(label: str) -> str:
+    return AUTO if label.startswith("auto") else label
+
+
+def first_of(pools: Sequence[Pool], other: Sequence[Result]) -> Mapping[str, RecordedSample] | None:
+    """Return the greedy sample of each problem, if that is what the allocator begins with."""
+    name = shipped.fitting("pocket", "pocket", pools[0].cell.verifiers)
+    if name is None or shipped.load(name).first is None:
+        return None
+    greedy = (one for one in other if one.drawn and parse(one.cell.strategy).strategy.registered_as == "single")
+    return {one.cell.problem: one.drawn[0] for one in greedy if one.drawn}
+
+
+def _divided(pools: Sequence[Pool], other: Sequence[Result], like: Curve) -> dict[str, Curve]:
+    """Return the curves of divisions that know less, or more."""
+    problems, *halves = divisions.halves(pools, first_of(pools, other))
+    ways: dict[str, tuple[Role, Callable[[float], divisions.Division]]] = {
+        "random": ("allocator", divisions.at_random_by),
+        "A14, five predicted bins": ("allocator", lambda mean: divisions.binned(mean, predicted=True)),
+        "A14, five oracle bins": ("oracle", lambda mean: divisions.binned(mean, predicted=False)),
+        "static oracle": ("oracle", divisions.knowing),
+    }
+    made: dict[str, Curve] = {}
+    for name, (role, way) in ways.items():
+        found = [divisions.tried((halves[0], halves[1]), way(share)) for share in (1, 2, 4, 8)]
+        shares = np.array([one[0] for one in found])
+        made[name] = dataclasses.replace(
+            like, label=name, costs={"tokens": np.array([one[1] for one in found])}, shares=shares, problems=problems, role=role,
+            accuracy=accuracies(shares, np.random.default_rng(0)), kind="replayed",
+        )  # fmt: skip
+    return made
+
+
+def at_cost(curve: Curve, tokens: float) -> Floats:
+    """Return the share of each problem [P] at a cost, between its points as figures draw it; beyond them, that of the nearest."""
+    cost = np.log(curve.cost("tokens"))
+    order = np.argsort(cost)
+    place = float(np.interp(np.log(tokens), cost[order], np.arange(len(cost))))
+    low = int(place)
+    high = min(low + 1, len(cost) - 1)
+    return (1 - place + low) * curve.shares[order[low]] + (place - low) * curve.shares[order[high]]
+
+
+def _against(mine: Curve, other: Callable[[float], Curve]) -> list[Against]:
+    found: list[tuple[float, float, Curve, Difference, float, float]] = []
+    for share, tokens, own in zip(SHARES, mine.cost("tokens").tolist(), mine.shares, strict=True):
+        curve = other(tokens)
+        theirs = dict(zip(curve.problems, at_cost(curve, tokens).tolist(), strict=True))
+        base = [theirs[problem] for problem in mine.problems]
+        found.append(
+            (share, tokens, curve, paired_difference(own, base, rng=np.random.default_rng(0)), float(own.mean()), float(np.mean(base)))
+        )
+    corrected = holm([difference.p for _, _, _, difference, _, _ in found])
+    return [
+        Against(
+            share=share, tokens=tokens, mine=own, theirs=base, name=curve.label, difference=difference, p=float(p),
+            detectable=_detectable(difference.spread, len(mine.problems)),
+        )
+        for (share, tokens, curve, difference, own, base), p in zip(found, corrected, strict=True)
+    ]  # fmt: skip
+
+
+def _detectable(spread: float, problems: int) -> float:
+    """Return the least difference for which so many problems are enough, to a tenth of a point."""
+    return next((gap for gap in np.arange(0.001, 1.0, 0.001).tolist() if problems_needed(gap, spread) <= problems), 1.0)
+
+
+def _gains(mine: Curve, base: Curve) -> list[Gain]:
+    """Return how much cheaper each accuracy is that the allocator reaches at one of its totals."""
+    levels = [one.value for one in mine.accuracy]
+    found = (gain(mine, base, "tokens", rng=np.random.default_rng(0), accuracy=level) for level in levels)
+    return [one for one in found if one is not None]

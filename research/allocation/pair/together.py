@@ -1,0 +1,123 @@
+"""Problems that share one total, by `solve_many`: run once for each total and seed, and kept in the store like any other results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from research.allocation.pair import studies
+from research.methods import running
+from tts import tasks
+from tts.allocator.allocate import Allocator
+from tts.budget.budget import Budget
+from tts.experiments.run.candidates import judge_answer
+from tts.experiments.run.runner import PreparedStudy
+from tts.experiments.store.store import Store
+from tts.experiments.study import grid
+from tts.experiments.study.record import Cell, Result
+from tts.experiments.study.snapshot import snapshot
+from tts.solver.solver import Solver
+from tts.types import Problem, Solution
+
+
+def results(path: Path, plan: str, totals: Sequence[int], limit: int, seeds: int, jobs: int) -> list[Result]:
+    """Return the results of test problems under totals of so many tokens a problem, running those that the store lacks."""
+    asked = [(seed, each) for seed in range(seeds) for each in totals]
+    helpers = [multiprocessing.get_context("spawn").Process(target=_all, args=(path, plan, asked[i::jobs], limit)) for i in range(1, jobs)]
+    for helper in helpers:
+        helper.start()
+    _all(path, plan, asked[::jobs], limit)
+    for helper in helpers:
+        helper.join()
+    return _all(path, plan, asked, limit)
+
+
+def deciding(path: Path) -> dict[str, dict[str, float]]:
+    """Return how long deciding took, and what else is known of each run, by its name."""
+    files = sorted(path.parent.glob(f"{path.name}.together-*.json"))
+    return dict(
+        sorted((file.name.removeprefix(f"{path.name}.together-").removesuffix(".json"), json.loads(file.read_text())) for file in files)
+    )
+
+
+def _all(path: Path, plan: str, asked: Sequence[tuple[int, int]], limit: int) -> list[Result]:
+    found: list[Result] = []
+    for seed, each in asked:
+        study = running.asked(
+            f"allocator-together-{each}-{seed}", studies.problems(studies.TEST, limit), [plan], {"tokens": each}, seeds=1,
+            verifier=studies.VERIFIER,
+        ).model_copy(update={"seeds": [seed]})  # fmt: skip
+        with Store(path) as store, PreparedStudy(study) as prepared:
+            number = store.begin(study.name, snapshot(study, prepared.problems, prepared.executor.settings))
+            cells = list(map(_shared, prepared.cells()))
+            store.add(number, cells)
+            if store.counts(number).pending:
+                _run(store, cells, prepared.problems, plan, each, seed)
+            found += store.results(number, drawn=False)
+    return found
+
+
+def _shared(cell: Cell) -> Cell:
+    """Return the cell of a problem that shares the total with the others: another than that of the problem alone."""
+    return dataclasses.replace(cell, key=grid.key(cell.key, "together"))
+
+
+def _run(store: Store, cells: Sequence[Cell], problems: grid.Problems, plan: str, each: int, seed: int) -> None:
+    asked = [problems[cell.dataset][cell.problem] for cell in cells]
+    total = each * len(asked)
+    with Solver("pocket", studies.VERIFIER, strategy=plan) as solver, _Deciding() as decided:
+        solver.solve(asked[0], Budget(samples=1), strategy="best_of_n | majority")  # the model is loaded before the clock starts
+        began = time.perf_counter()
+        solutions = solver.solve_many(asked, Budget(tokens=total), seed=seed)
+        wall = time.perf_counter() - began
+    if (spent := sum(solution.usage.tokens for solution in solutions)) > total:
+        raise SystemExit(f"{spent} tokens were spent of a total of {total}")
+    known = {"problems": len(asked), "seconds": wall, "deciding": decided.seconds, "waves": decided.waves, "spent": spent / total}
+    name = f"{each:03} tokens, seed {seed}"
+    store.path.with_name(f"{store.path.name}.together-{name}.json").write_text(json.dumps(known), encoding="utf-8")
+    print(f"{plan}, {name}: {known}", flush=True)
+    for cell, problem, solution in zip(cells, asked, solutions, strict=True):
+        store.finish(secrets.token_hex(8), _result(cell, problem, solution))
+
+
+def _result(cell: Cell, problem: Problem, solution: Solution) -> Result:
+    task = tasks.get(problem.task or "pocket")
+    return Result(
+        cell=cell, answer=solution.answer, right=judge_answer(solution.answer, task, problem), confidence=solution.confidence,
+        stopped_by=solution.stopped_by, usage=solution.usage, failures=solution.failures, warnings=solution.warnings,
+        seconds_at=time.time(),
+    )  # fmt: skip
+
+
+class _Deciding:
+    """Counts the waves of every allocator, and the seconds they take, while it is entered."""
+
+    def __init__(self) -> None:
+        self.seconds, self.waves = 0.0, 0
+        self._kept = {name: getattr(Allocator, name) for name in ("next", "adapted")}
+
+    def __enter__(self) -> _Deciding:
+        for name, method in self._kept.items():
+            setattr(Allocator, name, self._timed(name, method))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, method in self._kept.items():
+            setattr(Allocator, name, method)
+
+    def _timed(self, name: str, method: Any) -> Any:
+        def timed(allocator: Allocator, state: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return method(allocator, state)
+            finally:
+                self.seconds += time.perf_counter() - began
+                self.waves += name == "next"
+
+        return timed

@@ -1,0 +1,1 @@
+"""The allocator on a toy world of known truth: `python -m research.allocation.toy`."""

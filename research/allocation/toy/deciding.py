@@ -1,0 +1,45 @@
+"""Time that decisions take."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from research.allocation.toy.world import MOST, World, population
+from tts.allocator.allocate import Allocator
+from tts.allocator.greedy import coverage_gains, greedy
+from tts.allocator.values import Checked, Voted
+
+
+def deciding(problems: int) -> dict[str, str]:
+    """Return the times of one wave, of a whole division in waves, of the table of votes, and of ten times as many problems at once."""
+    rng, found = np.random.default_rng(0), dict[str, str]()
+    world = World.drawn(population(), problems, rng)
+    for name, values in (("a checker", Checked(world.population)), ("votes", Voted(world.population, 64))):
+        checked = name == "a checker"
+        state = world.state(rng.integers(1, 33, world.problems), 5.0 * problems, checked=checked)
+        started = time.perf_counter()
+        Allocator(values=values).next(state)
+        found[f"one wave over {problems:,} problems, {name}"] = f"{(time.perf_counter() - started) / world.problems * 1e6:.2f} µs a problem"
+        found[f"all waves, {problems:,} problems at 16 samples, {name}"] = _whole(world, Allocator(values=values), checked=checked)
+    started = time.perf_counter()
+    Voted(world.population, 64)
+    found["the table of votes up to 64, once"] = f"{time.perf_counter() - started:.2f} s"
+    gains = coverage_gains(rng.beta(0.5, 0.8, 10 * problems), 128)
+    started = time.perf_counter()
+    greedy(gains, 160 * problems)
+    found[f"{10 * problems:,} problems of 128 samples at most, divided at once"] = f"{time.perf_counter() - started:.2f} s"
+    return found
+
+
+def _whole(world: World, allocator: Allocator, *, checked: bool) -> str:
+    samples, waves, took = np.zeros(world.problems, np.int64), 0, 0.0
+    while True:
+        state = world.state(samples, 16.0 * world.problems - float(samples.sum()), checked=checked)
+        started = time.perf_counter()
+        grant = allocator.next(state)
+        took += time.perf_counter() - started
+        if grant.reason:
+            return f"{took / world.problems * 1e3:.3f} ms a problem, {waves} waves"
+        samples, waves = np.minimum(samples + grant.samples, MOST), waves + 1

@@ -1,0 +1,164 @@
+"""Policies on a toy world: the best with the same information, the allocator, and everything that it is compared with.
+
+Each returns how many samples it drew of each problem, [P].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from research.allocation.toy.world import MOST, World
+from tts.allocator.allocate import Allocator
+from tts.allocator.baselines import by_bins, knowing
+from tts.allocator.difficulty import Population
+from tts.allocator.greedy import coverage_gains, greedy
+from tts.allocator.values import Checked, Values, Voted
+from tts.allocator.votes import Votes
+from tts.search.stop_rules.posterior import overtaken
+
+Counts = NDArray[np.int64]
+
+
+def allocated(world: World, allocator: Allocator, total: int, *, checked: bool, learn: bool = False) -> Counts:
+    """The allocator itself, wave by wave; `learn`: it fits its population to the problems as their samples come."""
+    samples, seen = np.zeros(world.problems, np.int64), 1
+    while True:
+        state = world.state(samples, total - float(samples.sum()), checked=checked)
+        if learn and samples.sum() >= seen * world.problems:  # after 1, 2, 4, … samples a problem
+            allocator, seen = allocator.adapted(state), seen * 2
+        grant = allocator.next(state)
+        if grant.reason:
+            return samples
+        samples = np.minimum(samples + grant.samples, MOST)
+
+
+def sequential(world: World, values: Values, total: int, *, checked: bool, pilots: int) -> Counts:
+    """One sample at a time, the greatest index first: with the true population, the best policy with the same information."""
+    return taken(in_order(world, values, checked=checked, pilots=pilots), world.problems, total)
+
+
+def in_order(world: World, values: Values, *, checked: bool, pilots: int) -> Counts:
+    """Return samples, as problem x MOST + place, in the order in which the greatest index draws them.
+
+    A problem is served up to where its index falls below the price: so the least index so far decides.
+    """
+    lowest, gone = np.full(world.problems, np.inf), np.zeros((world.problems, MOST))
+    for n in range(MOST):
+        index = values.worth(world.state(np.full(world.problems, n), 1.0, checked=checked)).rate
+        lowest = np.minimum(lowest, index) if n >= pilots else lowest
+        gone[:, n] = lowest
+    return _sorted(gone)
+
+
+def taken(order: Counts, problems: int, total: int) -> Counts:
+    """Return how many samples of each problem are among the first `total`."""
+    return np.bincount(order[:total] // MOST, minlength=problems)
+
+
+def _sorted(gone: NDArray[np.float64]) -> Counts:
+    flat = gone.ravel()
+    order = np.argsort(-flat, kind="stable")
+    return order[: int((flat > 0).sum())]
+
+
+def stop_rule(world: World, total: int) -> Counts:
+    """The best threshold in hindsight of ASC's rule (algorithm B1), the same for all problems: those that spend the total at most."""
+    tables = np.array([[overtaken(a, b) for b in range(129)] for a in range(MOST + 1)])
+    best = np.full(world.problems, total // world.problems)
+    for threshold in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999):
+        stopped, counts = np.zeros(world.problems, np.bool_), np.full(world.problems, MOST)
+        for n in range(1, MOST + 1):
+            state = world.state(np.full(world.problems, n), 1.0, checked=False)
+            now = ~stopped & (tables[state.leader, np.minimum(n - state.leader, 128)] <= 1 - threshold)
+            counts[now], stopped = n, stopped | now
+        low, high = 1, MOST
+        while low < high:  # the greatest cap that the total pays
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if np.minimum(counts, middle).sum() <= total else (low, middle - 1)
+        found = np.minimum(counts, low)
+        if found.sum() <= total and world.score(found, checked=False).mean() > world.score(best, checked=False).mean():
+            best = found
+    return best
+
+
+def vote_gains(population: Population, most: int) -> NDArray[np.float64]:
+    """The gains [Z, most] of each further vote for every kind, were it known."""
+    kinds = len(population.weight)
+    found = np.zeros((kinds, most))
+    for z in range(kinds):
+        alone = Population(population.rate[[z]], population.lure[[z]], np.ones(1))
+        found[z] = np.diff(accuracies(alone, most))
+    return found
+
+
+def accuracies(population: Population, most: int) -> NDArray[np.float64]:
+    """The accuracy of a majority of 0 to `most` votes under a population."""
+    from tts.allocator.votes import _marginals  # pyright: ignore[reportPrivateUsage] - the sums over states, which only this needs
+
+    good = _marginals(population, most)[1]
+    return np.concatenate([[0.0], [_over_rows(good[n], n) for n in range(1, most + 1)]])
+
+
+def _over_rows(good: NDArray[np.float64], n: int) -> float:
+    from scipy.special import gammaln
+
+    a, b = np.nonzero(good > 0)
+    lead = np.where(a == 1, 1, a)
+    ways = gammaln(n + 1) - gammaln(lead + 1) - gammaln(b + 1) - gammaln(n - lead - b + 1)
+    ways = np.where((a == 1) & (b == 0), 0.0, ways)
+    return float((np.exp(ways) * good[a, b]).sum())
+
+
+def static(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int) -> Counts:
+    """A total divided in one wave by the posterior mean gains behind pilots that only inform (algorithm A16, online)."""
+    samples = np.full(world.problems, pilots)
+    population = world.population
+    right = world.right[np.arange(world.problems), samples].astype(np.int64)
+    votes = world.state(samples, 1.0, checked=checked).votes()
+    known = population.checked(right, samples - right) if checked else population.voted(*votes)
+    return greedy(population.posterior(known) @ gains, total)
+
+
+def binned(world: World, gains: NDArray[np.float64], total: int, *, checked: bool, pilots: int | None) -> Counts:
+    """A14 with five bins: by true success rates (pilots None), or by those expected after pilots, which are not charged."""
+    population = world.population
+    if pilots is None:
+        difficulty = population.rate[world.kind]
+    else:
+        samples = np.full(world.problems, pilots)
+        state = world.state(samples, 1.0, checked=checked)
+        right = world.right[np.arange(world.problems), samples].astype(np.int64)
+        known = population.checked(right, samples - right) if checked else population.voted(*state.votes())
+        difficulty = population.mean_rate(population.posterior(known))
+    return by_bins(difficulty, gains[world.kind], total)
+
+
+def static_oracle(world: World, gains: NDArray[np.float64], total: int) -> Counts:
+    """Greedy on the true gains of every problem's kind, decided before anything is drawn."""
+    return knowing(gains[world.kind], total)
+
+
+def oracle_order(world: World, *, checked: bool, most: int) -> Counts:
+    """As `in_order`, by the best policy that knows every problem's kind (never its answer), `most` votes of each at most."""
+    gone = np.zeros((world.problems, MOST))
+    for z in np.unique(world.kind):
+        of = np.flatnonzero(world.kind == z)
+        alone = Population(world.population.rate[[z]], world.population.lure[[z]], np.ones(1))
+        table, lowest = None if checked else Votes.of(alone, most), np.full(len(of), np.inf)
+        for n in range(MOST if checked else most):
+            state = world.state(np.full(len(of), n), 1.0, checked=checked, of=of)
+            index = np.where(state.solved, 0.0, alone.rate[0]) if table is None else table.look(*state.votes())[1]
+            lowest = np.minimum(lowest, index)
+            gone[of, n] = lowest
+    return _sorted(gone)
+
+
+def values_of(population: Population, most: int, *, checked: bool) -> Values:
+    """What the allocator goes by in either setting."""
+    return Checked(population) if checked else Voted(population, most)
+
+
+def checked_gains(population: Population, most: int) -> NDArray[np.float64]:
+    """The gains [Z, most] of further samples for every kind where a checker is there."""
+    return coverage_gains(population.rate, most)

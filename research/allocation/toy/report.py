@@ -1,0 +1,164 @@
+"""The page of research/allocation/toy/__main__.py: tables in Markdown, and a figure of both settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from research.allocation.toy.reliability import Told
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNIFORM, ALLOCATOR, REFERENCE = "uniform best-of-N", "allocator", "reference"
+_NEAR = 0.05  # of the reference's gain over uniform that the allocator may lack
+_DRAWN = {
+    REFERENCE: ("#000000", "-", "none"), ALLOCATOR: ("#000000", "none", "*"), "allocator, population learnt": ("#0072B2", "-", "o"),
+    UNIFORM: ("#7A7A7A", "--", "x"), "random": ("#7A7A7A", ":", "none"), "A14, five oracle bins": ("#E69F00", "-", "s"),
+    "A14, five predicted bins": ("#E69F00", "--", "s"), "static oracle": ("#009E73", ":", "none"),
+    "adaptive oracle": ("#009E73", "-.", "none"),
+}  # fmt: skip
+
+
+class Line(NamedTuple):
+    """A policy at one budget. share: of the reference's gain over uniform, low to high with 95 %. spent: of the total."""
+
+    accuracy: float
+    share: float
+    low: float
+    high: float
+    spent: float
+
+
+Row = Mapping[str, Line]
+
+
+class Pilots(NamedTuple):
+    """A division made once behind pilots. uniform, oracle: expected accuracies. regret: to that oracle, by pilots."""
+
+    budget: int
+    uniform: float
+    oracle: float
+    regret: Mapping[int, float]
+
+
+class Page:
+    """A page that grows part by part, and is written or printed at its end."""
+
+    def __init__(self, problems: str) -> None:
+        self._lines = [
+            "# The allocator on a toy world of known truth",
+            "",
+            "Made by `python -m research.allocation.toy --seeds 0,1,2 --out docs/results/allocator_toy.md`.",
+            "",
+            f"- Problems: {problems}, of mixed difficulty: a tenth is never solved; wrong answers agree a little, a lot, or hardly at all.",
+            "- Budget: plain samples a problem, on average. All policies see the same draws, so that differences are paired.",
+            "- Reference: one sample at a time, by the exact index under the true population of problems: the best policy with the "
+            "information that the allocator has, which draws in waves.",
+            "- Static oracle: divides once, knowing every problem's success rate. Adaptive oracle: knows it too, and sees what is drawn. "
+            "Neither knows the answer.",
+            "- Share: of the reference's gain over uniform best-of-N, with a 95 % interval from problems drawn again. "
+            "Where both have all there is to be had, gains are equal and the share is 1; where there is hardly any gain left, it is noise.",
+            "- Population learnt: the allocator begins with a broad prior and learns the population from their own samples. Without "
+            "a verifier, votes tell how samples agree, not which answer is right, so that a part of it cannot be learnt.",
+        ]
+        self._settings: dict[str, Mapping[int, Row]] = {}
+        self._told: dict[str, Mapping[str, Told]] = {}
+
+    def setting(self, name: str, rows: Mapping[int, Row]) -> None:
+        """Add the accuracies of a setting, by budget."""
+        self._settings[name] = rows
+        self._lines += ["", f"## With {name}", "", "FIGURE" if len(self._settings) == 1 else "", ""]
+        near = [budget for budget, row in rows.items() if row[ALLOCATOR].share >= 1 - _NEAR]
+        far = {budget: row[ALLOCATOR] for budget, row in rows.items() if row[ALLOCATOR].share < 1 - _NEAR}
+        beyond = [f"{budget} ({line.share:.3f} [{line.low:.3f}, {line.high:.3f}])" for budget, line in far.items()]
+        self._lines.append(
+            f"The allocator is within {_NEAR:.0%} of the reference's gain at {', '.join(map(str, near)) or 'no budget'} samples a problem"
+            + (f", and farther at {', '.join(beyond)}." if beyond else ".")
+        )
+        self._lines += [
+            "",
+            "| samples | policy | accuracy | share of the gain | spent | to the adaptive oracle |",
+            "| --: | :-- | --: | --: | --: | --: |",
+        ]
+        for budget, row in rows.items():
+            most = row["adaptive oracle"].accuracy
+            for policy, line in row.items():
+                share = f"{line.share:.3f} [{line.low:.3f}, {line.high:.3f}]"
+                self._lines.append(
+                    f"| {budget} | {policy} | {line.accuracy:.4f} | {share} | {line.spent:.2f} | {most - line.accuracy:+.4f} |"
+                )
+
+    def pilots(self, name: str, found: Pilots) -> None:
+        """Add what pilots are worth to a division made once."""
+        self._lines += [
+            "", f"### Regret falls with pilots: {name}", "",
+            f"A total of {found.budget} samples a problem, divided once by what pilots say (which only inform here, and are not charged). "
+            f"Expected accuracy: {found.uniform:.4f} uniform, {found.oracle:.4f} with known success rates.",
+            "", "| pilots | regret |", "| --: | --: |", *(f"| {pilots} | {regret:.4f} |" for pilots, regret in found.regret.items()),
+        ]  # fmt: skip
+
+    def reliability(self, name: str, found: Mapping[str, Told]) -> None:
+        """Add how expected success rates compare with true ones."""
+        self._told[name] = found
+        self._lines += [
+            "", f"### Difficulty is told rightly: {name}", "",
+            "Expected success rate against the true one, in ten groups of equally many problems by what was expected; error: the mean "
+            "difference of the two.", "",
+            "| from | error | expected | true |", "| :-- | --: | :-- | :-- |",
+            *(f"| {name} | {told.error:.3f} | {_short(told.expected)} | {_short(told.true)} |" for name, told in found.items()),
+        ]  # fmt: skip
+
+    def deciding(self, found: Mapping[str, str]) -> None:
+        """Add how long deciding takes."""
+        self._lines += [
+            "",
+            "## Deciding",
+            "",
+            "| what | time |",
+            "| :-- | --: |",
+            *(f"| {what} | {took} |" for what, took in found.items()),
+        ]
+
+    def write(self, out: Path | None) -> None:
+        """Write the page and its figure; without a place, print the page."""
+        text = "\n".join(self._lines) + "\n"
+        if out is None:
+            print(text.replace("FIGURE\n\n", ""), end="")
+            return
+        from tts.experiments.output.plots import rendered, styled
+
+        picture = out.with_suffix(".svg")
+        with styled():
+            picture.write_bytes(rendered(self._figure(), "svg"))
+        out.write_text(text.replace("FIGURE", f"![]({picture.name})"), encoding="utf-8")
+
+    def _figure(self) -> Figure:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10.5, 7.2), layout="constrained")
+        axes = figure.subplots(2, len(self._settings), squeeze=False)
+        for panel, (name, rows) in zip(axes[0], self._settings.items(), strict=True):
+            for policy, (colour, line, marker) in _DRAWN.items():
+                panel.plot(
+                    list(rows), [row[policy].accuracy for row in rows.values()], color=colour, linestyle=line, marker=marker, label=policy
+                )
+            panel.set(title=f"with {name}", xscale="log", xlabel="samples a problem", ylabel="accuracy")
+            panel.set_xticks(list(rows), labels=[str(budget) for budget in rows])
+            panel.set_xticks([], minor=True)
+        axes[0][-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        for panel, (name, found) in zip(axes[1], self._told.items(), strict=True):
+            panel.plot([0, 1], [0, 1], color="#7A7A7A", linestyle=":")
+            for (what, told), marker in zip(found.items(), "ox^v<>", strict=False):
+                panel.plot(told.expected, told.true, marker=marker, linewidth=0.8, label=what)
+            panel.set(title=f"difficulty, with {name}", xlabel="expected success rate", ylabel="true")
+        axes[1][-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        return figure
+
+
+def _short(values: NDArray[np.float64]) -> str:
+    return " ".join(f"{value:.2f}" for value in values.tolist())

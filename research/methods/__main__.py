@@ -1,0 +1,63 @@
+"""Every search method on the embedded pair, on equal terms: a table and two figures, with what is claimed of them checked.
+
+    python -m research.methods --choose-range           on the validation split: how many operations, and what a sample costs
+    python -m research.methods --choose-parameters      on the validation split: the parameters of every method, from small grids
+    python -m research.methods --reasons                the same searches by how often a verifier errs, on the toy; what ETS's charge buys
+    python -m research.methods [--limit 200] [--seeds 3] [--jobs 2] [--store FILE] [--out docs/results]
+
+The last takes about 45 minutes of two cores; stopped, each goes on where it was. All methods have the same hard budget, in generated
+tokens: so many plain samples' worth. What the verifier computes is counted beside it, and has a figure of its own. A budget in all tokens
+would not be fair to best-of-N: it holds what scores may cost at most until they are made, and methods that score every step get that back
+sooner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a core for each process
+
+from research.methods import choosing, measuring, reasons, writing
+from tts.experiments.store.store import default_store
+
+RANGE_LIMIT = 300
+TRIED_LIMIT, TRIED_SEEDS = 60, 2
+
+
+def main() -> None:
+    options = arguments()
+    folder, store = options.out, options.store or default_store()
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.choose_range:
+        writing.write_choices(choosing.choose_range(store, options.jobs, options.limit or RANGE_LIMIT), folder)
+    elif options.choose_parameters:
+        known = choosing.Choices.load(folder)
+        seeds = options.seeds or TRIED_SEEDS
+        writing.write_choices(choosing.choose_parameters(known, store, options.jobs, options.limit or TRIED_LIMIT, seeds), folder)
+    elif options.reasons:
+        limit, seeds = options.limit or TRIED_LIMIT, options.seeds or TRIED_SEEDS
+        reasons.write(choosing.Choices.load(folder), store, folder, limit=limit, seeds=seeds, jobs=options.jobs)
+    else:
+        choices = choosing.Choices.load(folder)
+        measured = measuring.measure(choices, store, options.jobs, options.limit or 200, options.seeds or 3)
+        writing.write(choices, measured, folder)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--choose-range", action="store_true")
+    parser.add_argument("--choose-parameters", action="store_true")
+    parser.add_argument("--reasons", action="store_true")
+    parser.add_argument("--limit", type=int, help="problems")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Verifiers side by side: the same searches, each guided by another verifier, within the same limit on all tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from research.methods import running
+from research.methods.choosing import Choices
+from research.methods.claims import points
+from research.methods.measuring import paired
+from research.methods.writing import share
+from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.output import plots
+from tts.experiments.store.store import Store
+from tts.experiments.study import config
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.record import Result
+from tts.search.plan import parse
+from tts.statistics import Difference, Estimate, holm
+
+SIZES = (2, 4, 8, 16, 32)  # plain samples' worth of tokens, the verifier's included
+BASE = "process model"
+GUIDES: Mapping[str, str] = {
+    BASE: "process",
+    "probe": "probe",
+    "self-evaluation": "self_evaluation",
+    "confidence": "confidence",
+    "ensemble": "ensemble(members=('process', 'probe', 'self_evaluation', 'confidence'))",
+}
+SAMPLED = ("best_of_n | best", "best_of_n | weighted")
+SEARCHED = ("beam", "a_star")  # with the parameters that the validation split chose
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A search under a guide at a limit; tokens of a problem, in the mean. price: verifier tokens for each generated one."""
+
+    strategy: str
+    guide: str
+    limit: int
+    accuracy: Estimate
+    generated: float
+    verifier: float
+    flops: float
+    difference: Difference | None = None
+    p: float | None = None
+
+    @property
+    def price(self) -> float:
+        """Verifier tokens for each generated one."""
+        return self.verifier / self.generated if self.generated else 0.0
+
+
+def study(choices: Choices, limit: int, seeds: int) -> StudyConfig:
+    """Return the study: every guide, every search, every limit, on the test split."""
+    plans = [choices.chosen.get(name, name) for name in SEARCHED]
+    return config.study_config(
+        {
+            "name": "verifiers",
+            "models": {name: {"model": "pocket", "verifiers": verifier} for name, verifier in GUIDES.items()},
+            "problems": {"dataset": "arithmetic", "split": "test", "operations": choices.operations, "limit": limit},
+            "strategies": [*SAMPLED, *plans],
+            "budgets": {"tokens": [size * choices.sample for size in SIZES]},
+            "seeds": seeds,
+            "concurrency": running.CONCURRENCY,
+        }
+    )
+
+
+def compare(path: Path, folder: Path, chosen: Path, *, limit: int, seeds: int, jobs: int) -> None:
+    """Run what is missing, and write the page and its figures.
+
+    Args:
+        path: of the store. folder: of the page. chosen: the folder of what the validation split chose.
+    """
+    choices = Choices.load(chosen)
+    asked = study(choices, limit, seeds)
+    number = running.run(asked, path, jobs)
+    with Store(path) as store:
+        results = list(store.results(number, drawn=False))
+    strategies = sorted({result.cell.strategy for result in results}, key=len)
+    curves = {(_strategy(curve, strategies), curve.model): curve for curve in curves_of(results, rng=np.random.default_rng(0))}
+    rows = compared(rows_of(results, curves), curves)
+    names = {strategy: name_of(strategy) for strategy, _ in curves}
+    drawn = [dataclasses.replace(curve, label=guide, group=names[strategy]) for (strategy, guide), curve in curves.items()]
+    drawn.sort(key=lambda curve: list(GUIDES).index(curve.label))
+    for axis, file in (("tokens", "verifiers_tokens"), ("flops", "verifiers_flops")):
+        figure = plots.draw(drawn, axis, bands=False, front=False)
+        for ending in (".png", ".svg"):
+            plots.save(figure, folder / f"{file}{ending}")
+    page = "\n".join(page_of(rows, asked, choices, limit, seeds)) + "\n"
+    (folder / "verifiers.md").write_text(page, encoding="utf-8")
+    print(folder / "verifiers.md")
+
+
+def _strategy(curve: Curve, strategies: Sequence[str]) -> str:
+    """Return the strategy that a curve's label, which may go on, begins with; the longest of those."""
+    return [strategy for strategy in strategies if curve.label.startswith(strategy)][-1]
+
+
+def name_of(strategy: str) -> str:
+    """Return a search's name without its parameters: of methods that sample, with what chooses."""
+    plan = parse(strategy)
+    name = plan.strategy.registered_as
+    return f"{name}, {plan.selection.registered_as}" if plan.selection is not None else name
+
+
+def rows_of(results: Sequence[Result], curves: Mapping[tuple[str, str], Curve]) -> list[Row]:
+    """Return a row for each search, guide and limit, in that order."""
+    grouped: dict[tuple[str, str, int], list[Result]] = {}
+    for result in results:
+        grouped.setdefault((result.cell.strategy, result.cell.model, int(result.cell.budget["tokens"])), []).append(result)
+    limits = sorted({limit for _, _, limit in grouped})
+    rows: list[Row] = []
+    for (strategy, guide, limit), of in sorted(grouped.items(), key=lambda one: (one[0][0], list(GUIDES).index(one[0][1]), one[0][2])):
+        usages = [result.usage for result in of]
+        rows.append(
+            Row(
+                strategy=strategy,
+                guide=guide,
+                limit=limit,
+                accuracy=curves[strategy, guide].accuracy[limits.index(limit)],
+                generated=statistics.fmean(usage.generated_tokens + usage.cancelled_tokens for usage in usages),
+                verifier=statistics.fmean(usage.verifier_tokens for usage in usages),
+                flops=statistics.fmean(usage.flops or 0 for usage in usages),
+            )
+        )
+    return rows
+
+
+def compared(rows: Sequence[Row], curves: Mapping[tuple[str, str], Curve]) -> list[Row]:
+    """Return rows with their differences to the process model at the same search and limit, corrected over the limits."""
+    limits = sorted({row.limit for row in rows})
+    made: list[Row] = []
+    for strategy, guide in dict.fromkeys((row.strategy, row.guide) for row in rows):
+        of = [row for row in rows if (row.strategy, row.guide) == (strategy, guide)]
+        if guide == BASE:
+            made += of
+            continue
+        places = [limits.index(row.limit) for row in of]
+        found = [paired(curves[strategy, guide], place, curves[strategy, BASE], place) for place in places]
+        corrected = holm([difference.p for difference in found]).tolist()
+        made += [dataclasses.replace(row, difference=d, p=p) for row, d, p in zip(of, found, corrected, strict=True)]
+    return made
+
+
+def price_of(guide: str, rows: Sequence[Row]) -> float:
+    """Return the verifier tokens for each generated one, over all searches and limits."""
+    of = [row for row in rows if row.guide == guide]
+    return sum(row.verifier for row in of) / max(1e-9, sum(row.generated for row in of))
+
+
+def findings(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what the rows say: the probe's price, and where a guide is told from the process model after correction."""
+    probe, process = price_of("probe", rows), price_of(BASE, rows)
+    yield f"- The probe costs {probe:.3f} verifier tokens a generated token, the process model {process:.3f}."
+    for strategy in dict.fromkeys(row.strategy for row in rows):
+        said: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            if row.strategy == strategy and row.difference is not None and row.p is not None and row.p < 0.05:
+                gain = row.difference.mean
+                said.setdefault((row.guide, "better" if gain.value > 0 else "worse"), []).append(f"{points(gain)} at {row.limit} tokens")
+        words = "; ".join(f"{guide} is {word} ({', '.join(at)})" for (guide, word), at in said.items())
+        yield f"- {name_of(strategy)}, against the process model: {words or 'no guide can be told from it'}."
+
+
+def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: int, seeds: int) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield from (
+        "# Verifiers as guides, on the embedded pair",
+        "",
+        f"Made by `python -m research.methods.verifiers --compare --limit {limit} --seeds {seeds}`.",
+        "",
+        f"- Problems: {limit} of the test split, plain expressions of {', '.join(map(str, choices.operations))} operations; {seeds} seeds. "
+        "The parameters of the searches were chosen on the validation split, with the process model as their guide.",
+        f"- Budget: the same hard limit for all, on all tokens, those of the verifier included: {', '.join(map(str, SIZES))} plain "
+        f"samples' worth, at {choices.sample} tokens each. A verifier's worst case is held until it has scored: a dear one leaves less to "
+        "write.",
+        "- Accuracy: with 95 % intervals, resampled by problem. Difference: to the process model in the same search at the same limit, "
+        "paired by problem, in points; p: sign-flip test, corrected by Holm over the limits.",
+        "- Price: verifier tokens for each generated token. FLOPs: of a problem, each token at its own model's price, prompts included.",
+        "",
+    )
+    yield from ("## What it says", "", *findings(rows), "")
+    yield from ("## Price of each", "", "| guide | verifier tokens per generated token |", "| :-- | --: |")
+    for guide in GUIDES:
+        yield f"| {guide} | {price_of(guide, rows):.3f} |"
+    yield from ("", "## Accuracy against all tokens", "", "![](verifiers_tokens.svg)", "")
+    yield from ("## Accuracy against FLOPs", "", "![](verifiers_flops.svg)", "", "## All points", "")
+    yield "| search | guide | limit | accuracy | generated | verifier | price | FLOPs | difference | p (Holm) |"
+    yield "| :-- | :-- | --: | :-- | --: | --: | --: | --: | :-- | --: |"
+    for row in rows:
+        difference = "–" if row.difference is None else points(row.difference.mean).removesuffix(" points")
+        p = "–" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}"
+        cells = (
+            name_of(row.strategy), row.guide, str(row.limit), share(row.accuracy), f"{row.generated:.0f}", f"{row.verifier:.0f}",
+            f"{row.price:.3f}", f"{row.flops:.2e}", difference, p,
+        )  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+    yield from ("", "## Plans", "", *(f"- `{strategy}`" for strategy in asked.strategies))

@@ -1,0 +1,219 @@
+"""The comparison on the test split: what every method reached and spent, and how far it is from the baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from research.methods import plans, running
+from research.methods.choosing import Choices, is_named
+from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.pools import pool_study, pools_of
+from tts.experiments.analysis.replay import COVERAGE, replay
+from tts.experiments.store.store import Store
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.record import Result
+from tts.statistics import Difference, Estimate, holm, paired_difference
+
+TRACED = 20  # problems whose searches are recorded, for their live tokens
+BASELINE = "weighted"  # the name of the baseline among the replayed
+LIVE_BASELINE = "best_of_n"  # the same under the hard limit that every live method has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A method at a budget; tokens, calls and live tokens of a problem, in the mean.
+
+    Args:
+        name: of the method. size: the budget, in plain samples' worth. kind: live or replayed.
+        peak: most distinct tokens that were live at once. kept: distinct tokens of the live set, over the levels of a search.
+        limit: the budget in generated tokens. stops: runs by why they stopped. difference: to the baseline, paired by problem.
+        p: of it, corrected over the method's budgets.
+    """
+
+    name: str
+    size: int
+    kind: str
+    accuracy: Estimate
+    generated: float
+    verifier: float
+    total: float
+    calls: float | None = None
+    peak: float | None = None
+    kept: float | None = None
+    limit: int | None = None
+    stops: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
+    difference: Difference | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The comparison. curves: by name. kept: by name and size, the mean live tokens of each problem whose searches were recorded."""
+
+    rows: Sequence[Row]
+    curves: Mapping[str, Curve]
+    kept: Mapping[tuple[str, int], Mapping[str, float]]
+    problems: int
+    seeds: int
+
+    def of(self, name: str) -> list[Row]:
+        """Return the rows of a method, smallest budget first."""
+        return sorted((row for row in self.rows if row.name == name), key=lambda row: row.size)
+
+
+def measure(choices: Choices, path: Path, jobs: int, limit: int, seeds: int) -> Measured:
+    """Run what is missing, and return what it comes to."""
+    problems = {"split": "test", "operations": choices.operations, "limit": limit}
+    pool = pool_study(
+        running.asked("methods-pool", problems, [plans.BASELINE], {"samples": plans.POOL}, seeds=seeds, verifier=plans.GUIDE), plans.POOL
+    )
+    numbers = {study.name: (running.run(study, path, jobs), study) for study in (pool, *_studies(choices, problems, limit, seeds))}
+    rows: list[Row] = []
+    curves: dict[str, Curve] = {}
+    kept: dict[tuple[str, int], dict[str, float]] = {}
+    with Store(path) as store:
+        for row, curve in _replayed(store, numbers.pop(pool.name)[0]):
+            rows.append(row)
+            curves[row.name] = curve
+        for name, (number, _) in numbers.items():
+            names = _names(choices, name)
+            results = list(store.results(number, drawn=False))
+            for curve in curves_of(results, rng=np.random.default_rng(0)):
+                curves[names[curve.label]] = dataclasses.replace(curve, label=names[curve.label])
+            sizes = {worth: size for size, worth in _limits(choices).items()}
+            for (strategy, budget), of in sorted(grouped(results).items()):
+                place = names[strategy], sizes[budget]
+                kept[place] = kept_tokens(store, of)
+                rows.append(_row(place, budget, of, curves[place[0]], kept[place]))
+    return Measured(rows=_compared(rows, curves), curves=curves, kept=kept, problems=limit, seeds=seeds)
+
+
+def _limits(choices: Choices) -> dict[int, int]:
+    return dict(zip(plans.BUDGETS, choices.budgets()["generated_tokens"], strict=True))
+
+
+def _plans_of(choices: Choices, study: str) -> dict[str, str]:
+    """Return the plans of a study by the names of their methods."""
+    chosen = {name: plan for name, plan in choices.chosen.items() if name not in plans.REPLAYED}
+    if study == "methods-kept":
+        return {name: chosen[name] for name in plans.KEPT}
+    if study == "methods-self-evaluated":
+        return {name: plan for name, plan in chosen.items() if name.endswith(plans.SELF_EVALUATED)}
+    left = {name: plan for name, plan in chosen.items() if name not in plans.KEPT and not name.endswith(plans.SELF_EVALUATED)}
+    return {"best_of_n": plans.BASELINE, **left}
+
+
+def _studies(choices: Choices, problems: Mapping[str, object], limit: int, seeds: int) -> Iterator[StudyConfig]:
+    for name, verifier, traces in (
+        ("methods-kept", plans.GUIDE, limit),
+        ("methods", plans.GUIDE, TRACED),
+        ("methods-self-evaluated", "self_evaluation", TRACED),
+    ):
+        strategies = list(_plans_of(choices, name).values())
+        recorded = min(traces, limit)
+        yield running.asked(name, problems, strategies, choices.budgets(), seeds=seeds, verifier=verifier, traces=recorded)
+
+
+def _names(choices: Choices, study: str) -> Names:
+    return Names({plan: name for name, plan in _plans_of(choices, study).items()})
+
+
+class Names(dict[str, str]):
+    """Names of methods by their plans, whichever way these are written."""
+
+    def __missing__(self, strategy: str) -> str:
+        name = next(name for plan, name in list(self.items()) if is_named(plan, strategy))
+        self[strategy] = name
+        return name
+
+
+def grouped(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
+    found: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        found.setdefault((result.cell.strategy, int(result.cell.budget["generated_tokens"])), []).append(result)
+    return found
+
+
+def kept_tokens(store: Store, results: Sequence[Result]) -> dict[str, float]:
+    """Return the mean live tokens over the levels of each search that was recorded and said what it keeps, by problem."""
+    found: dict[str, float] = {}
+    for result in results:
+        if (recorded := store.trace(result.cell.key)) is not None and (levels := json.loads(recorded)["kept_tokens"]):
+            found[result.cell.problem] = statistics.fmean(levels)
+    return found
+
+
+def _row(place: tuple[str, int], limit: int, results: Sequence[Result], curve: Curve, kept: Mapping[str, float]) -> Row:
+    usages = [result.usage for result in results]
+    point = plans.BUDGETS.index(place[1])
+    total = statistics.fmean(usage.tokens for usage in usages)
+    assert math.isclose(total, curve.costs["tokens"][point]), "points of a curve are in the order of budgets"
+    return Row(
+        name=place[0],
+        size=place[1],
+        kind="live",
+        accuracy=curve.accuracy[point],
+        generated=statistics.fmean(usage.generated_tokens + usage.cancelled_tokens for usage in usages),
+        verifier=statistics.fmean(usage.verifier_tokens for usage in usages),
+        total=total,
+        calls=statistics.fmean(usage.verifier_calls for usage in usages),
+        peak=statistics.fmean(usage.peak_kv_tokens for usage in usages),
+        kept=statistics.fmean(kept.values()) if kept else None,
+        limit=limit,
+        stops=dict(Counter(result.stopped_by for result in results).most_common()),
+    )
+
+
+def _replayed(store: Store, number: int) -> Iterator[tuple[Row, Curve]]:
+    """Yield a row for each selection and size, and its curve."""
+    pools = pools_of(store.results(number)).pools
+    sizes = sorted({*plans.BUDGETS, *(2**k for k in range(plans.POOL.bit_length()))})
+    names = {COVERAGE: COVERAGE, **{plan: name for name, plan in plans.REPLAYED.items()}}
+    for one in replay(pools, list(names), sizes):
+        name = names[one.curve.label]
+        curve = dataclasses.replace(one.curve, label=name)
+        for point, size in enumerate(one.sizes):
+            costs = {axis: float(curve.costs[axis][point]) for axis in ("generated_tokens", "verifier_tokens", "tokens")}
+            yield (
+                Row(
+                    name=name, size=size, kind="replayed", accuracy=curve.accuracy[point], generated=costs["generated_tokens"],
+                    verifier=costs["verifier_tokens"], total=costs["tokens"],
+                ),
+                curve,
+            )  # fmt: skip
+
+
+def _compared(rows: Sequence[Row], curves: Mapping[str, Curve]) -> list[Row]:
+    """Return rows with their differences to the baseline of their kind at the same budget, corrected over the budgets of a method.
+
+    Live methods are held against the live baseline, and that and what is replayed against the replayed one.
+    """
+    made: list[Row] = []
+    for name in dict.fromkeys(row.name for row in rows):
+        of = [row for row in rows if row.name == name]
+        if name in (BASELINE, COVERAGE):
+            made += of
+            continue
+        base = LIVE_BASELINE if of[0].kind == "live" and name != LIVE_BASELINE else BASELINE
+        places = {row.size: point for point, row in enumerate(row for row in rows if row.name == base)}
+        found = [paired(curves[name], point, curves[base], places[row.size]) for point, row in enumerate(of)]
+        corrected = holm([difference.p for difference in found]).tolist()
+        made += [dataclasses.replace(row, difference=d, p=p) for row, d, p in zip(of, found, corrected, strict=True)]
+    return made
+
+
+def paired(curve: Curve, point: int, other: Curve, other_point: int) -> Difference:
+    """Return the difference of two points on the problems that both have."""
+    theirs = dict(zip(other.problems, other.shares[other_point].tolist(), strict=True))
+    mine = dict(zip(curve.problems, curve.shares[point].tolist(), strict=True))
+    shared = [problem for problem in mine if problem in theirs]
+    return paired_difference([mine[p] for p in shared], [theirs[p] for p in shared], rng=np.random.default_rng(0))

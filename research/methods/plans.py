@@ -1,0 +1,75 @@
+"""The methods that are compared, and the grids that their parameters are chosen from on the validation split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tts.search.plan import parse
+
+BUDGETS = (1, 2, 4, 8, 16)  # plain samples' worth of generated tokens
+POOL = 32  # samples of a problem that the selections of best-of-n are replayed from
+GUIDE = "process"  # the verifier that guides and that chooses at the end
+BASELINE = "best_of_n | weighted"
+
+# Chosen among recorded samples, at N samples where other methods have a budget of as many samples' worth.
+REPLAYED: Mapping[str, str] = {
+    "majority": "best_of_n | majority",
+    "best": "best_of_n | best",
+    "weighted": BASELINE,
+    "best of majority": "best_of_n | best_of_majority",
+}
+# What is live in the comparison, by the panel that it is drawn in; best_of_n beside its replay, for its live tokens.
+PANELS: Mapping[str, Sequence[str]] = {
+    "sampling": ("best_of_n", "adaptive", "early_pruning", "adaptive, self-evaluated", "early_pruning, self-evaluated"),
+    "tree search": ("beam", "dvts", "rebase", "ets", "a_star", "mcts"),
+    "particles": ("particle_filter", "particle_gibbs", "parallel_tempering", "entropic_particle_filter"),
+    "sequential": ("sequential_revision", "semantic_entropy", "answer_convergence"),
+}
+SELF_EVALUATED = ", self-evaluated"  # guided by the policy's own judgement in place of the process model
+KEPT = ("rebase", "ets")  # whose live tokens are compared, so that every search of the first seed is recorded
+
+_BOTH = ("best", "weighted")
+
+
+def first_grids() -> dict[str, list[str]]:
+    """Return the plans that are tried of each method whose parameters depend on no other's."""
+    return {
+        "beam": [f"beam(branching={m}) | {chosen}" for m in (2, 4) for chosen in _BOTH],
+        "dvts": [f"dvts(branching={m}) | {chosen}" for m in (2, 4) for chosen in _BOTH],
+        "rebase": [f"rebase(balance_temperature={t}) | weighted" for t in (0.1, 0.2, 0.5)],
+        "a_star": [f"a_star(branching={k}, edge_cost='{cost}')" for k in (2, 4) for cost in ("drop", "consistent", "zero", "unit")],
+        "mcts": [f"mcts(width={m}, exploration={c}) | weighted" for m in (2, 4) for c in (0.5, 1.4)],
+        "particle_filter": [f"particle_filter(weight_temperature={t}) | {chosen}" for t in (1.0, 3.0, 10.0) for chosen in _BOTH],
+        "entropic_particle_filter": [
+            f"entropic_particle_filter(annealing='{a}') | {chosen}" for a in ("ess", "entropy") for chosen in _BOTH
+        ],
+        "adaptive": [f"adaptive(threshold={t})" for t in (0.5, 0.8, 0.95)],
+        "early_pruning": [f"early_pruning(pruned={share}) | weighted" for share in (0.5, 0.75)],
+        "sequential_revision": [f"sequential_revision(length={length})" for length in (2, 4)],
+        "semantic_entropy": [f"semantic_entropy(rounds={r}, prompt='revise')" for r in (2, 4)],
+        "answer_convergence": [f"answer_convergence(k={k}) | majority" for k in (2, 3)],
+    }
+
+
+def second_grids(chosen: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the plans that are tried of each method that shares a parameter with one that has been chosen."""
+    balance, weight = _of(chosen["rebase"]).balance_temperature, _of(chosen["particle_filter"]).weight_temperature
+    selection = parse(chosen["particle_filter"]).selection
+    return {
+        "ets": [f"ets(balance_temperature={balance}, charge={charge}) | weighted" for charge in (0.5, 1.0, 2.0)],
+        "particle_gibbs": [f"particle_gibbs(weight_temperature={weight}, sweeps={s}) | {selection}" for s in (2, 4)],
+        "parallel_tempering": [f"parallel_tempering(weight_temperature={weight}, hottest={h}) | {selection}" for h in (2.0, 4.0)],
+    }
+
+
+def self_evaluated_grids() -> dict[str, list[str]]:
+    """Return the plans that are tried where the policy's own judgement guides."""
+    return {
+        f"adaptive{SELF_EVALUATED}": [f"adaptive(threshold={t})" for t in (0.3, 0.5, 0.7)],
+        f"early_pruning{SELF_EVALUATED}": [f"early_pruning(pruned={share}) | weighted" for share in (0.5, 0.75)],
+    }
+
+
+def _of(plan: str) -> Any:
+    return parse(plan).strategy

@@ -1,0 +1,142 @@
+"""Why the methods do as they do: on the toy language, where how often the verifier errs is set; and what ETS's charge buys."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from research.methods import measuring, plans, running
+from research.methods.choosing import Choices
+from research.methods.writing import code, share
+from tts.experiments.analysis.comparing import gain, in_words
+from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.store.store import Store
+from tts.experiments.study import config
+from tts.experiments.study.config import StudyConfig
+from tts.statistics import Estimate
+
+FILE = "methods_by_verifier.md"
+ERRORS = (0.02, 0.1, 0.3, 0.45)  # share of steps that the toy's verifier misjudges
+OPERATIONS = 10
+SAMPLE = 63  # generated tokens of a solution of so many operations, which has one step each
+SIZES = (1, 2, 4, 8, 16)
+SEARCHES = (
+    "best_of_n | best",
+    "best_of_n | weighted",
+    "beam(branching=2) | weighted",
+    "dvts(branching=2) | weighted",
+    "rebase | weighted",
+    "ets | weighted",
+    "a_star(branching=2)",
+    "a_star(branching=4)",
+    "particle_filter | weighted",
+)
+GAINS = (
+    ("a_star(branching=2) | best", "best_of_n | best", "tokens"),
+    ("a_star(branching=2) | best", "best_of_n | weighted", "tokens"),
+    ("particle_filter | weighted", "beam(branching=2) | weighted", "generated_tokens"),
+    ("particle_filter | weighted", "dvts(branching=2) | weighted", "generated_tokens"),
+)
+CHARGES = (0.5, 1.0, 1.5, 2.0, 4.0)
+CHARGED_AT = (8, 16)
+
+
+def write(choices: Choices, path: Path, folder: Path, *, limit: int, seeds: int, jobs: int) -> None:
+    """Run what is missing, and write the page."""
+    lines = [*_by_error(path, limit, seeds, jobs), "", *_by_charge(choices, path, limit, jobs)]
+    (folder / FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(folder / FILE)
+
+
+def _by_error(path: Path, limit: int, seeds: int, jobs: int) -> Iterator[str]:
+    """Yield the searches on the toy, by how often its verifier errs."""
+    yield from (
+        "# Search methods by what their verifier is worth",
+        "",
+        "Made by `python -m research.methods --reasons`.",
+        "",
+        "## A verifier whose errors are set",
+        "",
+        f"- Model: `toy`, sums of {OPERATIONS} operations, a step each; {limit} problems of the validation split, {seeds} seeds.",
+        "- Verifier: `toy(error=E)` knows the truth of every step, and each verdict is flipped with probability E.",
+        f"- Budget: {', '.join(map(str, SIZES))} plain samples' worth, at {SAMPLE} generated tokens, the verifier's beside it.",
+        "- Accuracy in percent, with 95 % intervals, resampled by problem; parameters as shown, not tuned.",
+    )
+    for error in ERRORS:
+        curves = {curve.label: curve for curve in _curves(_toy(error, limit, seeds), path, jobs)}
+        yield from (
+            "",
+            f"### Errors: {error:.0%} of steps",
+            "",
+            f"| search | {' | '.join(map(str, SIZES))} |",
+            f"| :-- {'| :-- ' * len(SIZES)}|",
+        )
+        for label, curve in curves.items():
+            yield f"| {code(label)} | {' | '.join(share(one) for one in curve.accuracy)} |"
+        yield ""
+        yield from (f"- {_gained(curves, *asked)}" for asked in GAINS)
+
+
+def _toy(error: float, limit: int, seeds: int) -> StudyConfig:
+    sums: dict[str, Any] = {"operations": [OPERATIONS], "operators": "+-", "parentheses": False, "limit": limit}
+    return config.study_config(
+        {
+            "name": f"methods-toy-{error:g}", "models": "toy", "verifiers": f"toy(error={error:g})",
+            "problems": {"dataset": "arithmetic", "split": "validation", **sums}, "strategies": list(SEARCHES),
+            "budgets": {"generated_tokens": [size * SAMPLE for size in SIZES]}, "seeds": seeds, "concurrency": running.CONCURRENCY,
+        }
+    )  # fmt: skip
+
+
+def _curves(study: StudyConfig, path: Path, jobs: int) -> list[Curve]:
+    number = running.run(study, path, jobs)
+    with Store(path) as store:
+        return curves_of(store.results(number), rng=np.random.default_rng(0))
+
+
+def _gained(curves: Mapping[str, Curve], name: str, base: str, axis: str) -> str:
+    found = gain(curves[name], curves[base], axis, rng=np.random.default_rng(0))
+    return f"`{name}` against `{base}`: " + ("one never reaches what the other does" if found is None else in_words(found, axis))
+
+
+def _by_charge(choices: Choices, path: Path, limit: int, jobs: int) -> Iterator[str]:
+    """Yield what ETS keeps, and how often it is right, by its charge, on the embedded pair."""
+    rebase = choices.chosen["rebase"]
+    balance = rebase.partition("balance_temperature=")[2].partition(")")[0]
+    tried = {f"ets(balance_temperature={balance}, charge={charge:g}) | weighted": f"ETS, charge {charge:g}" for charge in CHARGES}
+    alone = {f"ets(balance_temperature={balance}, charge={charge:g}, coverage=0.0) | weighted": f"ETS, charge {charge:g}, no coverage"
+             for charge in CHARGES[1:3]}  # fmt: skip
+    plans_of = {rebase: "REBASE", **tried, **alone}
+    names = measuring.Names(plans_of)
+    problems = {"split": "validation", "operations": choices.operations, "limit": limit}
+    yield from (
+        "## What the charge of ETS buys on the embedded pair",
+        "",
+        f"{limit} problems of the validation split, one seed, guided by the process model. Live: distinct tokens that are kept, the mean "
+        "over the levels of a search; accuracy in percent, with its 95 % interval.",
+        "",
+        f"| search | {' | '.join(f'accuracy at {size} | live' for size in CHARGED_AT)} |",
+        f"| :-- {'| :-- | --: ' * len(CHARGED_AT)}|",
+    )
+    found: dict[str, list[tuple[Estimate, float]]] = {name: [] for name in plans_of.values()}
+    for size in CHARGED_AT:
+        study = running.asked(
+            f"methods-charge-{size}", problems, list(plans_of), choices.budgets([size]), seeds=1, verifier=plans.GUIDE, traces=limit
+        )
+        number = running.run(study, path, jobs)
+        with Store(path) as store:
+            results = list(store.results(number, drawn=False))
+            curves = {curve.label: curve for curve in curves_of(results, rng=np.random.default_rng(0))}
+            for (strategy, _), of in measuring.grouped(results).items():
+                kept = measuring.kept_tokens(store, of)
+                found[names[strategy]].append((curves[strategy].accuracy[0], statistics.fmean(kept.values())))
+    for name, points in found.items():
+        yield f"| {name} | {_points(points)} |"
+
+
+def _points(points: Sequence[tuple[Estimate, float]]) -> str:
+    return " | ".join(f"{share(accuracy)} | {kept:.0f}" for accuracy, kept in points)

@@ -1,0 +1,174 @@
+"""The comparison as a page and two figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from research.methods import choosing, plans
+from research.methods.choosing import Choices, Tried
+from research.methods.claims import Claim, claims, points
+from research.methods.measuring import BASELINE, TRACED, Measured
+from tts.experiments.analysis.curves import Curve
+from tts.experiments.output import plots
+from tts.statistics import Estimate
+
+FIGURES = {"generated_tokens": "methods_generated", "tokens": "methods_total"}  # by the axis, the file without its ending
+NEVER = "–"
+_FULL = 0.8  # of its budget; a method that spends less is named, with why
+
+
+def write(choices: Choices, measured: Measured, folder: Path) -> None:
+    """Write the page and its figures."""
+    for axis, name in FIGURES.items():
+        figure = plots.draw(_panels(measured.curves), axis, bands=False, front=False)
+        for ending in (".png", ".svg"):
+            plots.save(figure, folder / f"{name}{ending}")
+    (folder / "methods.md").write_text("\n".join(page(choices, measured)) + "\n", encoding="utf-8")
+
+
+def write_choices(choices: Choices, folder: Path) -> None:
+    """Write what the validation split decided, as data and as a page."""
+    choices.save(folder)
+    lines = ["# What the validation split decided", "", *_range(choices), "", *_parameters(choices)]
+    (folder / "methods_choices.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _panels(curves: Mapping[str, Curve]) -> list[Curve]:
+    """Return the curves by panel, the baseline in each."""
+    made: list[Curve] = []
+    for panel, names in plans.PANELS.items():
+        replayed = [*plans.REPLAYED, "pass@k"] if panel == "sampling" else [BASELINE]
+        shown = [curves[name] for name in (*replayed, *names)]
+        made += [dataclasses.replace(_to_size(curve), group=panel) for curve in shown]
+    return made
+
+
+def _to_size(curve: Curve) -> Curve:
+    """Return a replayed curve up to the largest budget of the others."""
+    if curve.kind == "live":
+        return curve
+    at = [i for i, samples in enumerate(curve.costs["samples"]) if samples <= plans.BUDGETS[-1]]
+    costs = {axis: cost[at] for axis, cost in curve.costs.items()}
+    return dataclasses.replace(curve, costs=costs, accuracy=[curve.accuracy[i] for i in at], shares=curve.shares[at])
+
+
+def page(choices: Choices, measured: Measured) -> Iterator[str]:
+    """Yield the lines of the page."""
+    limits = choices.budgets()["generated_tokens"]
+    yield from (
+        "# Search methods on the embedded pair",
+        "",
+        "Made by `python -m research.methods`; why claims hold or not here is in [methods_reasons.md](methods_reasons.md).",
+        "",
+        f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} operations with operands "
+        f"to 99; {measured.seeds} seeds. The range and all parameters were chosen on the validation split "
+        "([methods_choices.md](methods_choices.md)).",
+        f"- Models: `pocket`; the verifier that guides and that chooses at the end is its process model (`{plans.GUIDE}`), but for "
+        f'methods named "{plans.SELF_EVALUATED[2:]}", where the policy\'s own judgement (`self_evaluation`) does both.',
+        f"- Budget: the same hard limit for all, on generated tokens: {', '.join(map(str, plans.BUDGETS))} plain samples' worth, at "
+        f"{choices.sample} tokens each ({', '.join(map(str, limits))}). Verifier tokens are counted beside it: total is both.",
+        f"- Replayed rows are read from one pool of {plans.POOL} samples a problem and seed, at N samples, averaged over subsets; they may "
+        "spend what a hard limit cuts off. All others are live. `best_of_n` is the live form of `weighted`. A single sample is N = 1.",
+        "- Accuracy: with 95 % intervals, resampled by problem. Difference: at the same budget, paired by problem, in points: of live "
+        "methods to `best_of_n`, the live one; of that and of what is replayed to `weighted`; p: sign-flip test, "
+        "corrected by Holm over the budgets of a method.",
+        "- Live KV: distinct tokens whose keys and values are alive, prompt included: at the peak, and the mean over levels of what a "
+        f"method said it keeps (first seed; all problems for {' and '.join(plans.KEPT)}, {TRACED} for others; {NEVER}: it prunes nothing, "
+        "or is replayed).",
+        "",
+        "## What is claimed of them",
+        "",
+    )
+    yield from _claims(claims(measured))
+    yield from ("", "## Accuracy against generated tokens", "", f"![]({FIGURES['generated_tokens']}.svg)", "")
+    yield from ("## Accuracy against all tokens, verifier included", "", f"![]({FIGURES['tokens']}.svg)", "", "## All points", "")
+    yield from _table(measured)
+    yield from ("", "## Who spends less than the budget, and why they stopped", "", *_unspent(measured))
+    yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")
+    yield from (f"| {name} | {code(plan)} |" for name, plan in {**plans.REPLAYED, "best_of_n": plans.BASELINE, **choices.chosen}.items())
+
+
+def _span(operations: Sequence[int]) -> str:
+    return (
+        f"{operations[0]} to {operations[-1]}" if len(operations) == operations[-1] - operations[0] + 1 else ", ".join(map(str, operations))
+    )
+
+
+def _claims(found: Sequence[Claim]) -> Iterator[str]:
+    for one in found:
+        yield f"- {one.text}: **{one.verdict}**."
+        yield from (f"  - {figure}" for figure in one.figures)
+
+
+def _table(measured: Measured) -> Iterator[str]:
+    yield "| method | points | budget | accuracy | generated | verifier | total | calls | KV peak | KV kept | difference | p (Holm) |"
+    yield "| :-- | :-- | --: | :-- | --: | --: | --: | --: | --: | --: | :-- | --: |"
+    for row in measured.rows:
+        cells = [
+            row.name, row.kind, str(row.size), share(row.accuracy), f"{row.generated:.0f}", f"{row.verifier:.0f}", f"{row.total:.0f}",
+            _number(row.calls), _number(row.peak), _number(row.kept),
+            NEVER if row.difference is None else points(row.difference.mean).removesuffix(" points"),
+            NEVER if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}",
+        ]  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+
+
+def _number(value: float | None) -> str:
+    return NEVER if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def code(plan: str) -> str:
+    """Return a plan as code within a table, whose cells a bar would end."""
+    return f"`{plan}`".replace("|", "\\|")
+
+
+def share(one: Estimate) -> str:
+    """Return a share in percent with its interval."""
+    return f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+
+
+def _unspent(measured: Measured) -> Iterator[str]:
+    yield f"Live methods at budgets of four samples and more that spent less than {_FULL:.0%} of the limit."
+    yield ""
+    yield "| method | budget | spent | stopped by |"
+    yield "| :-- | --: | --: | :-- |"
+    for row in measured.rows:
+        if row.limit is not None and row.size >= 4 and row.generated < _FULL * row.limit:
+            total = sum(row.stops.values())
+            stops = ", ".join(f"{reason} {count / total:.0%}" for reason, count in list(row.stops.items())[:3])
+            yield f"| {row.name} | {row.size} | {row.generated / row.limit:.0%} | {stops} |"
+
+
+def _range(choices: Choices) -> Iterator[str]:
+    yield "`python -m research.methods --choose-range` draws samples of problems of each number of operations and takes those at"
+    yield f"which one sample is right between {choosing.HARDEST:.0%} and {choosing.EASIEST:.0%} of the time, and some of {choosing.SAMPLES}"
+    yield f"at least {choosing.ROOM:.0%} more often than their vote: where there is something to find."
+    yield ""
+    yield "| operations | problems | one sample | vote of 16 | any of 16 | generated tokens | with verifier | in range |"
+    yield "| --: | --: | --: | --: | --: | --: | --: | :-- |"
+    for one in choices.levels:
+        shares = " | ".join(f"{100 * value:.1f} %" for value in (one.one, one.vote, one.coverage))
+        row = f"| {one.operations} | {one.problems} | {shares} | {one.generated:.1f} | {one.total:.1f} |"
+        yield f"{row} {'yes' if one.is_in_range else 'no'} |"
+    yield ""
+    yield f"A plain sample is worth {choices.sample} generated tokens." if choices.operations else "No number of operations is in range."
+
+
+def _parameters(choices: Choices) -> Iterator[str]:
+    if not choices.tried:
+        return
+    yield f"`python -m research.methods --choose-parameters` tries each plan on {choices.problems} problems of that range with "
+    yield f"{choices.seeds} seeds, at {choosing.TRIED_AT} samples' worth of generated tokens, and takes the most accurate,"
+    yield "the first among equals. Differences within a grid are mostly within the noise: the intervals are 95 %, by problem."
+    yield ""
+    yield "| method | plan | accuracy | generated | total | chosen |"
+    yield "| :-- | :-- | :-- | --: | --: | :-- |"
+    for name, of in choices.tried.items():
+        yield from (_tried(name, one, choices.chosen[name]) for one in of)
+
+
+def _tried(name: str, one: Tried, chosen: str) -> str:
+    mark = "yes" if one.plan == chosen else ""
+    return f"| {name} | {code(one.plan)} | {share(one.accuracy)} | {one.generated:.0f} | {one.total:.0f} | {mark} |"

@@ -1,0 +1,51 @@
+"""Write the tables of an evaluation into the model card and the README.
+
+    python -m research.pocket.evaluate --json > MEASURED.json
+    python -m research.pocket.card MEASURED.json
+
+Writes tts/models/pocket/evaluation.json, and the tables between their marks in tts/models/pocket/README.md and README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from research.pocket.evaluate.rendering import markdown, restored
+
+ROOT = Path(__file__).parents[2]
+CARD = Path("tts/models/pocket")
+BETWEEN = re.compile(r"(<!-- tables -->\n).*?(<!-- end of tables -->)", re.DOTALL)
+
+
+def fill(measured: Path, root: Path = ROOT) -> None:
+    """Write the tables of an evaluation into the documents of a checkout.
+
+    Args:
+        measured: what the evaluation printed with `--json`. root: of the checkout.
+
+    Raises:
+        SystemExit: a document has no place for the tables, or more than one.
+    """
+    found = json.loads(measured.read_text())
+    (root / CARD / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    tables = restored(found["tables"])
+    for document, shown in ((root / CARD / "README.md", tables), (root / "README.md", tables[:1])):
+        text = document.read_text()
+        filled, count = BETWEEN.subn(lambda marks, shown=shown: f"{marks[1]}{markdown(shown)}{marks[2]}", text)
+        if count != 1:
+            sys.exit(f"error: {document} has {count} places for tables, but must have one")
+        document.write_text(filled)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("measured", type=Path, help="what the evaluation printed with --json")
+    fill(parser.parse_args().measured)
+
+
+if __name__ == "__main__":
+    main()

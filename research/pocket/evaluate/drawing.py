@@ -1,0 +1,176 @@
+"""What the policy writes, and what its verifiers say of it: many problems in flight, so that the engine's rows are busy.
+
+Sample number j of a problem is what sample number j of a search with the same seed would be: streams are addressed alike. So results
+depend on nothing but models, problems and seed, and fewer samples are the beginning of more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from research.pocket.evaluate.pools import Attempt, Pool, Revision
+from research.pocket.evaluate.problems import Item
+from tts import tasks
+from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.protocol import BackendProtocol
+from tts.errors import EngineError
+from tts.randomness import child_stream, generator, problem_key, root_stream
+from tts.tasks.arithmetic.pocket import MOST_ATTEMPTS, NO, RESTART, YES
+from tts.tasks.base import TaskProtocol
+
+TEMPERATURE: Final = 0.8
+_AT_ONCE = 48  # problems in flight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is drawn of a problem.
+
+    Args:
+        samples: at the temperature, in all. greedy: whether to draw one without chance. read: how many of the first samples the
+            verifiers read. cut: of how many of those self-evaluation is asked at a random token as well.
+        revised: revisions of each kind.
+    """
+
+    samples: int
+    greedy: bool = False
+    read: int = 0
+    cut: int = 0
+    revised: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """Draws pools.
+
+    Args:
+        backend: of the policy. verifiers: the value heads that read its samples. self_evaluates: whether it is asked "Restart?".
+        seed: of the samples' streams. max_tokens: of one sample; a longer one is unfinished.
+        done: called after each problem.
+    """
+
+    backend: BackendProtocol
+    verifiers: tuple[str, ...] = ()
+    self_evaluates: bool = True
+    seed: int = 0
+    max_tokens: int = 256
+    done: Callable[[], None] = field(default=lambda: None)
+
+    async def pools(self, work: Sequence[tuple[Item, Plan]]) -> list[Pool]:
+        """Return the pool of each problem, in order.
+
+        Raises:
+            EngineError: the backend failed.
+        """
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(item: Item, plan: Plan) -> Pool:
+            async with gate:
+                pool = await _Drawn(self, item).pool(plan)
+                self.done()
+                return pool
+
+        return list(await asyncio.gather(*(one(item, plan) for item, plan in work)))
+
+
+class _Drawn:
+    """One problem on its way to a pool."""
+
+    def __init__(self, drawing: Drawing, item: Item) -> None:
+        self._on = drawing
+        self._backend = drawing.backend
+        self._item = item
+        self._task: TaskProtocol = tasks.get(item.problem.task or "pocket")
+        self._key = problem_key(item.problem, self._task.name)
+
+    async def pool(self, plan: Plan) -> Pool:
+        prompt = self._task.prompt(self._item.problem)
+        (opened,) = await self._backend.open([prompt])
+        stream, room = root_stream(self._on.seed, self._key, "solve"), self._room(opened.computed)
+        streams = [child_stream(stream, 0, j) for j in range(plan.samples)]
+        samples = await self._sample(opened.value, streams, [room] * plan.samples, TEMPERATURE)
+        greedy = await self._sample(opened.value, streams[:1], [room], 0.0) if plan.greedy else []
+        attempts = await self._read(samples[: plan.read], await self._cuts(opened.value, streams, samples[: plan.cut]))
+        attempts += [self._attempt(sample) for sample in samples[plan.read :]]
+        self._backend.release([opened.value, *(sample.handle for sample in (*samples, *greedy))])
+        revisions = await self._revisions(attempts, plan.revised) if plan.revised else {}
+        return Pool(self._item, tuple(attempts), self._attempt(greedy[0]) if greedy else None, revisions)
+
+    def _room(self, prompt_tokens: int) -> int:
+        context = self._backend.context
+        return self._on.max_tokens if context is None else min(self._on.max_tokens, context - prompt_tokens)
+
+    async def _sample(self, handle: Any, streams: Sequence[int], caps: Sequence[int], temperature: float) -> list[Sample]:
+        stop = StopCondition(step=self._task.step_stop, finished=self._task.is_finished)
+        rows = tuple(Row(stream, 0, cap) for stream, cap in zip(streams, caps, strict=True))
+        drawn = self._backend.sample(SampleRequest(handle, rows, Sampling(temperature=temperature), stop))
+        samples = [await drawn.row(i) for i in range(len(rows))]
+        for sample in samples:
+            if sample.handle is None:
+                raise EngineError(f"a sample of problem {self._item.problem.id} ended as {sample.finish!r}: {sample.error}")
+        return samples
+
+    async def _cuts(self, handle: Any, streams: Sequence[int], samples: Sequence[Sample]) -> list[float]:
+        """Return what the policy says of samples that are drawn again, up to a random token: one stream gives the same tokens."""
+        if not self._on.self_evaluates or not samples:
+            return []
+        rng = generator(self._on.seed, self._key, "cut")
+        sizes = [int(rng.integers(1, max(2, sample.num_tokens))) for sample in samples]
+        parts = await self._sample(handle, streams[: len(samples)], sizes, TEMPERATURE)
+        asked = await self._restarts(parts)
+        self._backend.release([part.handle for part in parts])
+        return asked
+
+    async def _restarts(self, samples: Sequence[Sample]) -> list[float]:
+        """Return P(no) / (P(yes) + P(no)) behind each sample."""
+        handles = [sample.handle for sample in samples]
+        replies = await self._backend.next_logprobs(handles, [RESTART] * len(handles), (YES, NO))
+        return [float(1 / (1 + np.exp(np.clip(reply.value[0] - reply.value[1], -700, 700)))) for reply in replies]
+
+    async def _read(self, samples: Sequence[Sample], cuts: Sequence[float]) -> list[Attempt]:
+        """Return samples with what the verifiers say of them."""
+        handles = [sample.handle for sample in samples]
+        read = {name: [reply.value for reply in await self._backend.value(handles, name)] for name in self._on.verifiers}
+        restarts = await self._restarts(samples) if self._on.self_evaluates and samples else [float("nan")] * len(samples)
+        return [
+            self._attempt(
+                sample,
+                readings={name: tuple(values[i].tolist()) for name, values in read.items()},
+                restart=restarts[i],
+                cuts=tuple(cuts[i : i + 1]),
+            )
+            for i, sample in enumerate(samples)
+        ]
+
+    def _attempt(self, sample: Sample, **read: Any) -> Attempt:
+        finished, wanted = sample.finish in ("answer", "eos"), self._item.problem.answer or ""
+        answer = self._task.extract(sample.text) if finished else None  # what was cut may have lost digits
+        return Attempt(
+            lines=tuple(self._task.split(sample.text)),
+            answer=None if answer is None else self._task.canonical(answer),
+            right=answer is not None and self._task.equivalent(answer, wanted),
+            finished=finished,
+            num_tokens=sample.num_tokens,
+            **read,
+        )
+
+    async def _revisions(self, attempts: Sequence[Attempt], count: int) -> dict[Revision, tuple[Attempt, ...]]:
+        """Return what is written behind attempts of the first half: one wrong, up to four wrong, one right."""
+        whole = (attempt for attempt in attempts[: len(attempts) // 2] if attempt.text.endswith("\n"))
+        shown = [attempt for attempt in whole if attempt.answer is not None]
+        wrong, right = ([attempt.text for attempt in shown if attempt.right is good] for good in (False, True))
+        contexts: dict[Revision, list[str]] = {"first": wrong[:1], "several": wrong[:MOST_ATTEMPTS], "kept": right[:1]}
+        return {name: await self._revised(name, texts, count) for name, texts in contexts.items() if texts}
+
+    async def _revised(self, name: Revision, texts: Sequence[str], count: int) -> tuple[Attempt, ...]:
+        (opened,) = await self._backend.open([self._task.prompt(self._item.problem, "revise", texts)])
+        stream = root_stream(self._on.seed, self._key, "revise", name, *texts)
+        streams, room = [child_stream(stream, 0, j) for j in range(count)], self._room(opened.computed)
+        samples = await self._sample(opened.value, streams, [room] * count, TEMPERATURE)
+        self._backend.release([opened.value, *(sample.handle for sample in samples)])
+        return tuple(self._attempt(sample) for sample in samples)

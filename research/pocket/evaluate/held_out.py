@@ -1,0 +1,115 @@
+"""Calculated or looked up? Steps whose pair of operands was held out of training, beside steps of the same sizes whose was not.
+
+A step is counted where the sample's lines before it are right, with its operands as written; right is what it makes of them. A pair
+counts once for each problem, with the share of samples that got it right. A countdown is never counted, nor a pair that a countdown of
+the training split may have had: those hold nothing out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from research.pocket.evaluate.intervals import Intervals
+from research.pocket.evaluate.pools import Attempt, Pool
+from research.pocket.evaluate.problems import Item, tells, unseen
+from research.pocket.evaluate.tables import Entry, Table
+from tts.statistics import bootstrap, clustered_mean, ratio
+from tts.tasks.arithmetic.expression import OPERATORS, Step, apply
+from tts.tasks.arithmetic.lines import read_step
+
+Floats = NDArray[np.float64]
+_NOTE = (
+    "Steps behind right lines, operands as written, at temperature 0.8; a pair counts once a problem. held out: pairs of operands that no "
+    "worked solution of the training split has. others: pairs of the same kind that were not held out, weighted to the held-out ones' "
+    "operators and numbers of digits. difference: held out less others. 95 % intervals, resampled by problem."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A pair of operands in a problem. size: digits of the larger and the smaller one. share: of the times it was right."""
+
+    problem: int
+    operator: str
+    size: tuple[int, int]
+    unseen: bool
+    share: float
+
+
+def held_out_tables(pools: Sequence[Pool], intervals: Intervals) -> list[Table]:
+    """Return accuracy on held-out pairs and on others, by operator."""
+    pairs = list(pairs_of(pools))
+    rows: list[list[Entry]] = []
+    for name, operators in (*((operator, operator) for operator in OPERATORS), ("all", "".join(OPERATORS))):
+        rows.append([name, *_row([pair for pair in pairs if pair.operator in operators], intervals, name)])
+    columns = {
+        "operator": "operator",
+        "held_out_pairs": "held out, pairs",
+        "held_out": "held out, right",
+        "other_pairs": "others, pairs",
+        "other": "others, right",
+        "difference": "difference",
+    }
+    return [Table("held_out_pairs", "Steps on pairs of operands that were held out of training", _NOTE, columns, rows)]
+
+
+def pairs_of(pools: Sequence[Pool]) -> Iterator[Pair]:
+    """Yield the pairs that count."""
+    for number, pool in enumerate(pools):
+        if pool.item.cell.kind == "countdown":
+            continue
+        found: dict[Step, list[bool]] = defaultdict(list)
+        for attempt in pool.attempts:
+            for step in _counted(pool.item, attempt):
+                result = apply(step.operator, step.left, step.right)
+                found[Step(step.left, step.operator, step.right, result)].append(step.result == result)
+        for step, right in found.items():
+            digits = sorted((len(str(abs(step.left))), len(str(abs(step.right)))), reverse=True)
+            yield Pair(number, step.operator, (digits[0], digits[1]), unseen(step), sum(right) / len(right))
+
+
+def _counted(item: Item, attempt: Attempt) -> Iterator[Step]:
+    """Yield the steps of a sample that stand behind right lines only and are of the kind that tells; the first wrong one is the last."""
+    for line, right in zip(attempt.lines, item.judge(attempt.lines), strict=True):
+        step = read_step(line) if line.endswith("\n") else None
+        if step is not None and tells(step):
+            yield step
+        if not right:
+            return
+
+
+def _row(pairs: Sequence[Pair], intervals: Intervals, name: str) -> list[Entry]:
+    problems = {number: i for i, number in enumerate(sorted({pair.problem for pair in pairs}))}
+    sizes = {size: i for i, size in enumerate(sorted({(pair.operator, pair.size) for pair in pairs}))}
+    # [held out or not, right or all, P, S]: sums over the pairs of a problem and a size
+    sums = np.zeros((2, 2, len(problems), len(sizes)))
+    for pair in pairs:
+        at = problems[pair.problem], sizes[pair.operator, pair.size]
+        sums[int(pair.unseen), 0][at] += pair.share
+        sums[int(pair.unseen), 1][at] += 1
+    kept = sums[1, 1].any(axis=0) & sums[0, 1].any(axis=0)  # sizes of which there are both
+    sums = sums[..., kept]
+
+    def other(counts: Floats) -> Floats:
+        """Accuracy on the others with the held-out pairs' sizes."""
+        weights = counts @ sums[1, 1]
+        share = ratio(counts @ sums[0, 0], counts @ sums[0, 1])
+        weights = np.where(np.isnan(share), 0, weights)
+        return ratio((weights * np.nan_to_num(share)).sum(axis=-1), weights.sum(axis=-1))
+
+    def difference(counts: Floats) -> Floats:
+        return ratio((counts @ sums[1, 0]).sum(axis=-1), (counts @ sums[1, 1]).sum(axis=-1)) - other(counts)
+
+    held, size = sums[1, 0].sum(axis=-1), sums[1, 1].sum(axis=-1)
+    return [
+        int(sums[1, 1].sum()),
+        clustered_mean(held, size, rng=intervals.rng("held out", name), bounds=(0, 1)),
+        int(sums[0, 1].sum()),
+        bootstrap(other, len(problems), intervals.rng("others", name)),
+        bootstrap(difference, len(problems), intervals.rng("difference", name)),
+    ]

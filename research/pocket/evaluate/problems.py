@@ -1,0 +1,156 @@
+"""The problems that the pair is measured on: drawn from the family's generator with a fixed seed, the same for everyone.
+
+Each cell of the sets is an endless series (`tts.tasks.arithmetic.generator.draw`), of which the first so many are taken: so a smaller
+set is the beginning of a larger one. The checksum of the sets is pinned, so that a change of the generator is noticed, not measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from tts.errors import ConfigError
+from tts.tasks.arithmetic import countdown
+from tts.tasks.arithmetic.countdown import CountdownProblem
+from tts.tasks.arithmetic.expression import Expression, Step, apply
+from tts.tasks.arithmetic.expression import text as expression_text
+from tts.tasks.arithmetic.generator import Difficulty, Drawn, Split, draw, held_out
+from tts.tasks.arithmetic.judging import judge, judge_countdown
+from tts.types import Problem
+
+Kind = Literal["plain-2", "plain-1", "worded-2", "countdown"]
+SET_SEED: Final = 20_240_607
+KIND_NAMES: Final[dict[str, str]] = {
+    "plain-2": "plain, operands to 99",
+    "plain-1": "plain, operands to 9",
+    "worded-2": "worded, operands to 99",
+    "countdown": "countdown",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One difficulty. size: number of operations, or of a countdown's numbers."""
+
+    kind: Kind
+    size: int
+
+    @property
+    def difficulty(self) -> Difficulty:
+        """The generator's name for it; not of a countdown."""
+        return Difficulty(operations=self.size, digits=1 if self.kind == "plain-1" else 2, worded=self.kind == "worded-2")
+
+
+MAIN: Final = tuple(Cell("plain-2", size) for size in range(1, 11))
+OTHERS: Final = (
+    *(Cell("plain-1", size) for size in (2, 4, 6, 8, 10)),
+    *(Cell("worded-2", size) for size in (2, 4, 6, 8, 10)),
+    *(Cell("countdown", size) for size in (2, 3, 4)),
+)
+# The difficulty of problems that are chosen by whether a pair of operands in them was held out of training.
+PAIRS: Final = Cell("plain-2", 2)
+_PAIRS_FROM = 1_000_000  # their numbers in the series, far from those of the main set
+# SHA-256 of all texts of the sets in the sizes that are reported: (split, problems, others, pairs)
+PINNED: Final[dict[tuple[str, int, int, int], str]] = {
+    ("test", 8, 4, 40): "30355ad89b4377a337abd927013400bc9c36ef37c0e55e102b0efe0045d7c07f",
+    ("test", 50, 20, 300): "bc1873f68d55a8638949b5173e00c040272b13411dfc03378656afe62425a92a",
+    ("validation", 8, 4, 40): "e0079608801e4dc95d3d7fbdca1a40b7c9074377c5d498949ea96d725ea62871",
+    ("validation", 50, 20, 300): "1231dbf6879e6536f00e7f3f99fcea2d18799c11eaf21f56edffebe2d71f578c",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A problem of the sets. problem: as a search is given it. worked: its worked solution (a countdown's: one of many)."""
+
+    cell: Cell
+    problem: Problem
+    asked: Expression | CountdownProblem
+    worked: tuple[Step, ...]
+
+    def judge(self, lines: Sequence[str]) -> list[bool]:
+        """Return whether each line of a solution is right, given what stands before it."""
+        return judge_countdown(self.asked, lines) if isinstance(self.asked, CountdownProblem) else judge(self.asked, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """All problems of an evaluation. main, others: by difficulty. pairs: half of them with an unseen pair of operands, half without."""
+
+    main: tuple[Item, ...]
+    others: tuple[Item, ...]
+    pairs: tuple[Item, ...]
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of all texts, in order."""
+        texts = "\n".join(item.problem.text for part in (self.main, self.others, self.pairs) for item in part)
+        return hashlib.sha256(texts.encode()).hexdigest()
+
+
+def draw_sets(split: Split, *, problems: int, others: int, pairs: int, seed: int = SET_SEED) -> Sets:
+    """Return the sets. Those of `SET_SEED` are compared with their checksum, if they are of a size that has one.
+
+    Args:
+        problems: of each main difficulty. others: of each other one. pairs: of two operations, in all. seed: another one than
+            `SET_SEED` draws problems that nobody has seen.
+
+    Raises:
+        ConfigError: the split is unknown, or the checksum is another: the generator has changed.
+    """
+    sets = Sets(
+        tuple(draw_item(cell, split, seed, index) for cell in MAIN for index in range(problems)),
+        tuple(draw_item(cell, split, seed, index) for cell in OTHERS for index in range(others)),
+        tuple(_pairs(split, seed, pairs)),
+    )
+    pinned = PINNED.get((split, problems, others, pairs)) if seed == SET_SEED else None
+    if pinned is not None and sets.checksum != pinned:
+        raise ConfigError(
+            f"the problems of the split {split!r} have the SHA-256 {sets.checksum}, but {pinned} is pinned: the generator has changed",
+            hint="undo the change, or pin the new sets in research/pocket/evaluate/problems.py and measure everything again",
+        )
+    return sets
+
+
+def draw_item(cell: Cell, split: Split, seed: int, index: int) -> Item:
+    """Return problem number `index` of a cell's series."""
+    if cell.kind == "countdown":
+        asked = countdown.draw(cell.size, split, seed, index)
+        assert asked.solution is not None, "what is drawn has a solution"
+        problem = Problem(asked.text, answer=expression_text(asked.solution), id=_name(cell, split, seed, index), task="countdown")
+        return Item(cell, problem, asked, tuple(asked.steps))
+    return _item(cell, draw(cell.difficulty, split, seed, index), _name(cell, split, seed, index))
+
+
+def _item(cell: Cell, drawn: Drawn, name: str) -> Item:
+    return Item(cell, Problem(drawn.text, answer=str(drawn.answer), id=name, task="pocket"), drawn.expression, tuple(drawn.steps))
+
+
+def _name(cell: Cell, split: Split, seed: int, index: int) -> str:
+    return f"{cell.kind}-{cell.size}/{split}/{seed}/{index}"
+
+
+def _pairs(split: Split, seed: int, count: int) -> Iterator[Item]:
+    """Yield the first of the series that have an unseen pair, and as many that have none but one of its kind."""
+    wanted = {True: count // 2, False: count - count // 2}
+    index = _PAIRS_FROM
+    while any(wanted.values()):
+        item = draw_item(PAIRS, split, seed, index)
+        index += 1
+        new = any(map(unseen, item.worked))
+        if wanted[new] and any(map(tells, item.worked)):
+            wanted[new] -= 1
+            yield item
+
+
+def tells(step: Step) -> bool:
+    """Whether a pair of operands is of the kind of which some were held out of training, and that no countdown may have shown."""
+    asked = replace(step, result=apply(step.operator, step.left, step.right))
+    return max(abs(step.left), abs(step.right)) >= 10 and not countdown.may_have(asked)
+
+
+def unseen(step: Step) -> bool:
+    """Whether a step's pair of operands was in no worked solution of the training split."""
+    return tells(step) and held_out(step)

@@ -1,0 +1,90 @@
+"""Tables as a terminal, a document and a program want them."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from research.pocket.evaluate.tables import Entry, Table
+from tts.statistics import Estimate
+
+_UNDEFINED = "–"
+_WIDTH = 200  # of text that goes to no terminal, in characters
+_HEADING = 16  # of a line of a heading, so that no column is wider than its numbers
+
+
+def shown(entry: Entry) -> str:
+    """Return an entry as people read it: shares to two digits, an estimate with its interval, what is undefined as a dash."""
+    if isinstance(entry, Estimate):
+        if math.isnan(entry.value):
+            return _UNDEFINED
+        return f"{_number(entry.value)} [{_number(entry.low)}, {_number(entry.high)}]"
+    return _number(entry) if isinstance(entry, float) else f"{entry:,}" if isinstance(entry, int) else entry
+
+
+def print_text(tables: Sequence[Table], console: Console) -> None:
+    """Print tables on a terminal."""
+    if not console.is_terminal:
+        console.width = _WIDTH
+    narrow = console.width < _WIDTH
+    for table in tables:
+        made = RichTable(title=table.title, caption=table.note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        for i, heading in enumerate(table.columns.values()):
+            made.add_column(textwrap.fill(heading, _HEADING), justify="right" if i else "left", no_wrap=not (i and narrow))
+        for row in table.rows:
+            made.add_row(*map(shown, row))
+        console.print(made)
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Return tables for a document."""
+    parts: list[str] = []
+    for table in tables:
+        lines = [list(table.columns.values()), [":--", *["--:"] * (len(table.columns) - 1)], *(list(map(shown, row)) for row in table.rows)]
+        parts.append("\n".join([f"**{table.title}**", "", *(f"| {' | '.join(cells)} |" for cells in lines), "", table.note, ""]))
+    return "\n".join(parts)
+
+
+def plain(tables: Sequence[Table]) -> dict[str, object]:
+    """Return tables as JSON has them: by name; what is undefined is null."""
+    return {
+        table.name: {
+            "title": table.title,
+            "note": table.note,
+            "columns": dict(table.columns),
+            "rows": [{key: _plain(entry) for key, entry in zip(table.columns, row, strict=True)} for row in table.rows],
+        }
+        for table in tables
+    }
+
+
+def restored(found: Mapping[str, Any]) -> list[Table]:
+    """Return the tables that `plain` gave, from JSON."""
+    return [
+        Table(name, one["title"], one["note"], one["columns"], [[_restored(row[key]) for key in one["columns"]] for row in one["rows"]])
+        for name, one in found.items()
+    ]
+
+
+def _restored(entry: Any) -> Entry:
+    if isinstance(entry, Mapping):
+        ends = {key: math.nan if entry[key] is None else entry[key] for key in ("value", "low", "high")}
+        return Estimate(**ends, level=entry["level"], num=entry["num"])
+    return math.nan if entry is None else entry
+
+
+def _plain(entry: Entry) -> object:
+    if isinstance(entry, Estimate):
+        ends = {"value": entry.value, "low": entry.low, "high": entry.high}
+        return {**{key: _plain(value) for key, value in ends.items()}, "level": entry.level, "num": entry.num}
+    return None if isinstance(entry, float) and math.isnan(entry) else entry
+
+
+def _number(value: float) -> str:
+    return _UNDEFINED if math.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,149 @@
+"""The whole evaluation in order: sets, pools, tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from research.pocket.evaluate.accuracy import accuracy_tables, drawn_table
+from research.pocket.evaluate.drawing import Drawing, Plan
+from research.pocket.evaluate.held_out import held_out_tables
+from research.pocket.evaluate.intervals import Intervals
+from research.pocket.evaluate.pools import Pool
+from research.pocket.evaluate.problems import MAIN, Item, Sets
+from research.pocket.evaluate.restarting import restart_tables
+from research.pocket.evaluate.revising import revision_tables
+from research.pocket.evaluate.tables import Table
+from research.pocket.evaluate.verifying import verifier_tables
+from tts.backends.protocol import BackendProtocol
+from tts.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tts.backends.engine import EngineBackend
+
+VERIFIERS: Final = ("process", "probe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is drawn.
+
+    Args:
+        problems: of each main difficulty. samples: of each problem. deep: of how many of a main difficulty's problems
+            `deep_samples` are drawn instead. others: problems of each other difficulty.
+        pairs: problems that are chosen by their pairs of operands, with `pair_samples` each.
+        cut: samples of a main problem that self-evaluation is asked about at a random token too. revised: revisions of each kind.
+        max_tokens: of one sample.
+
+    Raises:
+        ConfigError: a number is below what it must be.
+    """
+
+    problems: int = 50
+    samples: int = 16
+    deep: int = 16
+    deep_samples: int = 64
+    others: int = 20
+    pairs: int = 300
+    pair_samples: int = 4
+    cut: int = 4
+    revised: int = 2
+    max_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        least = {"problems": 1, "samples": 1, "deep_samples": self.samples, "others": 0, "pairs": 0, "pair_samples": 1, "max_tokens": 1}
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if type(value) is not int or value < least.get(name, 0):
+                raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least {least.get(name, 0)}")
+
+
+FULL: Final = Sizes()
+QUICK: Final = Sizes(problems=8, samples=16, deep=0, others=4, pairs=40, pair_samples=2, cut=2, revised=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Everything that was drawn."""
+
+    main: Sequence[Pool]
+    others: Sequence[Pool]
+    pairs: Sequence[Pool]
+
+
+def verifiers_of(backend: EngineBackend) -> tuple[str, ...]:
+    """Return which of the pair's verifiers a backend serves."""
+    return tuple(name for name in VERIFIERS if name in (backend.metadata.value_heads or ()))
+
+
+def draw_pools(
+    backend: BackendProtocol,
+    sets: Sets,
+    sizes: Sizes,
+    *,
+    verifiers: Sequence[str] = VERIFIERS,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Pools:
+    """Draw everything that the tables are made of. It blocks; call it outside of an event loop.
+
+    Args:
+        verifiers: the value heads to read. seed: of the samples. progress: told how many problems are done, and of how many.
+
+    Raises:
+        EngineError: the backend failed.
+    """
+    work = [*_main(sets.main, sizes), *((item, Plan(samples=sizes.samples, greedy=True, read=sizes.samples)) for item in sets.others)]
+    work += [(item, Plan(samples=sizes.pair_samples)) for item in sets.pairs]
+    count = 0
+
+    def done() -> None:
+        nonlocal count
+        count += 1
+        if progress is not None:
+            progress(count, len(work))
+
+    drawing = Drawing(backend=backend, verifiers=tuple(verifiers), seed=seed, max_tokens=sizes.max_tokens, done=done)
+
+    async def all_of_them() -> list[Pool]:
+        try:
+            return await drawing.pools(work)
+        finally:
+            await backend.close()
+
+    pools = asyncio.run(all_of_them())
+    main, others = len(sets.main), len(sets.main) + len(sets.others)
+    return Pools(pools[:main], pools[main:others], pools[others:])
+
+
+def all_tables(pools: Pools, seed: int = 0) -> list[Table]:
+    """Return every table that the pools have anything for. seed: of the resamples."""
+    intervals = Intervals(seed)
+    return [
+        *accuracy_tables(pools.main, pools.others, intervals),
+        *held_out_tables([*pools.main, *pools.others, *pools.pairs], intervals),
+        *verifier_tables(pools.main, pools.others, intervals),
+        *restart_tables(pools.main, intervals),
+        *revision_tables(pools.main, intervals),
+        drawn_table({"main": pools.main, "other kinds": pools.others, "pairs of operands": pools.pairs}),
+    ]
+
+
+def _main(items: Sequence[Item], sizes: Sizes) -> list[tuple[Item, Plan]]:
+    """Return the plan of each main problem: the first `deep` of a difficulty get more samples."""
+    each = len(items) // len(MAIN)
+    return [
+        (
+            item,
+            Plan(
+                samples=sizes.deep_samples if i % each < sizes.deep else sizes.samples,
+                greedy=True,
+                read=sizes.samples,
+                cut=sizes.cut,
+                revised=sizes.revised,
+            ),
+        )
+        for i, item in enumerate(items)
+    ]

@@ -1,0 +1,130 @@
+"""Solutions with slips in them, made up or the policy's own: from these the models learn to notice errors.
+
+A slip is a line that is not what it should be behind what stands before it; what later lines carry on faithfully is none. Every token says
+whether it is to be written (a slip is not) and whether the solution is still right there, so a model can learn both from one reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from research.pocket.train.examples import Asked, Example, Piece
+from tts.tasks.arithmetic.expression import Expression, Step, apply, numbers
+from tts.tasks.arithmetic.generator import held_out
+from tts.tasks.arithmetic.lines import STEP_STOP, read_step, solution
+from tts.tasks.arithmetic.reading import read
+from tts.tasks.base import split_at
+
+_STRAY = 0.25  # share of slips that are a wrong operand; the others are a wrong result
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line as it was written, and as it should have been written behind what stands before it."""
+
+    written: str
+    wanted: str
+
+
+def careless(problem: Asked, rng: np.random.Generator, slips: float) -> list[Line]:
+    """Return a problem's worked solution as a careless hand writes it; what follows from a slip may leave the family's range.
+
+    Args:
+        slips: how many are made, on average.
+    """
+    while True:
+        drawn = _written(read(problem.prompt).expression, rng, slips)
+        if drawn is not None:
+            return drawn
+
+
+def _written(expression: Expression, rng: np.random.Generator, slips: float) -> list[Line] | None:
+    """Return the lines; None where one of them has a pair of operands that is held out of training."""
+    given = list(numbers(expression))
+    rate = min(0.5, slips / (len(given) - 1))
+    lines, last, banned = list[Line](), [0], [False]
+
+    def work(part: Expression) -> int:
+        if isinstance(part, int):
+            return part
+        left, right = work(part.left), work(part.right)
+        wanted = Step(left, part.operator, right, apply(part.operator, left, right))
+        written = wanted
+        if rng.random() < rate:
+            written = _stray(wanted, given, rng) if rng.random() < _STRAY else _missed(wanted, rng)
+        lines.append(Line(f"{written}\n", f"{wanted}\n"))
+        last[0] = written.result
+        banned[0] |= held_out(wanted) or held_out(written)
+        return written.result
+
+    work(expression)
+    (answer,) = solution([], last[0])
+    return None if banned[0] else [*lines, Line(answer, answer)]
+
+
+def judged(problem: Asked, text: str) -> Example:
+    """Return a problem with a solution of the policy's, in pieces; those of a countdown, which has many solutions, are not judged."""
+    if problem.task != "pocket":
+        return Piece(problem.prompt), Piece(text)
+    return Piece(problem.prompt), *pieces(followed(read(problem.prompt).expression, split_at(text, STEP_STOP)))
+
+
+def followed(expression: Expression, written: Sequence[str]) -> list[Line]:
+    """Return the lines of a solution, each with what it should have been behind what was written before it."""
+    rest, lines = iter(written), list[Line]()
+
+    def follow(part: Expression) -> int:
+        if isinstance(part, int):
+            return part
+        left, right = follow(part.left), follow(part.right)
+        wanted = Step(left, part.operator, right, apply(part.operator, left, right))
+        line = next(rest, None)
+        if line is None:
+            return wanted.result
+        lines.append(Line(line, f"{wanted}\n"))
+        step = read_step(line)
+        return wanted.result if step is None else step.result
+
+    (answer,) = solution([], follow(expression))
+    return [*lines, *(Line(line, answer if i == 0 else "") for i, line in enumerate(rest))]
+
+
+def pieces(lines: list[Line]) -> Iterator[Piece]:
+    """Return lines as pieces: what is to be written up to where a line goes wrong; right up to the first slip, wrong from there on."""
+    right = True
+    for line in lines:
+        if line.written == line.wanted:
+            yield Piece(line.written, written=True, right=right)
+            continue
+        same = _common(line.written, line.wanted)
+        if same:
+            yield Piece(same, written=True, right=right)
+        if same == line.written:  # cut short
+            return
+        right = False
+        yield Piece(line.written[len(same) :], right=right)
+
+
+def _common(one: str, other: str) -> str:
+    """Return the longest beginning that two texts share, in whole tokens: the space before an operator is a part of it."""
+    same = one[: next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))]
+    return same[:-1] if same.endswith(" ") and same[-2:-1] not in "-+*=:" else same
+
+
+def _stray(step: Step, given: list[int], rng: np.random.Generator) -> Step:
+    """Return a step with a number of the problem's in place of an operand; where it draws the one that stood there, nothing slipped."""
+    other = given[int(rng.integers(len(given)))]
+    left, right = (other, step.right) if rng.random() < 0.5 else (step.left, other)
+    return Step(left, step.operator, right, apply(step.operator, left, right))
+
+
+def _missed(step: Step, rng: np.random.Generator) -> Step:
+    """Return a step with a wrong result that looks like the right one: a unit, ten or hundred off, any other digit, or its sign."""
+    size = len(str(abs(step.result)))
+    off = int(rng.integers(1, 10)) if rng.random() < 0.4 else int(rng.choice([1, 2]))
+    off *= 10 ** int(rng.integers(size)) * (1 if rng.random() < 0.5 else -1)
+    wrong = -step.result if step.result and rng.random() < 0.08 else step.result + off
+    return Step(step.left, step.operator, step.right, wrong)

@@ -1,0 +1,215 @@
+"""Check the layout of the code: import circles, doubled class names, crowded folders, long files and functions.
+
+    python scripts/check_architecture.py [ROOT]
+
+Prints one line a fault, and the number of code lines of tts/. The exit code is 1 if there is a fault. Imports inside functions and under
+TYPE_CHECKING count. A module's implicit import of its parent packages does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE_LIMIT, FUNCTION_LIMIT, FOLDER_LIMIT = 400, 60, 25
+PACKAGE = "tts"
+OUTSIDE = ("research", "benchmarks", "tests", "examples", "scripts")  # in a checkout only: the package must not import them
+SIZED = (PACKAGE, *OUTSIDE)
+FILLED = (PACKAGE, "tests", "benchmarks", "research")
+# "path" or "path:function" -> why it may be longer, "folder" -> why it may hold more; seen in review
+ALLOWED: dict[str, str] = {
+    "tts/backends/engine/backend.py": "one class, a method for each call of the protocol: apart they would be read together",
+    "tests/contracts/backend_contract.py": "one suite that each backend inherits whole",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Python file: its path from the root, its module's name, its text and syntax tree."""
+
+    path: Path
+    module: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def is_package(self) -> bool:
+        """Whether the file is a package's `__init__.py`."""
+        return self.path.name == "__init__.py"
+
+
+Arrows = Mapping[str, Mapping[str, int]]  # importing module -> imported module -> line
+
+
+def sources(root: Path, folders: Sequence[str]) -> Iterator[Source]:
+    """Yield the Python files below some folders of a root, in order; links are not followed."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            where = path.relative_to(root)
+            if any(part.is_symlink() for part in (path, *path.parents) if part != root and part.is_relative_to(root)):
+                continue
+            parts = where.with_suffix("").parts
+            text = path.read_text(encoding="utf-8")
+            yield Source(where, ".".join(parts[:-1] if parts[-1] == "__init__" else parts), text, ast.parse(text, str(where)))
+
+
+def imported(source: Source) -> Iterator[tuple[str, str, int]]:
+    """Yield (module, name, line) of each import anywhere in a file; the name is "" for `import module`."""
+    package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((one.name, "", node.lineno) for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((module, one.name, node.lineno) for one in node.names)
+
+
+def arrows(files: Sequence[Source]) -> Arrows:
+    """Return which modules import which of each other, and where they first do."""
+    known = {source.module for source in files}
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for source in files:
+        for module, name, line in imported(source):
+            target = f"{module}.{name}" if f"{module}.{name}" in known else module
+            if target in known and target != source.module:
+                found[source.module].setdefault(target, line)
+    return found
+
+
+def circles(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the shortest import circle through each arrow that is part of one, each circle once, the shortest first."""
+    graph, paths = pruned(arrows(files)), {source.module: source.path for source in files}
+    found: dict[tuple[str, ...], None] = {}
+    for start, targets in sorted(graph.items()):
+        for target in sorted(targets):
+            if (way := shortest(graph, target, start)) is not None:
+                first = way.index(min(way))
+                found[tuple(way[first:] + way[:first])] = None
+    for circle in sorted(found, key=lambda modules: (len(modules), modules)):
+        around = zip(circle, (*circle[1:], circle[0]), strict=True)
+        yield "import circle: " + ", ".join(f"{paths[a]}:{graph[a][b]} imports {b}" for a, b in around)
+
+
+def pruned(graph: Arrows) -> Arrows:
+    """Return the arrows without those of modules that import nothing or that nothing imports: no circle passes through them."""
+    while True:
+        targets = {target for row in graph.values() for target in row}
+        left = {
+            module: {target: line for target, line in row.items() if target in graph} for module, row in graph.items() if module in targets
+        }
+        left = {module: row for module, row in left.items() if row}
+        if left == graph:
+            return graph
+        graph = left
+
+
+def shortest(graph: Arrows, start: str, end: str) -> list[str] | None:
+    """Return the modules of the shortest way between two, both included; None: there is none."""
+    before: dict[str, str | None] = {start: None}
+    queue = deque([start])
+    while queue:
+        module: str | None = queue.popleft()
+        if module == end:
+            way: list[str] = []
+            while module is not None:
+                way.append(module)
+                module = before[module]
+            return way[::-1]
+        for target in graph.get(module or "", ()):
+            if target not in before:
+                before[target] = module
+                queue.append(target)
+    return None
+
+
+def outward(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the imports of folders that are not installed with the package."""
+    for source in files:
+        for module, _, line in imported(source):
+            if module.split(".")[0] in OUTSIDE:
+                yield f"{source.path}:{line}: imports {module}, which is not in the wheel"
+
+
+def doubled(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the public class names that are defined more than once, with their places."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for source in files:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{source.path}:{node.lineno}")
+    yield from (f"class {name} is defined twice: {', '.join(at)}" for name, at in sorted(places.items()) if len(at) > 1)
+
+
+def crowded(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the folders with too many modules of their own."""
+    modules: dict[Path, int] = defaultdict(int)
+    for source in files:
+        modules[source.path.parent] += 1
+    for folder, count in sorted(modules.items()):
+        if count > FOLDER_LIMIT and str(folder) not in ALLOWED:
+            yield f"{folder}: {count} Python modules, but at most {FOLDER_LIMIT}"
+
+
+def too_long(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the files and functions with too many lines."""
+    for source in files:
+        path = source.path
+        if (lines := source.text.count("\n")) > FILE_LIMIT and str(path) not in ALLOWED:
+            yield f"{path}: {lines} lines, but at most {FILE_LIMIT}"
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                size = (node.end_lineno or node.lineno) - node.lineno + 1
+                if size > FUNCTION_LIMIT and f"{path}:{node.name}" not in ALLOWED:
+                    yield f"{path}:{node.lineno}: {node.name} has {size} lines, but at most {FUNCTION_LIMIT}"
+
+
+def attribute_probes(files: Sequence[Source]) -> Iterator[str]:
+    """Yield the uses of `hasattr` in tts/search/, where behaviour goes by protocols."""
+    for source in files:
+        if source.path.is_relative_to("tts/search") and "hasattr(" in source.text:
+            yield f"{source.path}: hasattr, but behaviour goes by protocols"
+
+
+def code_lines(source: Source) -> int:
+    """Return the number of lines with code: without docstrings, comments and blank lines."""
+    documented = {
+        (node.body[0].lineno, node.body[0].col_offset)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and ast.get_docstring(node, clean=False) is not None
+    }
+    no_code = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type not in no_code and not (token.type == tokenize.STRING and token.start in documented):
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines)
+
+
+def faults(every: Sequence[Source]) -> list[str]:
+    """Return every fault of a checkout's files, one a line."""
+    package = [source for source in every if source.path.parts[0] == PACKAGE]
+    filled = [source for source in every if source.path.parts[0] in FILLED]
+    return [*circles(package), *outward(package), *doubled(package), *crowded(filled), *too_long(every), *attribute_probes(package)]
+
+
+def main() -> int:
+    """Print the faults and the number of code lines; return the exit code."""
+    every = list(sources(Path(sys.argv[1] if len(sys.argv) > 1 else "."), SIZED))
+    found = faults(every)
+    count = sum(code_lines(source) for source in every if source.path.parts[0] == PACKAGE)
+    sys.stdout.write("".join(f"{fault}\n" for fault in found))
+    sys.stdout.write(f"{PACKAGE}/ has {count:,} lines of code without docstrings, comments and blank lines; {len(found)} faults\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,400 @@
+"""A server that speaks the OpenAI API, with the toy model behind it: real HTTP on this machine, and as faulty as it is told to be.
+
+It counts what it generates, by call, so that tests can hold a backend's books equal to it. Every feature that servers have or lack
+is a flag; every way to go wrong is a fault that a test names for each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import socket
+import ssl
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.backends.toy.language import token_id, tokens_of
+from tts.errors import ConfigError
+from tts.randomness import hash64
+from tts.tasks.base import find_stop
+
+ASSISTANT = "\n<assistant>\n"
+FAULTS = (
+    "429", "500", "503", "close", "reset", "cut", "json", "empty", "none", "extra", "twice", "hang", "drip", "usage", "error",
+)  # fmt: skip
+
+
+@dataclass
+class Served:
+    """What the server did for one call: tokens it generated, whether its reply was whole, and the fault it was told to have."""
+
+    generated: int = 0
+    whole: bool = False
+    fault: str = ""
+
+
+@dataclass(kw_only=True)
+class ToyServer:
+    """The server's features, and what it recorded.
+
+    Args:
+        prompts: texts that are whole prompts: what stands behind one is a path. fault: which one a call has, by its number and body.
+        pause_s: between tokens. waits_s: what 429 asks for.
+    """
+
+    prompts: Sequence[str] = ()
+    language: ToyLanguage = field(default_factory=lambda: ToyLanguage(accuracy=0.4, mute=0.2))
+    model: str = "toy"
+    others: Sequence[str] = ()
+    completions: bool = True
+    chat: bool = True
+    ids: bool = True
+    continues: bool = True
+    logprobs: bool = True
+    n: bool = True
+    seeds: bool = True
+    stops: bool = True
+    streams: bool = True
+    usage: bool = True
+    cached: bool = True
+    filters: bool = True
+    tempers: bool = True
+    reasoning: int = 0  # tokens thought apart before each reply
+    context: int | None = None
+    longest: int | None = None  # row that may be asked for
+    most: int | None = None  # rows a call
+    shows_end: bool = True  # the log-probability of an end of sequence
+    ignores_cap: bool = False
+    key: str = ""
+    shows_models: bool = False  # to everybody
+    version: str = ""
+    metrics: str = ""
+    strict: bool = False  # refuses parameters that the API does not have
+    cap_name: str = "max_tokens"
+    fault: Callable[[int, Any], str] = lambda _number, _body: ""
+    pause_s: float = 0.0
+    waits_s: str = "0"
+    served: list[Served] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    open: int = 0
+    most_open: int = 0
+
+    def __post_init__(self) -> None:
+        self.toy = ToyBackend(self.language)
+        self.words: dict[int, str] = {}
+        self.calls = 0
+
+    # HTTP -----------------------------------------------------------------------------------------------------------------------
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+                while await self.one(reader, writer):
+                    pass
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+        finally:
+            self.open -= 1
+            writer.transport.abort()
+            await asyncio.sleep(0)  # a transport ends in a turn of its own
+
+    async def one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        method, path, _ = head[0].split(" ")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+        body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"null")
+        self.headers.append(headers)
+        if self.key and headers.get("authorization") != f"Bearer {self.key}" and not (self.shows_models and path == "/v1/models"):
+            told = headers.get("authorization", "none")
+            return self.plain(writer, 401, {"error": {"message": f"Incorrect API key provided: {told}", "code": "invalid_api_key"}})
+        if method == "GET":
+            return self.plain(writer, *self.got(path))
+        try:
+            if path == "/tokenize" and self.ids:
+                return self.plain(writer, 200, {"tokens": self.encoded(self.text_of(body)), "max_model_len": self.context})
+            if (path == "/v1/completions" and self.completions) or (path == "/v1/chat/completions" and self.chat):
+                return await self.write(reader, writer, body, chat="chat" in path)
+        except ConfigError as failure:
+            return self.plain(writer, 400, {"error": {"message": failure.cause, "type": "BadRequestError"}})
+        return self.plain(writer, 404, {"detail": "Not Found"})
+
+    def got(self, path: str) -> tuple[int, Any]:
+        if path == "/v1/models":
+            return 200, {"object": "list", "data": [{"id": one, "max_model_len": self.context} for one in (self.model, *self.others)]}
+        if path == "/metrics" and self.metrics:
+            return 200, self.metrics.encode()
+        return (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})
+
+    def plain(self, writer: asyncio.StreamWriter, status: int, told: Any, *more: str) -> bool:
+        content = told if isinstance(told, bytes) else json.dumps(told).encode()
+        lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(content)}", *more, "", ""]
+        writer.write("\r\n".join(lines).encode() + content)
+        return True
+
+    # The model ------------------------------------------------------------------------------------------------------------------
+
+    def encoded(self, text: str) -> list[int]:
+        ids = []
+        for token in tokens_of(text):
+            ids.append(token_id(token))
+            self.words[ids[-1]] = token
+        return ids
+
+    def text_of(self, body: Any) -> str:
+        """Return the text that a request renders to."""
+        if "messages" in body:
+            *turns, last = body["messages"]
+            said = "\n".join(turn["content"] for turn in (*turns, last) if turn["role"] != "assistant")
+            if last["role"] != "assistant":
+                return said + ASSISTANT
+            path = last["content"]
+            return (
+                said + ASSISTANT + path if self.continues and body.get("continue_final_message") else f"{said}{ASSISTANT}{path}{ASSISTANT}"
+            )
+        prompt = body["prompt"]
+        if isinstance(prompt, list):
+            if not self.ids:
+                raise ConfigError("prompt must be a text")
+            return "".join(self.words.get(one, "") for one in prompt)
+        return prompt
+
+    def divided(self, text: str) -> tuple[str, str]:
+        """Return the prompt and the path that a text is made of."""
+        before, marked, path = text.rpartition(ASSISTANT)
+        if marked:
+            return before, path
+        prompt = max((one for one in self.prompts if text.startswith(one)), key=len, default=text)
+        return prompt, text[len(prompt) :]
+
+    async def rows(self, body: Any, cap: int, count: int, text: str) -> list[list[tuple[str, float]]]:
+        """Return the tokens of each row and their log-probabilities; the end of a sequence is ""."""
+        prompt, path = self.divided(text)
+        handle = (await self.toy.open([prompt if any(c.isdigit() for c in prompt) else "3 + 4 - 2 + 9 - 8"]))[0].value
+        for token in tokens_of(path):
+            handle.write(token)
+        filters = {name: body.get(name) or 0 for name in ("top_k", "min_p") if self.filters}
+        sampling = Sampling(
+            temperature=body.get("temperature", 1.0), top_p=body.get("top_p", 1.0), **{k: max(0, v) for k, v in filters.items()}
+        )
+        seeded = self.seeds and body.get("seed") is not None
+        streams = [hash64("seeded", body["seed"], i) if seeded else hash64("row", self.calls, i) for i in range(count)]
+        made = []
+        for stream in streams:
+            asked = self.toy.sample(SampleRequest(handle, (Row(stream, handle.num_tokens, cap),), sampling, StopCondition()))
+            sample = await asked.row(0)
+            tokens = tokens_of(sample.text) + [""] * (sample.finish == "eos")
+            assert len(tokens) == len(sample.logprobs)
+            made.append(list(zip(tokens, sample.logprobs, strict=True)))
+        return made
+
+    def ended(self, row: list[tuple[str, float]], body: Any, cap: int) -> list[tuple[str, str, float, str | None]]:
+        """Return a row's tokens with the text that each shows, up to its stop text, and how it ends."""
+        stops = tuple(body.get("stop") or ())
+        shown: list[tuple[str, str, float, str | None]] = []
+        text = ""
+        for i, (token, logprob) in enumerate(row):
+            text += token
+            end = find_stop(text, stops)
+            if end is not None:
+                kept = text[:end]
+                if not (self.stops and body.get("include_stop_str_in_output")):
+                    kept = kept.removesuffix(next(stop for stop in stops if kept.endswith(stop)))
+                before = text[: len(text) - len(token)]
+                shown.append((token, kept[len(before) :], logprob, "stop"))
+                return shown
+            last = "stop" if not token else "length" if i + 1 == len(row) else None
+            shown.append((token, token, logprob, last))
+        return shown or [("", "", 0.0, "length")]
+
+    # Replies --------------------------------------------------------------------------------------------------------------------
+
+    async def write(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, *, chat: bool) -> bool:
+        self.calls += 1
+        self.bodies.append(body)
+        fault = self.fault(self.calls, body)
+        served = Served(fault=fault)
+        self.served.append(served)
+        if fault in ("429", "500", "503"):
+            return self.plain(writer, int(fault), {"error": {"message": "as it was told"}}, f"Retry-After: {self.waits_s}")
+        if fault == "close":
+            return False
+        self.check(body)
+        text, cap = self.text_of(body), body.get(self.cap_name, 500 if chat else 16)
+        if self.longest is not None and cap > self.longest:
+            raise ConfigError(f"{self.cap_name} is too large: {cap}. This model supports at most {self.longest} completion tokens")
+        read = len(tokens_of(text))
+        if self.context is not None and read + cap > self.context:
+            raise ConfigError(f"This model's maximum context length is {self.context} tokens, but {read} + {cap} were asked for")
+        count = body.get("n", 1) if self.n else 1
+        cap = 1000 if self.ignores_cap else cap
+        rows = [self.ended(row, body, cap) for row in await self.rows(body, cap, count, text)]
+        hidden = min(cap, self.reasoning) if chat else 0
+        if fault == "hang":
+            await self.gone(reader)
+            return False
+        if not (body.get("stream") and self.streams):
+            return self.whole(writer, body, rows, read, hidden, served, chat=chat)
+        return await self.stream(reader, writer, body, rows, read, hidden, served, chat=chat)
+
+    def check(self, body: Any) -> None:
+        """Refuse what the server cannot do."""
+        known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "continue_final_message"}
+        known |= {"repetition_penalty", "repeat_penalty"}
+        if self.strict and known & body.keys():
+            raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
+        if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
+            raise ConfigError(f"Unsupported parameter: use {self.cap_name!r}")
+        if not self.tempers and (body.get("temperature", 1), body.get("top_p", 1)) != (1, 1):
+            raise ConfigError("Unsupported value: 'temperature' does not support this value with this model")
+        count = body.get("n", 1) if self.n else 1
+        if count > 1 and not body.get("temperature", 1.0):
+            raise ConfigError(f"n must be 1 when using greedy sampling, got {count}.")
+        if self.most is not None and count > self.most:
+            raise ConfigError(f"Invalid 'n': integer above maximum value. Expected a value <= {self.most}, but got {count} instead.")
+
+    async def gone(self, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):
+            await reader.read(1)
+
+    def used(self, read: int, generated: int, hidden: int) -> Any:
+        if not self.usage:
+            return None
+        used: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": generated, "total_tokens": read + generated}
+        if self.cached:
+            used["prompt_tokens_details"] = {"cached_tokens": read // 2}
+        return used | ({"completion_tokens_details": {"reasoning_tokens": hidden}} if hidden else {})
+
+    def choice(self, body: Any, index: int, shown: Sequence[Any], *, chat: bool, delta: bool) -> dict[str, Any]:
+        """Return some tokens of a row as a choice."""
+        text = "".join(one[1] for one in shown)
+        made: dict[str, Any] = {"index": index, "finish_reason": shown[-1][3] if shown else None}
+        made |= {("delta" if delta else "message"): {"role": "assistant", "content": text}} if chat else {"text": text}
+        shown = shown if self.shows_end else [one for one in shown if one[0]]
+        if self.logprobs and body.get("logprobs") is not None and body["logprobs"] is not False:
+            if chat:
+                made["logprobs"] = {"content": [{"token": one[0], "logprob": one[2]} for one in shown]}
+            else:
+                made["logprobs"] = {"tokens": [one[0] for one in shown], "token_logprobs": [one[2] for one in shown]}
+        if self.ids and body.get("return_token_ids"):
+            for one in shown:
+                self.words[token_id(one[0])] = one[0]
+            made["token_ids"] = [token_id(one[0]) for one in shown]
+        return made
+
+    def whole(self, writer: asyncio.StreamWriter, body: Any, rows: Any, read: int, hidden: int, served: Served, *, chat: bool) -> bool:
+        choices = [self.choice(body, i, row, chat=chat, delta=False) for i, row in enumerate(rows)]
+        if hidden:
+            for choice in choices:
+                choice["message"]["reasoning_content"] = "I think. " * hidden
+        served.generated, served.whole = sum(map(len, rows)) + hidden * len(rows), True
+        return self.plain(writer, 200, {"choices": choices, "usage": self.used(read, served.generated, hidden)})
+
+    async def stream(  # noqa: C901 - the faults, where they happen
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, rows: Any, read: int, hidden: int, served: Served,
+        *, chat: bool,
+    ) -> bool:  # fmt: skip
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+        def say(event: Any) -> None:
+            data = b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n"
+            writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+        fault = served.fault
+        if fault == "empty":
+            rows = []
+        for _ in range(hidden):
+            served.generated += 1
+            say({"choices": [{"index": 0, "delta": {"reasoning_content": "I think. "}, "finish_reason": None}]})
+        longest = max(map(len, rows), default=0)
+        for place in range(longest):
+            if fault in ("reset", "cut", "json", "error") and place == longest // 2:
+                return await self.breaks(writer, say, fault)
+            if reader.at_eof():
+                return False  # the client has gone: nothing more is generated
+            for index, row in enumerate(rows):
+                if place < len(row):
+                    served.generated += 1
+                    made = self.choice(body, index, row[place : place + 1], chat=chat, delta=True)
+                    if fault == "none":
+                        made = {"index": index, "finish_reason": made["finish_reason"], "text": None}
+                    say({"choices": [made]})
+            await writer.drain()
+            await asyncio.sleep(0.2 if fault == "drip" else self.pause_s)
+        if fault in ("extra", "twice"):
+            index = len(rows) if fault == "extra" else 0
+            say({"choices": [self.choice(body, index, [("9", "9", 0.0, "stop")], chat=chat, delta=True)]})
+        used = self.used(read, served.generated, hidden)
+        if fault == "usage":
+            used = {"prompt_tokens": -3, "completion_tokens": "many"}
+        if used and (body.get("stream_options") or {}).get("include_usage"):
+            say({"choices": [], "usage": used})
+        served.whole = True  # before the client can know
+        say(b"[DONE]")
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    async def breaks(self, writer: asyncio.StreamWriter, say: Callable[[Any], None], fault: str) -> bool:
+        if fault == "json":
+            say(b'{"choices": [{"index": 0, "te')
+        if fault == "error":
+            say({"error": {"message": "the engine is no more", "code": 500}})
+        await writer.drain()
+        if fault == "reset":
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        return False
+
+
+@contextmanager
+def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Iterator[str]:
+    """Serve on this machine alone, in a thread with a loop of its own; gives the url."""
+    context = None
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)  # handshakes that clients break off
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(server.connected, "127.0.0.1", 0, ssl=context, backlog=2048)
+
+    async def stop(listening: asyncio.Server) -> None:
+        listening.close()
+        idle, tasks = 0, set[asyncio.Task[Any]]()
+        for _ in range(200):  # connections that were just taken end by themselves, for their clients have gone
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+            idle = 0 if tasks else idle + 1
+            if idle == 4:  # between being taken and being served one has no task for a turn
+                break
+            await asyncio.sleep(0.002)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    listening = loop.run_until_complete(start())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        port = listening.sockets[0].getsockname()[1]
+        yield f"{'https' if context else 'http'}://127.0.0.1:{port}"
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(listening), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        with warnings.catch_warnings():  # of a connection that was taken in the last turn
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect(1)

@@ -1,0 +1,226 @@
+"""What calls are charged, how rows share one, what is thought apart, and texts that a token runs over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.backends.openai.making import LONG, PROMPT, asked, drawn, samples_of, told_at, using
+from tests.backends.openai.server import ToyServer
+from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
+from tts.backends.openai.backend import OpenAIBackend
+from tts.backends.openai.call import ServerHandle
+from tts.backends.openai.errors import ServerError
+from tts.backends.openai.reply import ServerReply, shares, usage_of
+from tts.backends.text.tokenized_text import TokenizedText
+from tts.errors import CapabilityError, EngineError, PromptTooLong
+from tts.types import Message
+
+UNSEEN: dict[str, Any] = {"mode": "text", "logprobs": False}
+
+
+@pytest.mark.parametrize(("shows", "usage", "exact"), [({}, True, True), ({}, False, True), (UNSEEN, True, True), (UNSEEN, False, False)])
+def test_a_row_is_charged_what_is_reported_or_seen_and_without_either_all_it_was_granted(shows: Any, usage: bool, exact: bool) -> None:
+    server = ToyServer(usage=usage)
+
+    async def check(backend: OpenAIBackend) -> None:
+        samples = await drawn(backend, 3, cap=50)
+        for sample, served in zip(samples, server.served, strict=True):
+            assert sample.finish == "eos"
+            assert sample.estimated == (not exact)
+            assert not exact or sample.num_tokens < 50
+            assert exact or sample.num_tokens == 50
+            assert served.whole
+        assert not exact or sum(s.num_tokens for s in samples) == sum(s.generated for s in server.served)
+
+    using(server, check, **shows)
+
+
+@pytest.mark.parametrize("shows", [{}, UNSEEN, {"mode": "chat"}])
+def test_rows_with_one_cap_share_a_call_where_no_seed_tells_them_apart(shows: dict[str, Any]) -> None:
+    server = ToyServer(seeds=False)
+
+    async def check(backend: OpenAIBackend) -> None:
+        handle = (await backend.open([PROMPT]))[0].value
+        rows = tuple(Row(j, 0, cap) for j, cap in enumerate([50, 50, 40, 50, 40, 30]))
+        asked = backend.sample(SampleRequest(handle, rows, Sampling(temperature=1.0), StopCondition()))
+        samples = await samples_of(asked)
+        assert sorted((body["max_tokens"], body.get("n", 1)) for body in server.bodies) == [(30, 1), (40, 2), (50, 3)]
+        assert all(sample.text and sample.finish in ("eos", "length") for sample in samples)
+        assert len({sample.text for sample in samples}) > 1
+        assert sum(sample.num_tokens for sample in samples) == sum(one.generated for one in server.served)
+        assert any(sample.estimated for sample in samples) == (shows is UNSEEN)  # one sum for three rows
+        once = sum(len(PROMPT.split()) > 0 for _ in server.served)
+        assert once == 3
+        assert asked.prompt_tokens + (asked.reused_tokens or 0) < 6 * 20  # a call reads its prompt once
+
+    using(server, check, seeds=False, n=True, **shows)
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("extra", "WrongCount"), ("twice", "DuplicateChoice"), ("empty", "NoChoice")])
+def test_a_shared_call_with_wrong_choices_draws_its_rows_again_and_no_others(fault: str, kind: str) -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        handle = (await backend.open([PROMPT]))[0].value
+        rows = tuple(Row(j, 0, cap) for j, cap in enumerate([50, 50, 50, 40]))
+        samples = await samples_of(backend.sample(SampleRequest(handle, rows, Sampling(temperature=1.0), StopCondition())))
+        assert [sample.error.partition(":")[0] for sample in samples] == [kind, kind, kind, ""]
+        assert all(sample.text for sample in samples)  # each was drawn again by a call of its own
+        assert sorted(body.get("n", 1) for body in server.bodies) == [1, 1, 1, 1, 3]
+
+    server = ToyServer(fault=told_at([fault]))
+    using(server, check, seeds=False, n=True)
+
+
+def test_a_missing_choice_is_the_only_row_that_fails() -> None:
+    reply = ServerReply(3)
+    for index in (0, 2):
+        reply.take({"choices": [{"index": index, "text": "a", "finish_reason": "stop"}]})
+    assert [None if reply.error(i) is None else reply.error(i).kind for i in range(3)] == [None, "WrongCount", None]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("form", ["delta", "message"])
+def test_a_refusal_is_no_answer_and_has_a_kind_of_its_own(form: str) -> None:
+    reply = ServerReply(2)
+    reply.take({"choices": [{"index": 0, form: {"content": None, "refusal": "I cannot"}, "finish_reason": "stop"}]})
+    reply.take({"choices": [{"index": 1, form: {"content": "4", "refusal": None}, "finish_reason": "stop"}]})
+    faults = [reply.error(index) for index in range(2)]
+    assert [fault and fault.kind for fault in faults] == ["Refusal", None]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_what_is_thought_apart_is_charged_and_is_no_part_of_the_text(streams: bool) -> None:
+    server = ToyServer(reasoning=7, streams=streams)
+    shows: dict[str, Any] = {"mode": "chat", "reasoning": True, "streams": streams}
+
+    async def check(backend: OpenAIBackend) -> None:
+        assert (backend.caps.steps, backend.caps.extend) == ("absent", "absent")
+        samples = await drawn(backend, 3)
+        for sample in samples:
+            assert "think" not in sample.text
+            assert sample.text
+            assert not sample.estimated
+        assert sum(sample.num_tokens for sample in samples) == sum(one.generated for one in server.served)
+        handle = samples[0].handle
+        with pytest.raises(CapabilityError, match="has no capability 'steps'"):
+            backend.sample(SampleRequest(handle, (Row(1, 9, 9),), Sampling(), StopCondition()))
+        with pytest.raises(CapabilityError, match="has no capability 'extend'"):
+            await backend.extend([handle], ["more"])
+
+    using(server, check, **shows)
+
+
+@pytest.mark.parametrize("logprobs", [False, True])  # of what is said alone
+def test_thoughts_without_a_report_are_charged_all_that_was_granted(logprobs: bool) -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        [sample] = await drawn(backend, 1, cap=50)
+        assert (sample.num_tokens, sample.estimated) == (50, True)
+
+    using(ToyServer(reasoning=7, usage=False), check, mode="chat", reasoning=True, logprobs=logprobs)
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"prompt_tokens": 5, "completion_tokens": 7}, (5, 7, None, 0)),
+        ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 4}}, (5, 7, 4, 0)),
+        ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": None}, (5, 7, None, 0)),
+        ({"prompt_tokens": 5, "completion_tokens": 7, "completion_tokens_details": {"reasoning_tokens": 3}}, (5, 7, None, 3)),
+        (
+            {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 15, "completion_tokens_details": {"reasoning_tokens": 3}},
+            (5, 10, None, 3),  # a server that reports thoughts beside what was said
+        ),
+        ({"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 9}}, None),
+        ({"prompt_tokens": -1, "completion_tokens": 7}, None),
+        ({"prompt_tokens": 5, "completion_tokens": 7.0}, None),
+        ({"prompt_tokens": True, "completion_tokens": 7}, None),
+        ({"completion_tokens": 7}, None),
+        ("much", None),
+    ],
+)
+def test_a_report_of_tokens(told: Any, found: Any) -> None:
+    usage = usage_of(told)
+    assert (None if usage is None else (usage.prompt, usage.generated, usage.cached, usage.reasoning)) == found
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40)), min_size=1, max_size=8), st.integers(0, 400))
+def test_parts_sum_to_the_whole_and_pass_no_cap(rows: list[tuple[int, int]], total: int) -> None:
+    weights, caps = [weight for weight, _ in rows], [cap for _, cap in rows]
+    parts = shares(total, weights, caps)
+    assert (parts is None) == (total > sum(caps))
+    if parts is not None:
+        assert sum(parts) == total
+        assert all(0 <= part <= cap for part, cap in zip(parts, caps, strict=True))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{}, {"choices": None}, {"choices": [5]}, {"choices": [{"index": "0"}]}, {"choices": [{"index": 0, "text": 5}]}, {"choices": {"0": 1}}],
+)
+def test_what_is_no_reply(event: Any) -> None:
+    with pytest.raises(ServerError, match="BadReply"):
+        ServerReply(1).take(event)
+
+
+def test_a_token_that_runs_over_a_stop_text_opens_the_continuation() -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        stop = StopCondition(("=",), at_step=True)  # inside of the token " = "
+        handle, text, ids = (await backend.open([PROMPT]))[0].value, "", ()
+        [whole] = await drawn(backend, 1, sampling=Sampling(temperature=0.0))
+        for _ in range(20):
+            request = SampleRequest(handle, (Row(1, len(ids), 60),), Sampling(temperature=0.0), stop, text)
+            [piece] = await samples_of(backend.sample(request))
+            handle, text, ids = piece.handle, text + piece.text, ids + piece.token_ids
+            assert (piece.finish == "stop") == piece.text.endswith("=")
+            if piece.finish == "eos":
+                break
+        assert (text, ids) == (whole.text, whole.token_ids)
+
+    using(ToyServer(), check)
+
+
+def test_paths_go_on_by_the_tokens_that_they_are() -> None:
+    server = ToyServer()
+
+    async def check(backend: OpenAIBackend) -> None:
+        first, second = [reply.value for reply in await backend.open([PROMPT, (Message("user", PROMPT),)])]
+        assert len(second.ids) > len(first.ids)  # by the model's template
+        spelled = (await backend.open([TokenizedText.of(first.ids)]))[0].value
+        assert spelled.ids == first.ids
+        [extension] = await backend.extend([first], ["3 + 4 = "])
+        assert extension.value.handle.ids == first.ids + extension.value.token_ids
+        with pytest.raises(PromptTooLong):
+            await OpenAIBackend.extend(backend, [ServerHandle(PROMPT, tuple(range(200)), "", "")], ["1"])
+        for name in ("score", "hidden", "value", "next_logprobs"):
+            with pytest.raises(CapabilityError, match=name):
+                await {
+                    "score": lambda: backend.score([first], ["x"]), "hidden": lambda: backend.hidden([first]),
+                    "value": lambda: backend.value([first], "h"), "next_logprobs": lambda: backend.next_logprobs([first], ["x"], ["y"]),
+                }[name]()  # fmt: skip
+
+    using(server, check, context=200)
+
+
+def test_what_the_server_does_not_obey_is_refused() -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        with pytest.raises(CapabilityError, match="top_k is 5 and min_p is 0, but"):
+            await asked(backend, 1, sampling=Sampling(top_k=5))
+
+    using(ToyServer(), check, filters=False)
+
+
+def test_closing_ends_calls_under_way() -> None:
+    server = ToyServer(pause_s=0.01)
+
+    async def check(backend: OpenAIBackend) -> None:
+        rows = await asked(backend, 4, prompt=LONG, cap=300)
+        while len(server.served) < 4:
+            await asyncio.sleep(0.002)
+        await backend.close()
+        with pytest.raises(EngineError, match="closed"):
+            await rows.row(0)
+
+    using(server, check)

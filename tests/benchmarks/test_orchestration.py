@@ -1,0 +1,100 @@
+"""The orchestration benchmarks at their smallest sizes: every row that they promise appears."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("benchmarks.orchestration", reason="the benchmarks are no part of the wheel")
+
+from benchmarks.orchestration import estimates, million, store
+from benchmarks.orchestration.peers import run_peer
+from tests.benchmarks.commands import its_hub, printed, started
+
+NUMBER = r"-?[\d.,]+"
+
+
+def test_the_table_has_a_row_for_each_search_and_size(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("benchmarks.orchestration", "--smoke", monkeypatch=monkeypatch, capsys=capsys)
+    for kind in ("best_of_n", "beam"):
+        for problems in (1, 2):
+            assert re.search(rf"^ *{kind} +{problems} +{NUMBER} \[{NUMBER}, {NUMBER}\] +-  -$", out, re.MULTILINE)
+        profile = out.partition(f"where the time of {kind} goes (2 problems")[2]
+        assert "search/" in profile
+    assert out.count("from 1 to 2 problems: x") == out.count("without Python's cycle collector: ") == 2
+
+
+def test_its_hub_has_a_column(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("benchmarks.orchestration", "--smoke", "--peer", its_hub(), monkeypatch=monkeypatch, capsys=capsys)
+    assert len(re.findall(rf"(?:{NUMBER} \[{NUMBER}, {NUMBER}\] +){{2}}{NUMBER}$", out, re.MULTILINE)) == 4
+
+
+def test_a_peer_that_fails_is_one_line() -> None:
+    with pytest.raises(SystemExit, match=r"^--peer .* failed: ModuleNotFoundError: No module named 'its_hub'$"):
+        run_peer(sys.executable, "peer_its_hub", "beam", "1", "1", "1", "1", "1")
+    with pytest.raises(SystemExit, match=r"^--peer none cannot be run: No such file"):
+        run_peer("none", "peer_its_hub")
+
+
+def test_the_search_has_a_row_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    options = ("--smoke", "--parts", "steps", "growth", "--nodes", "400", "--out", str(page))
+    out = printed("benchmarks.orchestration.search_overhead", *options, monkeypatch=monkeypatch, capsys=capsys)
+    assert page.read_text() == out
+    for plan in (
+        "beam(n=16)",
+        "dvts(n=16)",
+        "rebase(n=16)",
+        "ets(n=16)",
+        "a_star(expansions=64, edge_cost='unit')",
+        "particle_filter(n=16)",
+    ):
+        assert re.search(rf"^\| `{re.escape(plan)}` \| {NUMBER} \[{NUMBER}, {NUMBER}\] \| {NUMBER} \| {NUMBER} \| [1-9]", out, re.MULTILINE)
+    for method in ("beam", "rebase", "a_star"):
+        assert re.search(rf"^\| {method} \| (?:{NUMBER} at {NUMBER},? ?){{3}} \| {NUMBER} \| {NUMBER} \|$", out, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_search_on_real_models_has_a_row_for_each_plan() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    done = started("benchmarks.orchestration.search_overhead", "--smoke", "--parts", "share", "tokens")
+    assert done.returncode == 0, done.stderr
+    share, _, tokens = done.stdout.partition("## Verifier tokens")
+    assert (
+        len(re.findall(rf"^\| `.*` \| {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER}% \|$", share, re.MULTILINE)) == 3
+        or "| absent: " in share
+    )
+    assert len(re.findall(rf"^\| `.*` \| {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|$", tokens, re.MULTILINE)) == 7
+
+
+def test_a_simulated_study_has_a_row_for_each_size(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("yaml")
+    head, *rows, slopes, rate = printed("benchmarks.orchestration.million", "--smoke", monkeypatch=monkeypatch, capsys=capsys).splitlines()
+    assert [row.split()[0] for row in rows] == ["20", "40"]
+    assert {len(row.split()) for row in rows} == {8}
+    assert head.split()[:4] == ["problems", *(step.replace("problems", "made") for step in million.STEPS)]
+    assert slopes.startswith("growth exponents: problems ")
+    assert rate.startswith("a million problems, at the rate of the last row: ")
+
+
+@pytest.mark.slow
+def test_the_store_has_a_row_for_each_step_and_size() -> None:
+    pytest.importorskip("pyarrow")
+    done = started("benchmarks.orchestration.store", "--smoke")
+    assert done.returncode == 0, done.stderr
+    for step in store.STEPS:
+        assert [int(rows) for rows in re.findall(rf"^ *(\d+)  {step} .* rows/s .* MB$", done.stdout, re.MULTILINE)] == [10, 40, 160]
+        assert re.search(rf"^{step} +grows as rows\^{NUMBER}$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_every_statistic_has_a_row() -> None:
+    done = started("benchmarks.orchestration.estimates", "--smoke")
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()[1:]
+    assert [row[:42].strip() for row in rows] == list(estimates.STEPS)
+    assert {len(row[42:].split()) for row in rows} == {6}

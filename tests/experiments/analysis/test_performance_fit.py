@@ -1,0 +1,75 @@
+"""A performance model from recorded pools: monotone curves of plain sampling, and what cannot be fitted is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.experiments.pools import live, sums
+from tts.allocator.performance import PerformanceModel
+from tts.errors import ConfigError
+from tts.experiments.analysis.performance_fit import PerformanceData
+
+
+def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
+    results = live("best_of_n", 8, sums(24))
+    model = PerformanceData.of(results).fitted(model="toy", task="arithmetic", source="sums")
+    assert model.problems == 24
+    assert list(model.curves) == ["best_of_n | majority", "best_of_n | weighted"]  # scores cost as much as samples, and bring less
+    for curve in model.curves.values():
+        assert curve.sizes.tolist() == [1, 2, 4, 8]
+        assert (np.diff(curve.sizes) > 0).all()
+        assert (np.diff(curve.accuracy, axis=0) >= -1e-5).all()
+        assert (np.diff(curve.accuracy, axis=1) >= -1e-5).all()
+    easy = model.curves["best_of_n | majority"].accuracy[-1, -1]
+    assert easy > 0.8
+    read = PerformanceModel.from_json(model.to_json())
+    assert read.population.weight == pytest.approx(model.population.weight, abs=1e-5)
+    for text, curve in model.curves.items():
+        assert read.curves[text].accuracy == pytest.approx(curve.accuracy, abs=1e-5)
+
+
+def test_too_few_problems_are_refused():
+    with pytest.raises(ConfigError, match=r"pools of 8 problems .* at least 20"):
+        PerformanceData.of(live("best_of_n", 4))
+
+
+def test_predictions_for_problems_held_out_are_calibrated():
+    found = PerformanceData.of(live("best_of_n", 8, sums(40))).held_out()
+    assert {one.strategy for one in found} == {"best_of_n | weighted", "best_of_n | majority"}
+    for one in found:
+        assert one.sizes == (1, 8)
+        assert one.predicted == pytest.approx(one.measured, abs=0.06)
+        assert one.error < 0.15
+
+
+def test_a_better_first_sample_is_drawn_first_and_counted_in_every_curve():
+    problems = sums(24)
+    pools, greedy = live("best_of_n", 4, problems), live("single(temperature=0.0)", 1, problems)
+    plain, begun = PerformanceData.of(pools), PerformanceData.of([*pools, *greedy])
+    assert plain.first is None
+    assert begun.first == 0.0
+    assert list(begun.shares) == ["best_of_n | majority"]  # greedy samples had no score
+    _, right = begun.shares["best_of_n | majority"]
+    alone = [one.right for one in greedy if one.cell.seed == 0]
+    assert right[:, 0].tolist() == [float(one) for one in alone]
+    assert begun.fitted(model="toy", task="arithmetic", source="sums").first == 0.0
+
+
+def test_budgets_that_buy_no_more_are_one_size():
+    problems = sums(24)
+    small, same = live("beam(n=2, branching=2)", 4, problems), live("beam(n=2, branching=2)", 4, problems)
+    again = [dataclasses.replace(one, cell=dataclasses.replace(one.cell, budget={"samples": 5})) for one in same]
+    found = PerformanceData.of([*live("best_of_n", 4, problems), *small, *again])
+    [text] = [text for text in found.shares if text.startswith("beam")]
+    sizes, right = found.shares[text]
+    assert sizes.shape == (1,)
+    assert right.shape == (24, 1)
+
+
+def test_auto_is_none_of_the_strategies_that_it_chooses_among():
+    problems = sums(24)
+    found = PerformanceData.of([*live("best_of_n", 4, problems), *live("auto", 4, problems)])
+    assert not [text for text in found.shares if text.startswith("auto")]

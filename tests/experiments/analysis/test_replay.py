@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from tests.experiments.pools import SEEDS, live, sums, written
+from tts.errors import ConfigError
+from tts.experiments.analysis.pools import Pool, pools_of
+from tts.experiments.analysis.recorded_search import RecordedSearch, covered
+from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, replay, unanswered
+from tts.search.plan import SELECTIONS, STOP_RULES, parse
+from tts.search.protocols import Selected
+from tts.search.selections.majority import Majority
+from tts.statistics import pass_at_k
+
+SIZES = (1, 3, 7)
+CUT = 21  # tokens, which the toy's solutions of three and four numbers fit in, and those of five do not
+LIVE_ONLY = ("pairwise",)  # selections that ask a model about answers, which no recorded score says
+SELECTED = [
+    *(name for name in SELECTIONS.entries if name not in LIVE_ONLY),
+    *(f"{rule} | weighted" for rule in STOP_RULES.entries),
+    "majority(truncated='drop')",
+    "best(aggregate='min', truncated='drop')",
+    "weighted(aggregate='prod')",
+    "best_of_majority(alpha=0.3, asked=1, k=2)",
+    "unanimous(window=2) | majority",
+    "score_threshold(threshold=0.6) | majority",
+]
+
+
+@pytest.fixture(scope="module", params=[None, CUT], ids=["whole", "cut"])
+def drawn(request) -> tuple[int | None, list[Pool]]:
+    """Pools of seven samples, and where these are cut."""
+    return request.param, list(pools_of(live("best_of_n | weighted", max(SIZES), max_tokens=request.param)).pools)
+
+
+def only(found: list[ReplayedCurve]) -> ReplayedCurve:
+    (one,) = found
+    return one
+
+
+@pytest.mark.parametrize("selected", SELECTED)
+def test_the_first_n_samples_come_to_what_a_live_run_of_n_does(drawn, selected):
+    """Answer, verdict and cost, of every problem and seed at every size; and so does the curve."""
+    max_tokens, pools = drawn
+    problems = sums(8 if max_tokens is None else 4)
+    pools = [pool for pool in pools if pool.cell.problem in {problem.id for problem in problems}]
+    by_key = {(pool.cell.problem, pool.cell.seed): RecordedSearch(pool, parse(f"best_of_n | {selected}")) for pool in pools}
+    replayed = only(replay(pools, [f"best_of_n | {selected}"], SIZES, first=True))
+    for point, n in enumerate(SIZES):
+        results = live(f"best_of_n(n={n}) | {selected}", n, problems, max_tokens=max_tokens)
+        for result in results:
+            outcome = by_key[result.cell.problem, result.cell.seed].run(range(n))
+            assert (outcome.answer, outcome.right) == (result.answer, result.right)
+            assert outcome.generated_tokens == result.usage.generated_tokens
+            assert outcome.verifier_tokens == pytest.approx(result.usage.verifier_tokens)
+            assert outcome.stopped_by == result.stopped_by
+        by_problem = {problem.id: [result.right for result in results if result.cell.problem == problem.id] for problem in problems}
+        assert dict(zip(replayed.curve.problems, replayed.curve.shares[point], strict=True)) == {
+            problem: sum(right) / len(SEEDS) for problem, right in by_problem.items()
+        }
+        tokens = [result.usage.generated_tokens + result.usage.verifier_tokens for result in results]
+        assert replayed.curve.costs["tokens"][point] == pytest.approx(np.mean(tokens))
+    assert replayed.errors.tolist() == [0.0] * len(SIZES)
+
+
+@pytest.mark.parametrize("selected", LIVE_ONLY)
+def test_a_selection_that_asks_for_more_than_scores_is_refused(drawn, selected):
+    _, pools = drawn
+    with pytest.raises(ConfigError, match="but of recorded samples only scores are known") as caught:
+        replay(pools, [f"best_of_n | {selected}"], [7])
+    assert caught.value.hint == "run it live, with tts run"
+
+
+WRITTEN = [  # scores are eighths, whose sums are exact
+    written((0, 0.875), (1, 0.125), (1, 0.75), (0, 0.25), (None, 1.0)),
+    written((1, 0.5), (1, 0.5), (0, 0.5), (2, 0.5), (2, 0.5)),
+    written((0, math.nan), (1, math.nan), (1, 0.125), (None, math.nan), (2, 0.125)),
+    written((None, 0.25), (None, 0.5)),
+    written((0, 0.125), (0, 0.125), (1, 0.25), (1, 0.125), (2, 0.0)),
+]
+
+
+@pytest.mark.parametrize("selected", ["majority", "best", "weighted"])
+@pytest.mark.parametrize("pool", WRITTEN)
+def test_means_in_closed_form_are_those_over_all_orders_of_live_selections(pool, selected):
+    """Brute force: what the selection itself makes of every ordered subset."""
+    plan = parse(f"best_of_n | {selected}")
+    sizes = range(1, len(pool.drawn) + 1)
+    curve = only(replay([pool], [str(plan)], sizes)).curve
+    recorded = RecordedSearch(pool, plan)
+    for point, n in enumerate(sizes):
+        outcomes = [recorded.run(order) for order in permutations(range(len(pool.drawn)), n)]
+        assert curve.shares[point, 0] == pytest.approx(np.mean([outcome.right for outcome in outcomes]), abs=1e-12)
+        assert curve.costs["generated_tokens"][point] == pytest.approx(np.mean([outcome.generated_tokens for outcome in outcomes]))
+        assert curve.costs["verifier_tokens"][point] == pytest.approx(np.mean([outcome.verifier_tokens for outcome in outcomes]))
+        assert curve.costs["samples"][point] == n
+
+
+@pytest.mark.parametrize("selected", ["weighted", "best_of_majority", "unanimous(window=2) | majority"])
+def test_drawn_subsets_come_to_the_mean_over_all_within_their_error(drawn, selected):
+    """Seven samples have 35 subsets of four: 20 are drawn, 35 are all. Four standard errors, once in 16,000."""
+    _, pools = drawn
+    some = only(replay(pools, [f"best_of_n | {selected}"], [4], draws=20, seed=1))
+    every = only(replay(pools, [f"best_of_n | {selected}"], [4], draws=35))
+    assert every.errors[0] == 0 < some.errors[0] < 0.06
+    assert some.curve.accuracy[0].value != every.curve.accuracy[0].value
+    assert abs(some.curve.accuracy[0].value - every.curve.accuracy[0].value) < 4 * some.errors[0]
+
+
+def test_the_error_is_that_of_a_mean_over_pools():
+    """Two problems, one of which two seeds tell: (s1^2 / 4 + s2^2 / 4 + s3^2) / 4, and each pool has an error of its own draws."""
+    pool = written(*[(i % 2, 0.1 * i) for i in range(9)])
+    pools = [dataclasses.replace(pool, cell=dataclasses.replace(pool.cell, problem=p, seed=s)) for p, s in (("a", 0), ("a", 1), ("b", 0))]
+    each = [float(only(replay([one], ["best_of_n | best_of_majority"], [5])).errors[0]) for one in pools]
+    assert min(each) > 0
+    together = only(replay(pools, ["best_of_n | best_of_majority"], [5])).errors[0]
+    assert together == pytest.approx(math.sqrt((each[0] ** 2 + each[1] ** 2) / 4 + each[2] ** 2) / 2)
+
+
+def test_the_same_seed_gives_the_same_curve_whatever_else_is_replayed(drawn):
+    _, pools = drawn
+    strategies = ["best_of_n | weighted", "best_of_n | best_of_majority"]
+    together = replay(pools, strategies, [2, 4], draws=10)
+    alone = only(replay(pools[3:], strategies[1:], [4], draws=10))
+    at = [together[1].curve.problems.index(problem) for problem in alone.curve.problems]
+    seeds = [len([pool for pool in pools[3:] if pool.cell.problem == problem]) for problem in alone.curve.problems]
+    same = [place for place, count in enumerate(seeds) if count == len(SEEDS)]
+    assert len(same) > 3
+    assert [alone.curve.shares[0, i] for i in same] == [together[1].curve.shares[1, at[i]] for i in same]
+    other = only(replay(pools, strategies[1:], [4], draws=10, seed=7))
+    assert (other.curve.shares != together[1].curve.shares[1:]).any()
+
+
+def test_coverage_is_pass_at_k(drawn):
+    _, pools = drawn
+    curve = only(replay(pools, [COVERAGE], SIZES)).curve
+    right = [[sum(bool(one.right) for one in pool.drawn) for pool in pools if pool.cell.problem == problem] for problem in curve.problems]
+    for point, n in enumerate(SIZES):
+        assert curve.shares[point] == pytest.approx(pass_at_k(7, right, n).mean(axis=1))
+    assert curve.label == COVERAGE
+    assert curve.role == "oracle"
+    first = only(replay(pools, [COVERAGE], [3], first=True)).curve
+    assert first.accuracy[0].value == pytest.approx(np.mean([covered(pool, range(3)).right for pool in pools]))
+
+
+def test_within_tokens_a_run_ends_before_the_sample_that_does_not_fit():
+    """Samples of 10, 20 and 30 tokens within 35: two of 10 and 20, in two orders of six; else the first alone."""
+    pool = written((0, 0.1, 10), (1, 0.2, 20), (1, 0.3, 30))
+    replayed = only(replay([pool], ["best_of_n | majority"], [35], unit="tokens", draws=2000))
+    assert replayed.unit == "tokens"
+    expected = {(0, 1): (0, 1), (1, 0): (0, 1), (0, 2): (0,), (2, 0): (2,), (1, 2): (1,), (2, 1): (2,)}
+    tokens = np.mean([sum(pool.drawn[i].tokens for i in taken) for taken in expected.values()])
+    # the deviation of tokens is below 10 and that of samples below 0.5; four standard errors of 2,000 orders
+    assert replayed.curve.costs["tokens"][0] == pytest.approx(tokens, abs=4 * 10 / math.sqrt(2000))
+    assert replayed.curve.costs["samples"][0] == pytest.approx(8 / 6, abs=4 * 0.5 / math.sqrt(2000))
+
+
+def test_within_tokens_scores_count_where_the_selection_may_ask_for_them():
+    pool = written(*[(0, 0.5, 10)] * 10)
+    costs = {
+        selected: only(replay([pool], [f"best_of_n | {selected}"], [40], unit="tokens")).curve.costs for selected in ("majority", "best")
+    }
+    assert costs["majority"]["samples"].tolist() == [4.0]
+    assert costs["best"]["samples"].tolist() == [2.0]
+    assert costs["best"]["tokens"].tolist() == [40.0]
+
+
+def test_a_budget_that_pays_no_sample_solves_nothing():
+    curve = only(replay([written((0, 0.5, 10))], ["best_of_n | majority"], [9], unit="tokens")).curve
+    assert curve.accuracy[0].value == 0
+    assert curve.costs["tokens"].tolist() == [0.0]
+
+
+def test_no_point_of_tokens_costs_more_than_it_may(drawn):
+    _, pools = drawn
+    for strategy in (COVERAGE, "best_of_n | majority", "best_of_n | best_of_majority", "best_of_n | unanimous(window=2) | weighted"):
+        replayed = only(replay(pools, [strategy], [30, 60, 100], unit="tokens", draws=10))
+        assert (replayed.curve.costs["tokens"] <= [30, 60, 100]).all()
+
+
+@pytest.mark.parametrize(("unit", "size", "largest"), [("samples", 8, "7"), ("tokens", 10_000, "189")])
+def test_a_size_beyond_every_pool_is_refused(unit, size, largest):
+    pools = pools_of(live("best_of_n | weighted", 7, sums(2))).pools
+    with pytest.raises(ConfigError) as refused:
+        replay(pools, ["best_of_n | majority"], [2, size], unit=unit)
+    assert refused.value.cause == f"a size is {size:,} {unit}, but the largest pool has {largest}"
+    assert "tts sample" in refused.value.hint
+
+
+def test_a_pool_that_is_too_small_for_a_size_is_left_out_there_and_counted():
+    """A seed without enough samples says nothing; a problem without such a seed is in no point."""
+    large, small = written(*[(0, 0.5)] * 4, problem="large"), written(*[(0, 0.5)] * 2, problem="small")
+    other = written(*[(1, 0.5)] * 2, problem="large", seed=1)
+    replayed = only(replay([large, small, other], ["best_of_n | majority"], [2, 3]))
+    assert replayed.curve.problems == ["large", "small"]
+    assert replayed.curve.shares[0].tolist() == [0.5, 1.0]
+    assert replayed.curve.shares[1, 0] == 1.0
+    assert math.isnan(replayed.curve.shares[1, 1])
+    assert replayed.too_small == [0, 1]
+    assert [estimate.num for estimate in replayed.curve.accuracy] == [2, 1]
+    assert replayed.curve.seeds == [0, 1]
+
+
+def test_coverage_is_read_from_problems_with_an_answer_and_accuracy_is_refused():
+    known = written((0, 0.5), (1, 0.5), problem="known")
+    unknown = written((0, 0.5), (1, 0.5), problem="unknown")
+    unknown = dataclasses.replace(unknown, drawn=tuple(dataclasses.replace(one, right=None) for one in unknown.drawn))
+    assert unanswered([known, unknown, unknown]) == ["unknown"]
+    (coverage,) = replay([known, unknown], [COVERAGE], [1, 2])
+    assert coverage.curve.problems == ["known"]
+    assert coverage.curve.shares[0].tolist() == replay([known], [COVERAGE], [1, 2])[0].curve.shares[0].tolist()
+    with pytest.raises(ConfigError) as refused:
+        replay([known, unknown], [COVERAGE, "best_of_n | majority"], [1])
+    assert refused.value.cause.startswith("1 of 2 pools are of problems without a reference answer, such as 'unknown', but accuracy")
+    assert refused.value.hint == "give the problems answers, or leave them out; or ask for pass@k alone, which is read from the others"
+    with pytest.raises(ConfigError, match="1 of 1 pools are of problems without a reference answer"):
+        replay([unknown], [COVERAGE], [1])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cause"),
+    [
+        ("single", "strategy is 'single', but what is replayed is pass@k, or best_of_n without its n"),
+        (
+            "best_of_n(n=4) | majority",
+            "strategy is 'best_of_n(n=4) | majority', but what is replayed is pass@k, or best_of_n without its n",
+        ),
+        (
+            "best_of_n(temperature=0.5) | majority",
+            "strategy is 'best_of_n(temperature=0.5) | majority', but no pool was drawn by best_of_n(temperature=0.5)",
+        ),
+        ("best_of_n | best", "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores"),
+        (
+            "best_of_n | weighted(verifier='other')",
+            "the selection scores with the role 'other', but the pool of problem 'p' lacks such scores",
+        ),
+        ("best_of_n | best_of_majority", "the selection scores with the role 'main', but the pool of problem 'p' lacks such scores"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(strategy, cause):
+    with pytest.raises(ConfigError) as refused:
+        replay([written((0, None), (0, None))], [strategy], [2])
+    assert refused.value.cause == cause
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("parts", "cause"),
+    [
+        ({"pools": []}, "there are 0 pools, 1 strategies and 1 sizes, but must be some of each"),
+        ({"sizes": []}, "there are 1 pools, 1 strategies and 0 sizes, but must be some of each"),
+        ({"sizes": [0]}, "a size is 0, but must be a whole number of at least 1"),
+        ({"draws": 1}, "draws is 1, but must be a whole number of at least 2"),
+    ],
+)
+def test_values_that_are_refused(parts, cause):
+    given = {"pools": [written((0, 0.5))], "strategies": [COVERAGE], "sizes": [1], **parts}
+    with pytest.raises(ConfigError) as refused:
+        replay(**given)
+    assert refused.value.cause == cause
+
+
+@dataclasses.dataclass(frozen=True)
+class Curious(Majority):
+    """A selection that asks a search for more than scores."""
+
+    asks: str = "embed"
+
+    async def select(self, candidates, search) -> Selected:
+        await getattr(search, self.asks)([candidate.answer for candidate in candidates])
+        return await super().select(candidates, search)
+
+
+@dataclasses.dataclass(frozen=True)
+class Waiting(Majority):
+    async def select(self, candidates, search) -> Selected:
+        import asyncio
+
+        await asyncio.sleep(0)
+        return await super().select(candidates, search)
+
+
+@pytest.mark.parametrize(
+    ("selection", "cause"), [(Curious(), "asks a search for 'embed'"), (Waiting(), "waits for something else than scores")]
+)
+def test_a_selection_that_needs_more_than_scores_is_refused(selection, cause):
+    with pytest.raises(ConfigError, match=cause) as refused:
+        RecordedSearch(written((0, 0.5)), parse("best_of_n") | selection).run([0])
+    assert refused.value.hint == "run it live, with tts run"
+
+
+def test_a_strategy_without_a_selection_has_its_default():
+    scored, unscored = written((0, 0.5)), written((0, None))
+    assert only(replay([scored], ["best_of_n"], [1])).curve.label == "best_of_n | weighted"
+    assert only(replay([unscored], ["best_of_n"], [1])).curve.label == "best_of_n | majority"
+
+
+def test_each_data_set_model_setting_and_law_has_its_own_curve():
+    pool = written((0, 0.5))
+    others = [dataclasses.replace(pool.cell, **{name: "other"}) for name in ("dataset", "model", "setting")]
+    pools = [pool, *(dataclasses.replace(pool, cell=cell) for cell in others)]
+    assert len(replay(pools, [COVERAGE], [1])) == 4
+    hotter = dataclasses.replace(pool, law=parse("best_of_n(temperature=2.0)").strategy)
+    found = replay([pool, hotter], ["best_of_n | majority", "best_of_n(temperature=2.0) | majority"], [1])
+    assert [one.curve.label for one in found] == [
+        "best_of_n | majority", "best_of_n(temperature=2.0) | majority", "best_of_n(temperature=2.0) | majority",
+    ]  # fmt: skip
+
+
+def test_groups_have_curves_of_their_own_where_they_are_asked_for():
+    pools = [written((i % 2, 0.5), problem=f"p{i}", group=f"{i % 2} operations") for i in range(4)]
+    assert only(replay(pools, [COVERAGE], [1])).curve.accuracy[0].value == 0.5
+    found = replay(pools, [COVERAGE], [1], by_group=True)
+    assert [(one.curve.group, one.curve.accuracy[0].value) for one in found] == [("0 operations", 1.0), ("1 operations", 0.0)]
+
+
+def test_curves_say_what_they_are():
+    curve = only(replay([written((0, 0.5), seed=3)], ["best_of_n | best"], [1])).curve
+    assert (curve.kind, curve.role, curve.dataset, curve.model, curve.verifier) == (
+        "replayed",
+        "strategy",
+        "written",
+        "none",
+        "toy(error=0.3)",
+    )
+    assert curve.seeds == [3]
+
+
+def test_what_an_oracle_scored_is_an_oracle_where_its_scores_are_used():
+    pool = dataclasses.replace(written((0, 0.5)), oracle=True)
+    assert [one.curve.role for one in replay([pool], ["best_of_n | best", "best_of_n | majority"], [1])] == ["oracle", "strategy"]

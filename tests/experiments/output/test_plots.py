@@ -1,0 +1,169 @@
+"""Figures: what is in them, that equal curves are equal files, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tts.errors import ConfigError, MissingDependency
+from tts.experiments.analysis.comparing import gain
+from tts.experiments.analysis.curves import Curve, accuracies
+
+pytest.importorskip("matplotlib", reason="figures need the extra experiments")
+from tts.experiments.output import plots
+
+
+def curve(label: str, factor: float = 1.0, **changes) -> Curve:
+    rng = np.random.default_rng(zlib.crc32(label.encode()))
+    samples = np.array([1.0, 2, 4, 8])
+    shares = (rng.random(60)[None, :] < 0.2 + 0.1 * np.log2(samples)[:, None] + factor / 20).astype(float)
+    plain = Curve(
+        label=label, dataset="sums", model="toy", costs={"samples": samples, "tokens": 60 * samples * factor, "usd": 0 * samples},
+        accuracy=accuracies(shares, rng), shares=shares, problems=[str(i) for i in range(60)], seeds=[0, 1],
+    )  # fmt: skip
+    return dataclasses.replace(plain, **changes)
+
+
+def svg(*curves: Curve, **options) -> str:
+    return plots.rendered(plots.draw(curves, **options), "svg").decode()
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", text)
+
+
+def test_a_figure_says_on_what_it_stands():
+    text = " ".join(words(svg(curve("majority"), curve("weighted", 2, verifier="process", kind="replayed"), title="Sums")))
+    for part in ("Sums", "majority", "weighted", "Pareto front", "accuracy", "tokens per problem, verifier included"):
+        assert part in text
+    assert "sums: 60 problems · 2 seeds · model: toy · verifiers: none, process" in text
+    assert "95 % intervals over problems" in text
+    assert "hollow markers: replayed" in text
+
+
+def test_what_is_missing_is_said():
+    shares = curve("a").shares.copy()
+    shares[3, :30] = np.nan
+    no_price = {name: cost for name, cost in curve("b").costs.items() if name != "tokens"}
+    text = " ".join(words(svg(curve("a", shares=shares, failed=7), curve("b", costs=no_price), front=False)))
+    assert "unfinished: points stand on different problems" in text
+    assert "7 failed runs left out" in text
+    assert "tokens unknown, so left out: b" in text
+
+
+def test_lines_are_told_apart_by_colour_marker_and_dashes():
+    figure = plots.draw([curve(f"s{i}") for i in range(7)], front=False)
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 4 and line.get_linestyle() != "None"]
+    looks = [(line.get_color(), line.get_marker(), str(line.get_linestyle())) for line in lines]
+    assert len(looks) == len(set(looks)) == 7
+    assert len({marker for _, marker, _ in looks}) == 7  # in grey too
+
+
+def test_references_that_dashes_cannot_tell_apart_look_as_other_lines_do():
+    few, many = [curve(f"f{i}", role="allocator") for i in range(5)], [curve(f"m{i}", role="uniform") for i in range(7)]
+    figure = plots.draw([*few, *many, curve("s")], front=False)
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 4 and line.get_linestyle() != "None"]
+    looks = {(line.get_color(), line.get_marker(), str(line.get_linestyle()), str(line._unscaled_dash_pattern)) for line in lines}
+    assert len(looks) == len(lines) == 13
+    assert [line.get_color() == "#000000" for line in lines] == [True] * 5 + [False] * 8
+
+
+def test_replayed_points_are_hollow_and_references_are_black_or_grey():
+    figure = plots.draw([curve("a"), curve("b", kind="replayed"), curve("o", role="oracle"), curve("u", role="uniform")], front=False)
+    a, b, oracle, uniform = (line for line in figure.axes[0].lines if len(line.get_xdata()) == 4)
+    assert a.get_markerfacecolor() == a.get_color()
+    assert b.get_markerfacecolor() == "white"
+    assert (oracle.get_color(), oracle.get_marker()) == ("#000000", "None")
+    assert uniform.get_color() == "#7A7A7A"
+
+
+def test_oracles_are_named_and_told_apart():
+    oracles = [curve(label, role="oracle") for label in ("pass@k", "best")]
+    assert {"pass@k (oracle)", "best (oracle)"} <= set(words(svg(*oracles)))
+    first, second = (str(line.get_linestyle()) + str(line._unscaled_dash_pattern) for line in plots.draw(oracles).axes[0].lines)
+    assert first != second
+
+
+def test_without_matplotlib_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingDependency, match="a figure needs the optional dependency matplotlib") as raised:
+        plots.draw([curve("a")])
+    assert raised.value.hint == "pip install 'test-time-search[experiments]'"
+
+
+def test_the_band_is_the_interval():
+    one = curve("a")
+    (band,) = plots.draw([one]).axes[0].collections
+    heights = sorted({round(float(y), 9) for _, y in band.get_paths()[0].vertices})
+    assert heights == sorted({round(end, 9) for e in one.accuracy for end in (e.low, e.high)})
+    assert not plots.draw([one], bands=False).axes[0].collections
+
+
+def test_the_front_is_marked_on_its_points():
+    cheap, dear = curve("cheap"), curve("dear", 1, costs={"tokens": np.array([60.0, 120, 240, 480]) * 100})
+    (front,) = [line for line in plots.draw([cheap, dear]).axes[0].lines if line.get_label() == "_front"]
+    assert set(front.get_xdata()) >= {60.0}
+    assert "Pareto front" not in words(svg(cheap))  # one curve has none
+
+
+def test_small_multiples_share_their_axes_and_styles():
+    curves = [curve(label, group=group) for group in ("10 steps", "2 steps", "3 steps", "4 steps", "1 step") for label in ("a", "b")]
+    figure = plots.draw(curves, front=False)
+    titles = [panel.get_title(loc="left") for panel in figure.axes]
+    assert titles == [f"{name} (60 problems)" for name in ("1 step", "2 steps", "3 steps", "4 steps", "10 steps")]
+    assert len({panel.get_xlim() for panel in figure.axes}) == len({panel.get_ylim() for panel in figure.axes}) == 1
+    colours = [{line.get_color() for line in panel.lines} for panel in figure.axes]
+    assert all(colour == colours[0] for colour in colours)
+
+
+def test_an_axis_is_logarithmic_where_costs_allow_it():
+    assert plots.draw([curve("a")]).axes[0].get_xscale() == "log"
+    assert plots.draw([curve("a")], scale="linear").axes[0].get_xscale() == "linear"
+    assert plots.draw([curve("a")], "usd").axes[0].get_xscale() == "linear"
+    with pytest.raises(ConfigError, match="the scale of usd is logarithmic, but a point costs 0"):
+        plots.draw([curve("a")], "usd", scale="log")
+
+
+def test_a_gain_is_shown_at_the_accuracy_of_both():
+    base, other = curve("a", 4), curve("b", 1)
+    found = gain(other, base, "tokens", rng=np.random.default_rng(0), accuracy=0.4)
+    assert found is not None
+    assert "← 2× [0.66, 4] fewer tokens for 40 %" in words(svg(base, other, gained=found))
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
+def test_the_same_curves_give_the_same_file(tmp_path: Path, suffix: str):
+    for name in ("one", "two"):
+        plots.save(plots.draw([curve("a"), curve("b", 2)]), tmp_path / f"{name}.{suffix}")
+    one, two = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "two"))
+    assert one == two
+    assert one.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
+
+
+def test_labels_are_text_and_never_markup():
+    text = svg(curve("<script>alert(1)</script> $x_1$ & more"))
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in " ".join(words(text))
+    assert "$x_1$" in " ".join(words(text))
+
+
+@pytest.mark.parametrize(
+    ("x", "cause"), [("token", "did you mean tokens"), ("flops", "no curve of 1 has it.*known here: samples, tokens, usd")]
+)
+def test_an_axis_that_nothing_has_is_refused(x: str, cause: str):
+    with pytest.raises(ConfigError, match=cause):
+        plots.draw([curve("a")], x)
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path):
+    figure = plots.draw([curve("a")])
+    with pytest.raises(ConfigError, match=r"must end in .png, .svg, .pdf"):
+        plots.save(figure, tmp_path / "curve.jpg")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        plots.save(figure, tmp_path / "missing" / "curve.png")

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tests.experiments.made import cell, result
+from tests.support.guard import program, within
+from tts.errors import ConfigError, TTSError
+from tts.experiments.store import schema
+from tts.experiments.store.schema import VERSION
+from tts.experiments.store.store import CellCounts, Store
+
+WORK = """
+import sys
+from tests.experiments.made import result
+from tts.experiments.store import Store
+with Store(sys.argv[1]) as store:
+    study = store.begin("shared", {})
+    while leased := store.lease(study, sys.argv[2], 3):
+        for cell in leased:
+            assert store.finish(sys.argv[2], result(cell))
+            print(cell.key, flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.sqlite"
+
+
+def begun(path, cells: int) -> int:
+    with Store(path) as store:
+        study = store.begin("shared", {})
+        store.add(study, map(cell, range(cells)))
+    return study
+
+
+def test_what_is_no_store_is_refused_and_left_as_it_is(path):
+    for content in (b"a text of some length, and no database" * 9, b"short"):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"store\.sqlite is a file of another kind, no store \(hint: name another file with --store"):
+            Store(path)
+        assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_database_of_something_else_is_refused_and_left_as_it_is(path):
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE studies (id)")
+    other.close()
+    content = path.read_bytes()
+    with pytest.raises(ConfigError, match="is a database of something else, no store"):
+        Store(path)
+    assert path.read_bytes() == content
+
+
+def test_a_store_of_another_version_is_refused_and_left_as_it_is(path):
+    begun(path, 1)
+    with sqlite3.connect(path) as other:
+        other.execute(f"PRAGMA user_version = {VERSION + 1}")
+    other.close()
+    content = path.read_bytes()
+    message = rf"is of version {VERSION + 1}, but this release reads version {VERSION} \(hint: name another file with --store, or read this"
+    with pytest.raises(ConfigError, match=message):
+        Store(path)
+    assert path.read_bytes() == content
+
+
+def test_an_empty_file_becomes_a_store(path):
+    path.touch()
+    begun(path, 2)
+    with Store.existing(path) as store:
+        assert store.find().cells == 2
+
+
+def test_a_store_that_must_be_there_is_not_made(path):
+    with pytest.raises(ConfigError, match=r"is not there \(hint: name the file of your runs with --store, or make one with tts run\)"):
+        Store.existing(path)
+    assert not path.exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "store.sqlite"):
+        with pytest.raises(ConfigError, match=r"cannot be opened .*\(hint: name another file with --store\)"):
+            Store(path)
+
+
+def test_a_damaged_file_is_one_line(path):
+    begun(path, 2000)
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with (
+        pytest.raises(TTSError, match=r"the file is damaged; .*\(hint: name another file with --store, or put back a copy"),
+        Store(path) as store,
+    ):
+        store.counts(1)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(path):
+    study = begun(path, 100)
+    with Store(path) as store:
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages + 5}")
+        done: list[int] = []
+
+        def fill() -> None:
+            for number in range(100):
+                store.finish("w", result(cell(number)), b"x" * 2000)
+                done.append(number)
+
+        with pytest.raises(TTSError, match=r"the disk is full; what was finished is kept \(hint: make room, then run the same"):
+            fill()
+        assert 0 < len(done) < 100
+        store._connection.execute("PRAGMA max_page_count = 1000000")
+        assert store.counts(study) == CellCounts(done=len(done), failed=0, pending=100 - len(done), leased=0)
+        assert store.finish("w", result(cell(done[-1] + 1)))
+    with Store(path) as store:
+        assert [each.cell.key for each in store.results(study)] == [f"key {number}" for number in range(len(done) + 1)]
+
+
+def test_a_disk_that_refuses_is_one_line_and_loses_nothing(path):
+    """The limit on the size of a process's files is the system's own refusal."""
+    study = begun(path, 200)
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, {resource.RLIM_INFINITY}))\n{WORK}"
+    stopped = program(code, str(path), "w")
+    assert stopped.returncode == 1
+    assert "reading or writing failed; what was finished is kept" in stopped.stderr
+    done = stopped.stdout.splitlines()
+    assert 0 < len(done) < 200
+    with Store(path) as store:
+        assert [each.cell.key for each in store.results(study)] == done
+
+
+def test_a_locked_file_is_one_line(path, monkeypatch):
+    begun(path, 1)
+    monkeypatch.setattr("tts.experiments.store.schema.WAIT_S", 0.01)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with Store(path) as store, pytest.raises(TTSError, match=r"another process has kept it locked .*\(hint: end that process"):
+        store.finish("w", result(cell()))
+    other.close()
+
+
+def test_a_store_that_was_closed_says_so(path):
+    store = Store(path)
+    store.close()
+    with pytest.raises(TTSError, match="closed database"):
+        store.studies()
+
+
+def test_processes_share_a_store(path):
+    study = begun(path, 60)
+    ends = within(*(lambda name=name: program(WORK, str(path), name) for name in "abc"))
+    assert [(end.returncode, end.stderr) for end in ends] == [(0, "")] * 3
+    done = [line for end in ends for line in end.stdout.splitlines()]
+    assert sorted(done) == sorted(f"key {number}" for number in range(60))
+    with Store(path) as store:
+        assert store.counts(study) == CellCounts(done=60, failed=0, pending=0, leased=0)
+        assert store.lost_tokens(study) == 0
+
+
+def test_processes_may_make_a_store_at_once(path):
+    code = "import sys; from tts.experiments.store.store import Store; print(Store(sys.argv[1]).begin('a', {}))"
+    ends = within(*(lambda: program(code, str(path), options=("-W", "ignore")) for _ in range(4)))
+    assert [(end.stdout, end.returncode) for end in ends] == [("1\n", 0)] * 4
+
+
+def test_a_store_that_another_process_makes_while_this_one_looks_is_a_store(path):
+    class Overtaken:
+        """A connection to an empty file, which is made a store behind its first statement."""
+
+        def __init__(self) -> None:
+            self.connection = sqlite3.connect(path)
+
+        def execute(self, statement: str):
+            (row,) = self.connection.execute(statement).fetchall()
+            Store(path).close()
+            return SimpleNamespace(fetchone=lambda: row)
+
+    assert schema._is_store(Overtaken(), path)
+
+
+def test_threads_share_a_store(path):
+    study = begun(path, 60)
+    with Store(path) as store:
+
+        def work(name: str) -> None:
+            while leased := store.lease(study, name, 2):
+                for each in leased:
+                    assert store.finish(name, result(each))
+
+        assert within(*(lambda name=name: work(name) for name in "abcd")) == [None] * 4
+        assert store.counts(study).done == len(list(store.results(study))) == 60
+
+
+def test_a_process_that_is_killed_keeps_what_it_finished(path):
+    study, told = begun(path, 3000), []
+    for name in "ab":
+        with subprocess.Popen([sys.executable, "-c", WORK, str(path), name], stdout=subprocess.PIPE, text=True) as process:
+            told += [process.stdout.readline().strip() for _ in range(40)]
+            process.send_signal(signal.SIGKILL)
+            told += process.stdout.read().splitlines()
+    with Store(path, clock=lambda: time.time() + 100) as store:
+        kept = [each.cell.key for each in store.results(study)]
+        assert len(kept) == len(set(kept)) == store.counts(study).done
+        assert set(told) <= set(kept)
+        assert len(kept) <= len(told) + 2  # each may have been killed before it could tell of its last
+        rest = store.lease(study, "c", 3000)
+        assert sorted([*kept, *(each.key for each in rest)]) == sorted(f"key {number}" for number in range(3000))
+    check = sqlite3.connect(path)
+    assert check.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    check.close()
+
+
+def test_what_is_kept_is_json_that_others_can_read(path):
+    begun(path, 1)
+    with Store(path) as store:
+        store.finish("w", result(cell(), confidence=float("nan")))
+    other = sqlite3.connect(path)
+    ((body,),) = other.execute("SELECT body FROM results")
+    other.close()
+    assert json.loads(body, parse_constant=pytest.fail)["confidence"] is None

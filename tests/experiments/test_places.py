@@ -1,0 +1,215 @@
+"""`module:name` wherever a study accepts a name: accepted, kept, part of its keys, and refused on one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tts
+from tests.experiments.studies import toy
+from tts.experiments.datasets import get, load
+from tts.experiments.run.runner import PreparedStudy
+
+PARTS, DATA = "tests.search.places", "tests.experiments.places"
+YAML = f"""
+name: own
+models:
+  mine: {{model: toy, backend: "tts.backends.toy.backend:ToyBackend", verifiers: "{PARTS}:likes_length"}}
+problems: {{dataset: "{DATA}:sums", limit: 2, first: 2, group_by: size}}
+task: arithmetic
+strategies:
+  - "{PARTS}:Pair(n=3) | weighted"
+  - "best_of_n(n=2) | {PARTS}:Enough(k=2) | {PARTS}:Newest"
+budgets: 200
+seeds: 2
+record: {{candidates: true, traces: 1}}
+"""
+pytest.importorskip("yaml")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_yaml_names_own_parts_of_every_kind() -> None:
+    study = tts.Study.from_yaml(YAML)
+    counts = study.run(progress=False).counts
+    assert (counts.done, counts.failed) == (8, 0)
+    results = study.results()
+    assert {result.cell.strategy for result in results} == {
+        f"{PARTS}:Pair(n=3) | weighted", f"best_of_n(n=2) | {PARTS}:Enough | {PARTS}:Newest",
+    }  # fmt: skip
+    assert {result.cell.dataset for result in results} == {f"{DATA}:sums"}
+    assert {result.cell.problem for result in results} == {"sums/2", "sums/3"}
+    assert {result.cell.group for result in results} == {"size small", "size large"}
+    assert {str(result.cell.verifiers) for result in results} == {str({"main": f"{PARTS}:likes_length"})}
+    assert all(set(one.scores) <= {"main"} for result in results for one in result.drawn or ())
+    assert "enough" in {result.stopped_by for result in results}
+    assert f"{PARTS}:Pair(n=3) | weighted" in study.table()
+
+
+def test_own_parts_are_in_the_snapshot_and_the_study_resumes_from_it() -> None:
+    study = tts.Study.from_yaml(YAML)
+    study.run(shard=(1, 2), progress=False)
+    stored = tts.Study.stored("own")
+    assert stored.config == study.config
+    assert stored.config.strategies[0] == f"{PARTS}:Pair(n=3) | weighted"
+    assert stored.run(progress=False).counts.done == 8
+
+
+WORDS = f"""
+name: words
+models: {{words: {{backend: "{PARTS}:writes", verifiers: none}}}}
+problems: {{dataset: "{DATA}:plain"}}
+strategies: best_of_n(n=3) | majority
+budgets: 300
+"""
+
+
+def test_a_backend_is_a_function_that_needs_no_model_and_a_task_is_a_class() -> None:
+    study = tts.Study.from_yaml(WORDS, task=f"{PARTS}:Spoken")
+    assert study.run(progress=False).counts.failed == 0
+    assert {result.answer for result in study.results()} <= {"0", "1"}
+    assert tts.Study.from_yaml(WORDS).run(progress=False).counts.failed == 0
+
+
+def keys(**changes: Any) -> set[str]:
+    with PreparedStudy(toy(**changes)) as prepared:
+        return {cell.key for cell in prepared.cells()}
+
+
+OWN = {"strategies": [f"{PARTS}:Pair | weighted"], "verifiers": f"{PARTS}:likes_length", "problems": {"dataset": f"{DATA}:plain"}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": f"{PARTS}:Spoken"},
+        {"strategies": [f"{PARTS}:Pair(n=3) | weighted"]},
+        {"verifiers": "toy(error=0.2)"},
+        {"models": {"toy": {"model": "toy", "backend": "tts.backends.toy.backend:ToyBackend"}}},
+        {"problems": {"dataset": f"{DATA}:sums"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_keys_tell_own_parts_apart(change: dict[str, Any]) -> None:
+    assert keys(**OWN).isdisjoint(keys(**{**OWN, **change}))
+
+
+def test_functions_are_told_apart_by_their_places() -> None:
+    def asked(function: str) -> set[str]:
+        models = {"mine": {"backend": f"{PARTS}:{function}"}}
+        return keys(models=models, verifiers="none", strategies="single", problems={"dataset": f"{DATA}:plain"})
+
+    assert asked("writes") == asked("writes")
+    assert asked("writes").isdisjoint(asked("writes_no"))
+
+
+def test_keys_are_those_of_other_processes() -> None:
+    code = "from tests.experiments.test_places import OWN, keys; print(sorted(keys(**OWN)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(sorted(keys(**OWN)))
+
+
+def test_a_data_set_is_the_same_whatever_names_it() -> None:
+    """Problems are what keys are made of: a place and a name of the same problems ask for the same cells."""
+    assert keys(problems={"dataset": f"{DATA}:sums"}) == keys(problems={"dataset": f"{DATA}:SUMS", "name": "sums"})
+
+
+# data sets
+
+
+def test_a_data_set_is_a_function_or_an_object_at_a_place() -> None:
+    assert [problem.id for problem in load(f"{DATA}:sums", limit=2)] == ["sums/1", "sums/2"]
+    assert load(f"{DATA}:SUMS", first=3) == load(f"{DATA}:sums", first=3) == load(f"{DATA}:whatever", first=3)
+    assert len(load(f"{DATA}:endless")) == 9
+    assert get(f"{DATA}:SUMS").licence == "CC0"
+    assert (get(f"{DATA}:sums").source, get(f"{DATA}:sums").licence) == (f"the function {DATA}:sums", "not stated")
+
+
+def test_a_limit_holds_for_data_sets_that_know_none() -> None:
+    with PreparedStudy(toy(problems={"dataset": f"{DATA}:endless", "limit": 3})) as prepared:
+        assert len(prepared.problems[f"{DATA}:endless"]) == 3
+
+
+def test_a_data_set_of_ones_own_is_in_snapshot_and_page() -> None:
+    pytest.importorskip("matplotlib")
+    study = tts.Study.from_yaml(YAML)
+    study.run(progress=False)
+    with tts.experiments.store.Store(study.store) as opened:
+        data = opened.find("own").runs[0].snapshot["data"][f"{DATA}:sums"]
+    assert (data["dataset"], data["source"], data["licence"]) == (f"{DATA}:sums", f"the function {DATA}:sums", "not stated")
+    study.report("page.html")
+    assert f"the function {DATA}:sums" in Path("page.html").read_text(encoding="utf-8")
+
+
+def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path) -> None:
+    """A module in the current folder, from the list of data sets to a run."""
+    (tmp_path / "mine.py").write_text((Path(__file__).parent / "places.py").read_text())
+    (tmp_path / "own.yaml").write_text(YAML.replace(DATA, "mine"))
+    code = f"import sys; from tts.cli import main; sys.path.append({str(Path(__file__).parents[2])!r}); sys.argv[0] = 'tts'; main()"
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    shown = command("datasets", "mine:SUMS")
+    assert shown.returncode == 0, shown.stderr
+    assert all(words in shown.stdout for words in ("mine:SUMS", "made here", "CC0", "small ones", "limit = 4", "first = 1"))
+    done = command("run", "own.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "mine:sums" in done.stdout
+    for missing in (command("datasets", "mine:SUM"), command("run", "own.yaml", "--set", "problems.dataset=mine:SUM")):
+        assert missing.returncode == 2
+        assert "the data set 'mine:SUM' cannot be loaded: 'mine' (" in missing.stderr
+        assert "has no 'SUM'" in missing.stderr
+        assert missing.stderr.splitlines()[1].startswith("hint: it has SUMS")
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            {"strategies": "nowhere.at_all:Pair"},
+            "strategies: the strategy 'nowhere.at_all:Pair' cannot be loaded: no module 'nowhere.at_all'",
+        ),
+        ({"strategies": f"{PARTS}:Pear"}, "has no 'Pear' (hint: it has Pair"),
+        ({"strategies": f"{PARTS}:Enough"}, "must begin with a strategy"),
+        ({"strategies": f"best_of_n | {PARTS}:Gone"}, "the stop rule or selection 'tests.search.places:Gone' cannot be loaded"),
+        ({"strategies": f"best_of_n | {PARTS}:Pair"}, "neither a stop rule nor a selection"),
+        ({"strategies": f"{PARTS}:NUMBER"}, "is a int, but must be a class or a function"),
+        ({"verifiers": "nowhere:score"}, "the verifier 'nowhere:score' cannot be loaded: no module 'nowhere'"),
+        ({"verifiers": f"{PARTS}:likes_lenght"}, "has no 'likes_lenght' (hint: it has likes_length"),
+        ({"verifiers": f"{PARTS}:Pair"}, "the verifier 'tests.search.places:Pair' lacks bound"),
+        ({"task": "nowhere:Task"}, "the task 'nowhere:Task' cannot be loaded: no module 'nowhere'"),
+        ({"task": f"{PARTS}:Spken"}, "has no 'Spken' (hint: it has Spoken"),
+        ({"task": f"{PARTS}:Pair"}, "task 'tests.search.places:Pair' is a Pair, which lacks"),
+        ({"models": {"m": {"model": "toy", "backend": "nowhere:B"}}}, "the backend 'nowhere:B' cannot be loaded: no module 'nowhere'"),
+        ({"models": {"m": {"backend": "toy"}}}, "models.m.model is missing, but must be given"),
+        ({"models": {"m": {"backend": f"{PARTS}:Pair"}}}, "is the class Pair, which is no backend"),
+        ({"models": {"m": {"model": "toy", "backend": f"{PARTS}:Pear"}}}, "has no 'Pear' (hint: it has Pair"),
+        ({"models": {"m": {"model": "toy", "backend": f"{PARTS}:Pair"}}}, "is the class Pair, which is no backend"),
+        ({"problems": {"dataset": "nowhere:sums"}}, "the data set 'nowhere:sums' cannot be loaded: no module 'nowhere'"),
+        ({"problems": {"dataset": f"{DATA}:sms"}}, "has no 'sms' (hint: it has sums"),
+        ({"problems": {"dataset": f"{DATA}:NUMBER"}}, "is a int, but must be a class or a function"),
+        ({"problems": {"dataset": f"{PARTS}:Pair"}}, "is the class Pair, but must be a tts.experiments.datasets.DataSet or a function"),
+        ({"problems": {"dataset": f"{DATA}:sums", "limt": 3}}, "did you mean limit?"),
+        ({"problems": {"dataset": f"{DATA}:needs_a_path"}}, "cannot be loaded: missing a required argument: 'path'"),
+        ({"problems": {"dataset": f"{DATA}:texts"}}, "gave a str, but must give problems (hint: make each a tts.Problem)"),
+        ({"problems": {"dataset": f"{DATA}:nothing"}}, "gave a NoneType, but must give problems (hint: return a list of them)"),
+        ({"problems": {"dataset": f"{DATA}:nameless"}}, "has no id, but every problem of a data set must have one"),
+    ],
+)
+def test_what_is_not_there_or_does_not_fit_is_one_line(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(tts.ConfigError) as caught:
+        tts.Study.from_yaml(YAML.replace(f', verifiers: "{PARTS}:likes_length"', ""), **change).run(progress=False)
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not Path(".tts").exists()

@@ -1,0 +1,65 @@
+"""What the allocator is held against on the pair: divisions of recorded samples, in expectation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("research.allocation.pair", reason="research is no part of the wheel")
+
+from research.allocation.pair import divisions
+from research.allocation.pair.measuring import at_cost
+from tests.experiments.pools import written
+from tts.experiments.analysis.curves import Curve, accuracies
+
+EASY, OPEN, HOPELESS = [(0, None)] * 18, [(0, None), (0, None), (1, None)] * 6, [(i + 1, None) for i in range(18)]
+
+
+def pools():
+    kinds = {"easy": EASY, "open": OPEN, "hopeless": HOPELESS}
+    return [written(*samples, problem=f"{kind} {i}") for kind, samples in kinds.items() for i in range(4)]
+
+
+def test_the_votes_of_more_samples_are_right_more_often_where_most_samples_are():
+    problems, *halves = divisions.halves(pools(), None)
+    assert problems[4] == "open 0"
+    for half in halves:
+        assert half.right[:4].min() == 1
+        assert half.right[8:].max() == 0
+        assert half.right[4, 0] == pytest.approx(half.rate[4], abs=0.2)
+        assert half.right[4, -1] == 1
+        assert half.cost[4].tolist() == [10 * (i + 1) for i in range(9)]
+
+
+def test_who_knows_more_divides_better_at_the_same_cost():
+    _, first, second = divisions.halves(pools(), None)
+    halves = first, second
+    found = {
+        "uniform": divisions.tried(halves, lambda half, _: np.full(len(half.rate), 2)),
+        "random": divisions.tried(halves, divisions.at_random_by(2)),
+        "bins": divisions.tried(halves, divisions.binned(2, predicted=False)),
+        "oracle": divisions.tried(halves, divisions.knowing(2)),
+    }
+    assert all(found[name][1] <= 20 + 1e-9 for name in ("uniform", "random", "oracle"))
+    means = {name: right.mean() for name, (right, _) in found.items()}
+    assert means["oracle"] > means["uniform"]
+    assert means["oracle"] >= means["bins"] - 1e-9
+
+
+def test_a_greedy_sample_comes_first_in_every_order():
+    greedy = {pool.cell.problem: written((7, None, 3)).drawn[0] for pool in pools()}
+    _, half, _ = divisions.halves(pools(), greedy)
+    assert half.right[:, 0].max() == 0  # its answer is no one else's, and wrong
+    assert half.cost[:, 0].tolist() == [3.0] * 12
+    assert half.right[:4, 2].min() == 1
+
+
+def test_a_curve_is_read_between_its_points_and_not_beyond_them():
+    shares = np.array([[0.0, 0.0], [1.0, 0.5]])
+    curve = Curve(
+        label="x", dataset="d", model="m", costs={"tokens": np.array([10.0, 40.0])}, accuracy=accuracies(shares, np.random.default_rng(0)),
+        shares=shares, problems=["a", "b"], seeds=[0],
+    )  # fmt: skip
+    assert at_cost(curve, 20.0).tolist() == pytest.approx([0.5, 0.25])
+    assert at_cost(curve, 5.0).tolist() == [0.0, 0.0]
+    assert at_cost(curve, 99.0).tolist() == [1.0, 0.5]

@@ -1,0 +1,158 @@
+"""The commands of research/ at their smallest sizes: every page and row that they promise is written, and only where they are told to."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("research", reason="research is no part of the wheel")
+
+from research.pocket import card
+
+ROOT = Path(__file__).parents[2]
+
+
+def started(module: str, *arguments: str) -> str:
+    """Return what a command prints, run in a process of its own in the checkout."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def main_of(module: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a command in this process."""
+    import importlib
+
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    importlib.import_module(module).main()
+
+
+@pytest.fixture
+def chosen(tmp_path: Path) -> Path:
+    """A folder with what the validation split chose."""
+    shutil.copy(ROOT / "docs/results/methods_choices.json", tmp_path)
+    return tmp_path
+
+
+def test_the_allocator_on_the_toy_has_a_row_for_each_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "toy.md"
+    main_of("research.allocation.toy.__main__", "--quick", "--problems", "40", "--budgets", "2", "--out", str(out), monkeypatch=monkeypatch)
+    page = out.read_text()
+    assert "Made by `python -m research.allocation.toy" in page
+    policies = "uniform best-of-N|random|A14, five oracle bins|A14, five predicted bins|allocator, population learnt|allocator|reference"
+    for policy in (*policies.split("|"), "static oracle", "adaptive oracle"):
+        assert page.count(f"| 2 | {policy} | ") == 2, policy
+    assert page.count("| 2 | best stop rule in hindsight | ") == 1
+    assert page.count("### Regret falls with pilots") == page.count("### Difficulty is told rightly") == 2
+    assert len(re.findall(r"^\| .* \| [\d.]+ .*s.* \|$", page.partition("## Deciding")[2], re.MULTILINE)) == 6
+    assert out.with_suffix(".svg").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_allocator_on_the_pair_has_its_page_and_figures(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    small = ("--limit", "3", "--seeds", "1", "--jobs", "1", "--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path))
+    started("research.allocation.pair", *small)
+    page = (tmp_path / "allocator.md").read_text()
+    assert "Made by `python -m research.allocation.pair`" in page
+    for title in ("What is asked of it", "Against uniform best-of-N", "Against the best single strategy", "Which resource binds"):
+        assert f"## {title}" in page
+    assert page.count("| `auto` | ") == 5
+    assert len(re.findall(r"^\| \d{3} tokens, seed 0 \|", page, re.MULTILINE)) == 5
+    for figure in re.findall(r"!\[\]\((.*)\)", page):
+        assert (tmp_path / figure).stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_performance_model_is_fitted_and_written_where_models_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from research.allocation.pair import fitting
+    from tts.allocator import shipped
+    from tts.allocator.performance import PerformanceModel
+
+    assert shipped.FOLDER == ROOT / "tts/models/pocket/performance"
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    fitting.fit(tmp_path / "s.sqlite", 1, 20)
+    found = PerformanceModel.load(str(tmp_path / "pocket.json"))
+    assert found.problems == 20
+    assert found.curves.keys() == PerformanceModel.load(str(ROOT / "tts/models/pocket/performance/pocket.json")).curves.keys()
+
+
+@pytest.mark.slow
+def test_the_range_of_the_methods_is_chosen_by_levels(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    small = ("--choose-range", "--limit", "10", "--jobs", "1", "--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path))
+    started("research.methods", *small)
+    page = (tmp_path / "methods_choices.md").read_text()
+    assert re.findall(r"^\| (\d+) \| 1 \| .* \| (?:yes|no) \|$", page, re.MULTILINE) == [str(i) for i in range(1, 11)]
+    assert len(json.loads((tmp_path / "methods_choices.json").read_text())["levels"]) == 10
+
+
+@pytest.mark.slow
+def test_the_reasons_have_a_row_for_each_search_and_charge(chosen: Path) -> None:
+    pytest.importorskip("torch")
+    small = ("--reasons", "--limit", "1", "--seeds", "1", "--jobs", "1", "--store", str(chosen / "s.sqlite"), "--out", str(chosen))
+    started("research.methods", *small)
+    page = (chosen / "methods_by_verifier.md").read_text()
+    from research.methods import reasons
+
+    assert page.count("### Errors: ") == len(reasons.ERRORS)
+    assert page.count("\n| `") == len(reasons.ERRORS) * len(reasons.SEARCHES)
+    assert len(re.findall(r"^\| (?:REBASE|ETS, charge .*?) \|", page, re.MULTILINE)) == 1 + len(reasons.CHARGES) + 2
+
+
+@pytest.mark.slow
+def test_every_guide_has_its_rows(chosen: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    small = ("--compare", "--limit", "1", "--seeds", "1", "--jobs", "1", "--store", str(chosen / "s.sqlite"), "--out", str(chosen))
+    started("research.methods.verifiers", *small, "--choices", str(chosen))
+    page = (chosen / "verifiers.md").read_text()
+    from research.methods import guides
+
+    for guide in guides.GUIDES:
+        rows = re.findall(rf"^\| .* \| {guide} \| \d+ \| ", page, re.MULTILINE)
+        assert len(rows) == (len(guides.SAMPLED) + len(guides.SEARCHED)) * len(guides.SIZES)
+        assert re.search(rf"^\| {guide} \| [\d.]+ \|$", page, re.MULTILINE)
+
+
+def test_the_cheap_verifiers_have_a_line_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from research.methods import verifiers
+
+    monkeypatch.setattr(sys, "argv", ["verifiers", "--candidates", "8"])
+    monkeypatch.setattr(verifiers, "LIMIT_S", float("inf"))
+    verifiers.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"8 candidates of \d+ tokens$", lines[0])
+    assert [re.split(r"  +", line)[1] for line in lines[1:]] == [*verifiers.CHEAP, "together"]
+
+
+def test_the_tables_of_the_card_are_written_between_their_marks(tmp_path: Path) -> None:
+    for name in ("README.md", "tts/models/pocket/README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(re.sub(r"(<!-- tables -->\n).*?(<!-- end)", r"\1old\n\2", (ROOT / name).read_text(), flags=re.DOTALL))
+    measured = ROOT / "tts/models/pocket/evaluation.json"
+    card.fill(measured, tmp_path)
+    for name in ("README.md", "tts/models/pocket/README.md", "tts/models/pocket/evaluation.json"):
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text()
+    (tmp_path / "README.md").write_text("no marks")
+    with pytest.raises(SystemExit, match=r"README\.md has 0 places for tables"):
+        card.fill(measured, tmp_path)
+
+
+@pytest.mark.parametrize("module", ["pocket.train", "pocket.evaluate", "pocket.card", "methods", "methods.verifiers", "allocation.pair"])
+def test_a_command_says_what_it_takes(module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    name = f"research.{module}" if "." in module and module.split(".")[1] in ("card", "verifiers") else f"research.{module}.__main__"
+    with pytest.raises(SystemExit) as ended:
+        main_of(name, "--help", monkeypatch=monkeypatch)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: ")

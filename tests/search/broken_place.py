@@ -1,0 +1,3 @@
+"""A module that cannot be imported."""
+
+THING = 1 / 0

@@ -1,0 +1,63 @@
+"""Parts that are named by their place, as an author's own module would have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tts
+
+NUMBER = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair(tts.Strategy):
+    n: int = 2
+    word: str = ""
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return await search.complete([search.root], n=self.n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enough(tts.StopRule):
+    k: int = 2
+
+    def should_stop(self, candidates: Sequence[tts.Candidate]) -> tts.StopDecision | None:
+        return tts.StopDecision("enough") if len(candidates) >= self.k else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest(tts.Selection):
+    async def select(self, candidates: Sequence[tts.Candidate], search: tts.Search) -> tts.Selected:
+        ranked = tuple(reversed(candidates))
+        return tts.Selected(tuple(c.answer for c in ranked[:1] if c.answer is not None), ranked, 1.0)
+
+
+class Runless(tts.Strategy):
+    async def runs(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return search.candidates
+
+
+class Spoken(tts.Task):
+    """The answer is the last word."""
+
+    def extract(self, text: str) -> str | None:
+        words = text.split()
+        return words[-1].strip(".") if words else None
+
+
+def likes_length(problem: tts.Problem, text: str) -> float:
+    return min(1.0, len(text) / 100)
+
+
+def writes(ask: tts.Ask) -> str:
+    return f"It is {ask.seed % 2}."
+
+
+def writes_no(ask: tts.Ask) -> str:
+    return f"No, {ask.seed % 2}."
+
+
+def no_part() -> int:
+    return NUMBER

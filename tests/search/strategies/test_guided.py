@@ -1,0 +1,70 @@
+"""What holds of every tree method, beside its own oracles."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.odd import OddBackend
+from tests.support.runs import make_run, searched
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
+from tts.verifiers.toy import ToyVerifier
+
+TEXT = " + ".join(map(str, range(1, 13)))
+LAW = ToyLanguage(accuracy=0.6)
+PLANS = ("beam(n=16)", "dvts(n=16)", "rebase(n=16)", "ets(n=16)", "a_star(branching=16)", "beam(n=7, branching=3)")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_prefixes_are_read_once_by_a_process_model(plan: str) -> None:
+    end = searched(make_run(TEXT, Budget(tokens=10**6), plan, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    tree = end.search.tree
+    written = sum(tree.own_tokens(tree.nodes[node]) for node, role in tree.scores if role == "main")
+    assert written > 300
+    assert end.solution.usage.verifier_tokens <= 1.1 * written  # rescoring whole prefixes would be about six times as much
+
+
+@pytest.mark.parametrize("step", ["", "on\n"])
+@pytest.mark.parametrize(
+    "plan", ["beam(n=2)", "dvts(n=2)", "rebase(n=2)", "ets(n=2)", "a_star", "particle_filter(n=2)", "mcts(n=2)", "answer_convergence(n=1)"]
+)
+def test_a_path_that_never_ends_is_given_up(plan: str, step: str) -> None:
+    """Also where it costs no token, and the budget counts samples alone."""
+    backend = OddBackend(step, ends=False)
+    end = searched(make_run("3 + 4 - 2", Budget(samples=3), plan, backend, verifiers={"main": ToyVerifier(error=0.2)}))
+    assert end.solution.answer is None
+    assert len(end.search.tree.nodes) < 200
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_is_not_needed_any_more_is_released(plan: str) -> None:
+    backend = ToyBackend(LAW)
+    end = searched(make_run(TEXT, Budget(tokens=10**6), plan, backend, verifiers={"main": ToyVerifier(error=0.2)}))
+    assert not end.search.tree.held
+    most = end.search.tree.peak_live
+    everything = sum(map(end.search.tree.own_tokens, end.search.tree.nodes))
+    assert most < everything
+    if not plan.startswith("a_star"):  # whose open states all stay
+        assert max(end.solution.trace.kept_tokens) < everything / 2
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("tokens", [300, 1000, 4000])
+def test_sizes_that_are_left_out_fit_the_budget(plan: str, tokens: int) -> None:
+    name = plan.split("(", maxsplit=1)[0]
+    end = searched(make_run("3 + 4 - 2", tokens, name, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    assert end.solution.answer is not None
+    assert end.solution.usage.tokens <= tokens
+    if name == "a_star":
+        assert end.solution.stopped_by == "done"  # at the first solution that it takes from its frontier
+    elif tokens >= 1000:  # what the first search leaves, whose size goes by typical lengths, is not left lying
+        assert end.solution.usage.tokens >= 0.8 * tokens
+
+
+@pytest.mark.parametrize("plan", ["beam", "dvts", "rebase", "ets"])
+@pytest.mark.parametrize("more", range(0, 200, 20))
+def test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end(plan: str, more: int) -> None:
+    """A path of width 1 is not scored before it ends; the states of its steps are given up meanwhile, but not what is held for them."""
+    end = searched(make_run("3 + 4 - 2 + 9", 600 + more, f"{plan} | best", ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    assert len(end.solution.candidates) > 1
+    assert [c for c in end.solution.candidates if not c.scores["main"] >= 0] == []

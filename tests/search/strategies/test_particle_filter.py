@@ -1,0 +1,221 @@
+"""The oracles of particle filtering (algorithm A9) on the toy language, whose law is known."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.support.odd import EndsAtRandom
+from tests.support.runs import make_run, searched, solve, solved
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
+from tts.search.algorithms.resampling import softmax
+from tts.search.strategies._common.particles import log_odds
+from tts.types import Problem
+from tts.verifiers.function import FunctionVerifier
+from tts.verifiers.toy import ToyVerifier
+
+LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.3), (10, 0.2)))
+CONSTANT = {"main": ToyVerifier(error=0.5)}
+PLANS = ("particle_filter(n=3)", "particle_filter(n=3, resampling='systematic')")
+
+
+def first_answers(plan: str, count: int, problem: str, verifiers: dict[str, Any], selection: str = "majority") -> Counter[str | None]:
+    """Return the answers of one particle of each of many filters: those of one filter share ancestors."""
+    backend = ToyBackend(LANGUAGE)
+    runs = [
+        make_run(Problem(problem, id=f"p{i}"), Budget(samples=60), f"{plan} | {selection}", backend, verifiers=verifiers)
+        for i in range(count)
+    ]
+    ends = asyncio.run(solved(runs))
+    return Counter(min(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
+
+
+def check_law(seen: Counter[str | None], law: dict[str | None, float]) -> None:
+    total = sum(seen.values())
+    common = [answer for answer, p in law.items() if p * total >= 5]
+    rest = 1 - sum(law[answer] for answer in common)
+    counts = [seen[answer] for answer in common] + [total - sum(seen[answer] for answer in common)] * (rest > 1e-9)
+    expected = [law[answer] * total for answer in common] + [rest * total] * (rest > 1e-9)
+    assert set(seen) <= set(law)
+    assert stats.chisquare(counts, expected).pvalue > 1e-3  # one in a thousand seeds would fail by chance; the seed is fixed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS)
+def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model(plan: str) -> None:
+    check_law(first_answers(plan, 5000, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
+
+
+def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model_in_small() -> None:
+    check_law(first_answers(PLANS[0], 500, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
+
+
+@pytest.mark.parametrize("budget", [Budget(tokens=2000), Budget(samples=1), Budget(samples=9)])
+def test_one_particle_is_one_plain_sample(budget: Budget) -> None:
+    for seed in range(5):
+        texts = [
+            [
+                c.trajectory.full_text
+                for c in solve(make_run("10 - 7 + 5 - 20", budget, plan, ToyBackend(LANGUAGE), seed=seed, verifiers=CONSTANT)).candidates
+            ]
+            for plan in ("particle_filter(n=1)", "single")
+        ]
+        assert texts[0] == texts[1]
+
+
+# Weights --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_particles_are_drawn_by_the_odds_of_their_scores() -> None:
+    scores = np.array([0.9, 0.6, 0.3, 0.1])
+    weights = log_odds(scores, (0.0, 1.0))
+    assert softmax(weights) == pytest.approx([0.815, 0.136, 0.039, 0.010], abs=5e-4)
+    assert weights == pytest.approx(np.log(scores / (1 - scores)))
+    assert log_odds(np.array([18.0, 12.0]), (0.0, 20.0)) == pytest.approx(weights[:2])  # any range is mapped to [0, 1]
+
+
+def test_sure_scores_are_clipped_and_unknown_ones_weigh_the_mean() -> None:
+    weights = log_odds(np.array([0.0, 1.0, math.nan, 0.5]), (0.0, 1.0))
+    assert np.isfinite(weights).all()
+    assert weights[:2] == pytest.approx([-math.log((1 - 1e-7) / 1e-7), math.log((1 - 1e-7) / 1e-7)])
+    assert weights[2] == pytest.approx(weights[[0, 1, 3]].mean())
+    assert log_odds(np.array([math.nan, math.nan]), (0.0, 1.0)).tolist() == [0.0, 0.0]
+
+
+def test_an_unbounded_score_is_a_log_odds_as_it_is() -> None:
+    weights = log_odds(np.array([-2.0, 1.5, 1e4, -1e4]), (-math.inf, math.inf))
+    assert weights[:2].tolist() == [-2.0, 1.5]
+    assert np.isfinite(weights).all()
+
+
+# The target -----------------------------------------------------------------------------------------------------------------------
+
+SCORES = {(True, True): 0.7, (True, False): 0.2, (False, True): 0.6, (False, False): 0.3}  # r(x_1:2), by which results are right
+
+
+def judged(problem: Problem, text: str) -> float:
+    """Score a prefix of "3 + 4 - 2": .8 or .4 for one step, by whether it is right; `SCORES` for two and more."""
+    steps = [line for line in text.splitlines() if " = " in line]
+    right = [_result(line) == _asked(line) for line in steps]
+    if len(right) == 1:
+        return 0.8 if right[0] else 0.4
+    return SCORES[right[0], right[1]]
+
+
+def _result(line: str) -> int:
+    return int(line.split(" = ")[1])
+
+
+def _asked(line: str) -> int:
+    first, sign, change = line.split(" = ", maxsplit=1)[0].split()
+    return int(first) + (int(change) if sign == "+" else -int(change))
+
+
+def _target(*, divided: bool) -> dict[tuple[bool, bool], float]:
+    """Return the law of (first step right, second step right): p(x_1) odds(x_1) p(x_2 | x_1) odds(x_1:2), or divided by odds(x_1)."""
+    mass: dict[tuple[bool, bool], float] = {}
+    for first, second in itertools.product((True, False), repeat=2):
+        r1, r2 = 0.8 if first else 0.4, SCORES[first, second]
+        odds1, odds2 = r1 / (1 - r1), r2 / (1 - r2)
+        mass[first, second] = 0.25 * (1.0 if divided else odds1) * odds2
+    total = sum(mass.values())
+    return {key: value / total for key, value in mass.items()}
+
+
+def test_many_particles_follow_the_product_of_the_levels_potentials() -> None:
+    n = 3000
+    end = searched(
+        make_run(
+            "3 + 4 - 2",
+            Budget(samples=10 * n),
+            f"particle_filter(n={n})",
+            ToyBackend(LANGUAGE),
+            verifiers={"main": FunctionVerifier(judged)},
+        )
+    )
+    assert len(end.solution.candidates) == n  # copies of the last resampling were written on separately
+    seen: Counter[tuple[bool, bool]] = Counter()
+    for candidate in end.solution.candidates:
+        lines = candidate.trajectory.full_text.splitlines()
+        seen[_result(lines[0]) == _asked(lines[0]), _result(lines[1]) == _asked(lines[1])] += 1
+    wanted, other = _target(divided=False), _target(divided=True)
+    # twice resampled with an effective sample size above n / 2: standard error at most 2 sqrt(.25 / 1500) = .026
+    assert all(abs(seen[key] / n - p) < 0.05 for key, p in wanted.items())
+    assert max(abs(wanted[key] - p) for key, p in other.items()) > 0.12, "the test could not tell the two targets apart"
+
+
+# What becomes of particles --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("finished", [0.999999, 0.000001])
+def test_a_finished_particle_multiplies_or_dies_in_later_resamplings(finished: float) -> None:
+    def worth(problem: Problem, text: str) -> float:
+        return finished if "A: " in text else 0.5
+
+    verifiers = {"main": FunctionVerifier(worth)}
+    for seed in range(10):
+        end = searched(
+            make_run("3 + 4", Budget(samples=300), "particle_filter(n=6, max_steps=6)", EndsAtRandom(), seed=seed, verifiers=verifiers)
+        )
+        assert end.solution.error is None
+        assert end.search is not None
+        ended = {t.depth for t in end.search.tree.nodes if t.status == "finished"}
+        survivors = {c.trajectory.depth for c in end.solution.candidates}
+        if finished > 0.5:  # the first to finish take every place, and nobody goes on
+            assert survivors == ended == {min(ended)}
+            assert max(ended) < 6
+        else:  # whoever finishes dies while one goes on
+            assert survivors == {max(ended)}
+            assert len(ended) > 1
+
+
+def test_a_perfect_verifier_brings_many_particles_to_the_right_answer() -> None:
+    backend = ToyBackend(ToyLanguage(accuracy=0.5, slips=((1, 1.0),)))
+    problem = "10 - 7 + 5 - 20"
+    runs = [
+        make_run(Problem(problem, id=f"p{i}"), Budget(samples=200), "particle_filter(n=8)", backend, verifiers={"main": ToyVerifier()})
+        for i in range(60)
+    ]
+    right = [end.solution.answer == "-12" for end in asyncio.run(solved(runs))]
+    # each of three steps goes on if one of 8 particles is right: (1 - 2^-8)^3 = .988; best-of-8 would have 1 - (7/8)^8 = .656
+    assert np.mean(right) >= 0.93
+
+
+def test_a_budget_of_few_samples_keeps_every_ancestor_before_it_pays_for_copies() -> None:
+    run = make_run(
+        "10 - 7 + 5 - 20", Budget(samples=4), "particle_filter(n=4, resampling='systematic')", ToyBackend(LANGUAGE), verifiers=CONSTANT
+    )
+    end = searched(run)
+    assert len(end.solution.candidates) == 4
+    assert end.solution.usage.samples == 4
+
+
+def test_the_dead_are_pruned_and_their_state_is_released() -> None:
+    end = searched(
+        make_run(
+            "10 - 7 + 5 - 20", Budget(samples=90), "particle_filter(n=6)", ToyBackend(LANGUAGE), verifiers={"main": ToyVerifier(error=0.1)}
+        )
+    )
+    finished = {c.trajectory.node for c in end.solution.candidates}
+    alive = {node.node for c in end.solution.candidates for node in c.trajectory.path}
+    assert end.search is not None
+    assert end.search.tree.pruned
+    assert not end.search.tree.pruned & alive
+    assert finished <= alive
+
+
+def test_a_sharp_weight_temperature_keeps_the_best_and_a_flat_one_keeps_all() -> None:
+    verifiers = {"main": ToyVerifier(error=0.3)}
+    for tau, expected in ((0.001, 1), (1e6, 8)):
+        plan = f"particle_filter(n=8, resampling='systematic', weight_temperature={tau})"
+        end = searched(make_run("10 - 7 + 5 - 20", Budget(samples=400), plan, ToyBackend(LANGUAGE), verifiers=verifiers))
+        first = {c.trajectory.path[1].node for c in end.solution.candidates}
+        assert (len(first) == expected) or (tau == 0.001 and len(first) < 4)

@@ -1,0 +1,190 @@
+"""The oracles of particle Gibbs, parallel tempering and entropic particle filtering (algorithms A10-A12)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.search.strategies.test_particle_filter import CONSTANT, LANGUAGE, check_law
+from tests.support.runs import Solved, check_books, make_run, searched, solve, solved
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
+from tts.search.algorithms.resampling import effective_sample_size, softmax
+from tts.search.strategies._common.particles import log_odds
+from tts.search.strategies.entropic_particle_filter import ANNEALINGS, annealed
+from tts.search.strategies.parallel_tempering import ParallelTempering, swap_chance
+from tts.types import Problem
+from tts.verifiers.toy import ToyVerifier
+
+PROBLEM = "10 - 7 + 5 - 20"
+NOISY = {"main": ToyVerifier(error=0.2)}
+
+
+def swept(plan: str, seed: int = 0, verifiers: Any = None, samples: int = 400, problem: str = PROBLEM) -> Solved:
+    end = searched(make_run(problem, Budget(samples=samples), plan, ToyBackend(LANGUAGE), seed=seed, verifiers=verifiers or NOISY))
+    assert end.solution.error is None
+    assert end.search is not None
+    check_books(end.search)
+    return end
+
+
+def nodes(end: Solved) -> list[tuple[str, int]]:
+    assert end.search is not None
+    return [(t.text, t.stream) for t in end.search.tree.nodes]
+
+
+# One method is another ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "same"),
+    [
+        ("particle_gibbs(n=5, sweeps=1)", "particle_filter(n=5)"),
+        ("parallel_tempering(n=4, chains=1, sweeps=3)", "particle_gibbs(n=4, sweeps=3)"),
+        ("parallel_tempering(n=5, chains=1, sweeps=1)", "particle_filter(n=5)"),
+        ("entropic_particle_filter(n=5, least_ess=0.0, resampling='multinomial')", "particle_filter(n=5)"),
+        ("entropic_particle_filter(n=5, early=0.0)", "particle_filter(n=5, resampling='systematic')"),
+    ],
+)
+def test_seed_for_seed(plan: str, same: str) -> None:
+    for seed in range(6):
+        assert nodes(swept(plan, seed)) == nodes(swept(same, seed))
+
+
+@pytest.mark.parametrize("plan", ["particle_gibbs(n=1)", "parallel_tempering(n=1)", "entropic_particle_filter(n=1)"])
+def test_one_particle_is_one_plain_sample_or_one_a_chain(plan: str) -> None:
+    for seed in range(4):
+        texts = [c.trajectory.full_text for c in sorted(swept(plan, seed).solution.candidates, key=lambda c: c.index)]
+        assert texts[0] == solve(make_run(PROBLEM, 500, "single", ToyBackend(LANGUAGE), seed=seed)).candidates[0].trajectory.full_text
+        assert len(texts) == (2 if "tempering" in plan else 1)
+
+
+# The reference --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_sweep_has_one_free_particle_less() -> None:
+    end = swept("particle_gibbs(n=4, sweeps=2, resampling='systematic')", verifiers=CONSTANT)
+    first_steps = [t for t in end.search.tree.nodes if t.depth == 1]
+    assert len(first_steps) == 4 + 3
+
+
+def test_copies_of_the_reference_go_on_from_its_first_steps() -> None:
+    """A branch behind an inner node of a finished path of an earlier sweep is such a copy."""
+    copies = 0
+    for seed in range(12):
+        end = swept("particle_gibbs(n=4, sweeps=3)", seed)
+        before = [t for t in end.search.tree.nodes if t.depth == 1][3].node
+        finished = {c.trajectory.node: c.trajectory for c in end.solution.candidates}
+        for t in end.search.tree.nodes:
+            if t.parent is not None and t.parent.depth >= 1:
+                siblings = [s for s in end.search.tree.nodes if s.parent is t.parent]
+                copies += t is not siblings[0] and any(t.parent in c.path for c in finished.values()) and t.node > before
+        for path in finished.values():  # the text of a path is what its nodes wrote, whatever became of its copies
+            assert path.full_text == "".join(node.text for node in path.path[1:])
+    assert copies > 5
+
+
+def test_all_or_the_last_sweeps_particles_are_returned() -> None:
+    everything, last = (swept(f"particle_gibbs(n=4, sweeps=3, returned={which!r})", 2) for which in ("all", "last"))
+    assert nodes(everything) == nodes(last)
+    some, many = ({c.trajectory.node for c in end.solution.candidates} for end in (last, everything))
+    assert some < many
+    assert len(some) <= 4
+
+
+def first_of_the_last_sweep(plan: str, count: int, problem: str) -> Counter[str | None]:
+    backend = ToyBackend(LANGUAGE)
+    runs = [
+        make_run(Problem(problem, id=f"p{i}"), Budget(samples=99), f"{plan} | majority", backend, verifiers=CONSTANT) for i in range(count)
+    ]
+    ends = asyncio.run(solved(runs))
+    return Counter(max(end.solution.candidates, key=lambda c: c.index).answer for end in ends)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["particle_gibbs(n=3, sweeps=2, returned='last')", "parallel_tempering(n=2)"])
+def test_under_a_constant_verifier_what_is_found_follows_the_law_of_the_model(plan: str) -> None:
+    check_law(first_of_the_last_sweep(plan, 5000, "3 + 4 - 2"), LANGUAGE.answer_distribution("3 + 4 - 2"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "free"),
+    [("particle_filter", 16), ("particle_gibbs", 4), ("particle_gibbs(sweeps=8)", 2), ("parallel_tempering(chains=4, sweeps=2)", 2)],
+)
+def test_sizes_left_out_are_shared_over_the_sweeps_and_what_is_left_is_searched_again(plan: str, free: int) -> None:
+    # a typical solution is 4 steps of 16 tokens, written and scored; this one is 21
+    end = searched(make_run(PROBLEM, 16 * 4 * (16 + 16), plan, ToyBackend(LANGUAGE), verifiers=NOISY))
+    calls = [call for call in end.search.accounting.ledger.calls if call.kind == "expand"]
+    assert calls[0].rows == free
+    assert end.solution.stopped_by == "budget: tokens"
+    assert end.solution.usage.tokens > 0.8 * 16 * 4 * 32
+    alone = searched(make_run(PROBLEM, Budget(samples=1), plan, ToyBackend(LANGUAGE), verifiers=NOISY))
+    assert len(alone.solution.candidates) == 1
+
+
+# Tempering ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_swap_ratio_is_that_of_the_tempered_targets() -> None:
+    assert swap_chance(3.0, -2.0, 1.5, 1.5) == 1.0  # equal temperatures
+    for hot, cold, t_hot, t_cold in ((0.3, 1.2, 4.0, 1.0), (1.2, 0.3, 4.0, 1.0), (-2.0, 2.0, 2.0, 0.5), (2.0, -2.0, 2.0, 0.5)):
+        ratio = math.exp(cold / t_hot + hot / t_cold) / math.exp(hot / t_hot + cold / t_cold)
+        assert swap_chance(hot, cold, t_hot, t_cold) == pytest.approx(min(1.0, ratio))
+    assert swap_chance(5.0, 0.0, 4.0, 1.0) == 1.0  # the better find goes to the colder chain
+
+
+def test_the_ladder_falls_from_the_hottest_to_the_last() -> None:
+    assert ParallelTempering(chains=3, hottest=4.0).temperatures == pytest.approx((4.0, 2.0, 1.0))
+    assert ParallelTempering(chains=2, hottest=3.0, weight_temperature=0.5).temperatures == pytest.approx((1.5, 0.5))
+    assert ParallelTempering(chains=1, hottest=9.0).temperatures == (1.0,)
+
+
+def test_chains_keep_their_references_alive_for_one_another() -> None:
+    for seed in range(6):
+        end = swept("parallel_tempering(n=3, chains=3, sweeps=3)", seed, samples=900)
+        assert end.solution.stopped_by == "done"
+        assert len(end.solution.candidates) >= 9
+
+
+# Annealing ------------------------------------------------------------------------------------------------------------------------
+
+VECTOR = log_odds(np.array([0.9, 0.6, 0.3, 0.1]), (0.0, 1.0))
+
+
+def test_the_temperatures_of_the_vector() -> None:
+    assert effective_sample_size(softmax(VECTOR)) == pytest.approx(1.4605, abs=5e-5)
+    assert annealed(VECTOR, 0.25, "ess") == pytest.approx(2.054, abs=5e-4)
+    assert annealed(VECTOR, 0.25, "entropy") == pytest.approx(1.724, abs=5e-4)
+    assert annealed(VECTOR, 0.25, "base") == 1.75
+
+
+@given(weights=st.lists(st.floats(-20, 20), min_size=1, max_size=9), progress=st.floats(0, 3), annealing=st.sampled_from(ANNEALINGS))
+@settings(max_examples=100, deadline=None)
+def test_a_temperature_is_never_below_one(weights: list[float], progress: float, annealing: str) -> None:
+    temperature = annealed(np.array(weights), progress, annealing)
+    assert 1.0 <= temperature < math.inf
+    if progress >= 1:
+        assert temperature == 1.0
+
+
+def test_annealing_keeps_more_first_steps_alive_than_particle_filtering_does() -> None:
+    language = ToyLanguage(accuracy=0.3)
+    kept: dict[str, float] = {}
+    for plan in ("particle_filter(n=12, resampling='systematic')", "entropic_particle_filter(n=12, horizon=40)"):
+        ends = [
+            searched(
+                make_run(PROBLEM, Budget(samples=400), plan, ToyBackend(language), seed=seed, verifiers={"main": ToyVerifier(error=0.01)})
+            )
+            for seed in range(15)
+        ]
+        second = [{t.parent.node for t in end.search.tree.nodes if t.depth == 2 and t.parent} for end in ends if end.search]
+        kept[plan] = float(np.mean([len(parents) for parents in second]))
+    plain, annealed_ = kept.values()
+    assert annealed_ > plain + 1

@@ -1,0 +1,205 @@
+"""Parts of an author's own: one method is enough, the rest is read from the class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import tts
+from tests.search import places
+from tts.search.selections import Best
+
+SUM = "3 + 4 - 2 + 9 - 1"
+
+
+class Twice(tts.Strategy):
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return await search.complete([search.root], n=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guided(tts.Strategy):
+    """Steps, scored by a role of its own."""
+
+    verifier: str = "judge"
+    width: int = 2
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        live = [search.root]
+        while live:
+            children = [child for of in await search.expand(live, n=self.width) for child in of]
+            scores = await search.score(children, self.verifier)
+            live = [child for child, score in zip(children, scores, strict=True) if score == max(scores)][:1]
+            for t in live:
+                search.finish(t)
+            live = [t for t in live if t.status == "active"]
+        return search.candidates
+
+
+class Whole(tts.Strategy):
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        for row in (await search.expand([search.root], n=2, until=tts.END))[0]:
+            search.finish(row)
+        return search.candidates
+
+
+class Asking(tts.Strategy):
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        def inner() -> Any:  # what a nested function uses counts
+            return search.ask([search.root], "?", ["1"])
+
+        await search.extend([search.root], "Wait")
+        await inner()
+        await search.hidden([search.root])
+        await search.score([search.root])
+        return search.candidates
+
+
+class Second(tts.StopRule):
+    def should_stop(self, candidates: Sequence[tts.Candidate]) -> tts.StopDecision | None:
+        return tts.StopDecision("two are enough") if len(candidates) == 2 else None
+
+
+class Last(tts.Selection):
+    async def select(self, candidates: Sequence[tts.Candidate], search: tts.Search) -> tts.Selected:
+        ranked = tuple(reversed(candidates))
+        return tts.Selected(tuple(c.answer for c in ranked[:1] if c.answer is not None), ranked, 1.0)
+
+
+def solved(strategy: Any, **options: Any) -> tts.Solution:
+    return tts.solve(SUM, 600, model="toy", strategy=strategy, **options)
+
+
+def test_a_strategy_is_its_run() -> None:
+    for strategy in (Twice, Twice()):
+        solution = solved(strategy)
+        assert len(solution.candidates) == 2
+        assert solution.answer is not None
+    assert solved(Twice).candidates == solved("best_of_n(n=2) | majority").candidates
+
+
+def test_what_it_asks_for_is_read_from_its_methods() -> None:
+    assert (Twice().needs, Twice().verifiers) == ((), ())
+    assert (Guided().needs, Guided().verifiers) == (("steps",), ("judge",))
+    assert Guided(verifier="main").verifiers == ("main",)
+    assert (Whole().needs, Whole().verifiers) == ((), ())
+    assert (Asking().needs, Asking().verifiers) == (("next_logprobs", "extend", "hidden"), ("main",))
+
+
+def test_what_a_class_states_goes_before_what_is_read() -> None:
+    class Stated(Asking):
+        needs = ("steps",)
+        verifiers = ()
+
+    assert (Stated().needs, Stated().verifiers) == (("steps",), ())
+
+
+def test_the_default_selection_goes_by_whether_there_is_a_verifier() -> None:
+    assert [str(Twice().default_selection(verified=verified)) for verified in (True, False)] == ["weighted", "majority"]
+    assert solved(Twice, verifier="toy(error=0.1)").strategy.endswith("Twice | weighted")
+
+
+def test_a_step_strategy_spends_and_scores_within_its_budget() -> None:
+    solution = solved(Guided(verifier="main"), verifier="toy(error=0.05)")
+    assert solution.usage.verifier_tokens > 0
+    assert solution.usage.tokens <= 600
+    with pytest.raises(tts.ConfigError, match="scores with the role 'judge', but no verifier has it"):
+        solved(Guided(), verifier="toy(error=0.05)")
+
+
+def test_a_role_without_a_backend_capability_is_refused_before_anything_is_spent() -> None:
+    with pytest.raises(tts.CapabilityError, match="needs the capability 'next_logprobs', which the backend 'callable' lacks"):
+        tts.solve("x", 100, backend=lambda ask: "no", strategy=Asking, verifier=lambda problem, text: 0.5)
+
+
+def test_a_stop_rule_and_a_selection_are_one_method_each() -> None:
+    solution = solved(tts.BestOfN(n=8) | Second | Last)
+    assert (len(solution.candidates), solution.stopped_by) == (2, "two are enough")
+    assert solution.answer == solution.candidates[0].answer
+    assert (Last().verifiers, Last().may_score(solution.candidates[0], 0), Last().scores_all) == ((), False, False)
+
+    class Scored(Last):
+        verifier = "main"
+
+    assert Scored().verifiers == ("main",)
+    assert Scored().may_score(solution.candidates[0], 0)
+
+
+def test_an_n_left_out_must_be_bounded_by_the_budget() -> None:
+    @dataclass(frozen=True)
+    class Sized(tts.Strategy):
+        n: int | None = None
+
+        async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+            return await search.complete([search.root], n=self.n)
+
+    assert Sized().size(4) == Sized()
+    with pytest.raises(tts.ConfigError, match="sized has no n and the budget does not bound it"):
+        Sized().size(None)
+    assert len(solved(Sized(n=3)).candidates) == 3
+
+
+# Text forms -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tests.search.places:Pair",
+        "tests.search.places:Pair(n=3)",
+        "tests.search.places:Pair(word='a.b:C') | unanimous(window=2) | majority",
+        "best_of_n(n=4) | tests.search.places:Enough(k=3) | tests.search.places:Newest",
+        "best_of_n(n=4) | tests.search.places:Newest",
+    ],
+)
+def test_a_part_is_named_by_its_place_and_written_back(text: str) -> None:
+    plan = tts.parse(text)
+    assert str(plan) == text
+    assert tts.parse(str(plan)) == plan
+    assert solved(text).candidates
+
+
+def test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place() -> None:
+    assert str(places.Pair()) == "tests.search.places:Pair"
+    assert places.Pair().registered_as == "pair"
+    assert str(Best()) == "best"
+
+    class Local(tts.Strategy):
+        async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+            return search.candidates
+
+    assert str(Local()) == "local"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nowhere.at_all:Thing", r"no module 'nowhere.at_all' is in the current folder or installed"),
+        ("tests.search.nowhere:Thing", "no module 'tests.search.nowhere'"),
+        ("tests.search.places:Pear", r"'tests.search.places' \(.*places.py\) has no 'Pear' \(hint: it has Pair"),
+        ("tests.search.places:NUMBER", "is a int, but must be a class or a function"),
+        ("tests.search.broken_place:Thing", "cannot be loaded: ZeroDivisionError: division by zero"),
+        ("tests.search.places:Runless", r"places:Runless has no method run, but must define it \(hint: it has runs; see tts.Strategy"),
+        ("tests.search.places:Newest", "must begin with a strategy"),
+        ("best_of_n | tests.search.places:Pair", "neither a stop rule nor a selection"),
+        ("best_of_n | tests.search.places:Gone", "the stop rule or selection 'tests.search.places:Gone' cannot be loaded"),
+        ("best_of_n | math:floor", "math:floor cannot be made with these parameters"),
+        ("tests.search.places:Pair(m=3)", "no parameter of the strategy tests.search.places:Pair has that name"),
+        ("a.b:", "cannot be read here"),
+    ],
+)
+def test_a_place_that_holds_no_such_part_is_one_line(text: str, why: str) -> None:
+    with pytest.raises(tts.TTSError, match=why) as caught:
+        solved(text)
+    assert "\n" not in str(caught.value)
+    assert not any(character in str(caught.value) for character in "ǀǃ")
+
+
+def test_an_error_points_at_the_character_of_the_text_as_written() -> None:
+    text = "tests.search.places:Pair(n=2) | unanimos"
+    with pytest.raises(tts.ConfigError) as caught:
+        tts.parse(text)
+    assert f"(character {text.index('unanimos') + 1} of {text!r})" in str(caught.value)

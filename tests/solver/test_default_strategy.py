@@ -1,0 +1,115 @@
+"""What runs where no strategy was named: `auto` by the performance model that ships for model, task and verifiers; else it is said."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import tts
+from tts.allocator import shipped
+from tts.allocator.difficulty import RATES, Population
+from tts.allocator.performance import PerformanceCurve, PerformanceModel
+from tts.backends.toy.backend import ToyBackend
+from tts.errors import ConfigError
+from tts.search.plan import parse_call
+from tts.verifiers import VERIFIERS
+
+
+def fitted(**changes) -> PerformanceModel:
+    sizes = np.array([1.0, 4.0, 16.0])
+    curve = PerformanceCurve(sizes, np.outer(RATES, [0.8, 0.9, 1.0]), np.zeros((len(RATES), 3)))
+    model = PerformanceModel(
+        model="toy", task="arithmetic", verifiers={}, source="a test", problems=50, tokens=20.0, population=Population.beta(),
+        curves={"best_of_n | majority": curve},
+    )  # fmt: skip
+    return dataclasses.replace(model, _tables={}, **changes)
+
+
+@pytest.fixture
+def ship(tmp_path, monkeypatch):
+    """Ship performance models by name, in place of those of the package."""
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    shipped.names.cache_clear()
+    shipped.load.cache_clear()
+
+    def add(**models):
+        for name, model in models.items():
+            model.save(tmp_path / f"{name}.json")
+
+    yield add
+    monkeypatch.undo()
+    shipped.names.cache_clear()
+    shipped.load.cache_clear()
+
+
+def test_auto_is_the_default_where_a_performance_model_ships(ship):
+    ship(sums=fitted(), guided=fitted(verifiers={"main": "toy(error=0.2)"}))
+    for verifiers, name in (({}, "sums"), ("toy(error=0.2)", "guided")):
+        with tts.Solver("toy", verifiers) as solver:
+            end = solver.solve("3 + 4 - 2", 400)
+            assert end.strategy == f"auto(model='{name}') | majority"  # the selection of its curve
+            assert not end.warnings
+            assert end.trace.reasons
+            assert solver.solve("3 + 4 - 2", 400, strategy="auto(n=2)").strategy == f"auto(n=2, model='{name}') | majority"
+    with tts.Solver("toy", {}) as solver:  # the default shares a total by what samples are worth
+        ends = solver.solve_many(["1 + 1"] * 3 + ["9 - 4 + 7 - 5 + 8"] * 3, tts.Budget(samples=60))
+    assert sum(end.usage.samples for end in ends) <= 60
+    assert ends[0].usage.samples != ends[-1].usage.samples
+
+
+def test_what_no_performance_model_is_of_falls_back_and_says_so(ship):
+    ship(other=fitted(model="another"))
+    with tts.Solver("toy", "toy(error=0.1)") as solver:
+        end = solver.solve("3 + 4", 300)
+    assert end.strategy == "best_of_n | weighted"
+    assert any("no performance model of 'toy' is there to choose one: best_of_n | weighted was used" in line for line in end.warnings)
+
+
+def test_a_performance_model_of_something_else_is_used_and_warned_of(ship, tmp_path):
+    ship()
+    fitted(task="stories").save(tmp_path / "of_stories")
+    with tts.Solver("toy", {}) as solver:
+        end = solver.solve("3 + 4", 300, strategy=f"auto(model={str(tmp_path / 'of_stories')!r})")
+    assert any("is of something else: it was fitted to the task 'stories', and this is 'arithmetic'" in line for line in end.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{", "is no JSON"), ('{"format": 0}', "format of .* is 0, but must be 1"), ("{}", "has no 'format'")],
+)
+def test_a_damaged_file_is_one_clear_line(ship, tmp_path, text, why):
+    ship()
+    (tmp_path / "broken").write_text(text)
+    with tts.Solver("toy", {}) as solver, pytest.raises(ConfigError, match=why) as caught:
+        solver.solve("3 + 4", 300, strategy=f"auto(model={str(tmp_path / 'broken')!r})")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["process", "toy(error=0.3)", "self_evaluation"])
+def test_verifiers_are_described_as_they_are_written(text):
+    assert shipped.described(parse_call(VERIFIERS, text)) == text
+
+
+def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, monkeypatch):
+    ship(sums=fitted(first=0.0))
+    seen = []
+    sample = ToyBackend.sample
+    monkeypatch.setattr(ToyBackend, "sample", lambda self, request: (seen.append(request.sampling.temperature), sample(self, request))[1])
+    with tts.Solver("toy", {}, sampling=tts.Sampling(temperature=0.7)) as solver:
+        end = solver.solve("3 + 4 - 2 + 8", tts.Budget(samples=6), strategy="auto(price=0.0)")
+        ends = solver.solve_many(["3 + 4 - 2 + 8", "5 - 1"], tts.Budget(samples=2))
+    assert seen[0] == 0.0
+    assert set(seen[1:-2]) == {0.7}
+    assert seen[-2:] == [0.0, 0.0]
+    assert (end.usage.samples, [one.usage.samples for one in ends]) == (6, [1, 1])
+
+
+def test_the_pair_s_performance_model_ships_and_is_of_problems_that_nothing_is_measured_on():
+    (name,) = shipped.names()
+    known = shipped.load(name)
+    assert (known.fits("pocket", "pocket", {"main": "process"}), known.source) == ("", "allocator-pools-validation")
+    assert shipped.fitting("pocket", "pocket", {"main": "process"}) == name
+    assert shipped.fitting("pocket", "pocket", {}) is None
+    assert known.problems >= 400

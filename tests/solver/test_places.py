@@ -1,0 +1,73 @@
+"""`module:name` wherever a name is accepted, in Python and on the command line; what is there but does not fit is one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tts
+
+HERE = "tests.search.places"
+MODULE = """
+import tts
+
+class Two(tts.Strategy):
+    async def run(self, search):
+        return await search.complete([search.root], n=2)
+
+def score(problem, text):
+    return 0.5
+"""
+
+
+def test_a_verifier_is_a_function_or_a_class_at_a_place() -> None:
+    solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=4) | weighted", verifier=f"{HERE}:likes_length")
+    assert solution.candidates[0].scores["main"] == pytest.approx(len(solution.candidates[0].trajectory.full_text) / 100)
+    solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=4) | best", verifier="tts.verifiers.toy:ToyVerifier(error=0.2)")
+    assert solution.usage.verifier_calls > 0
+
+
+def test_a_backend_is_a_function_or_a_class_at_a_place() -> None:
+    solution = tts.solve("which?", 200, backend=f"{HERE}:writes", task=f"{HERE}:Spoken", strategy="best_of_n(n=5) | majority")
+    assert solution.answer in ("0", "1")
+    assert solution.answer == tts.solve("3", 9, backend=lambda ask: f"It is {solution.answer}.", task=f"{HERE}:Spoken").answer
+    solution = tts.solve("3 + 4", 200, model="toy", backend="tts.backends.toy:ToyBackend", strategy="single")
+    assert solution.candidates == tts.solve("3 + 4", 200, model="toy", strategy="single").candidates
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"verifier": f"{HERE}:likes_lenght"}, "has no 'likes_lenght' (hint: it has likes_length"),
+        ({"verifier": f"{HERE}:Pair"}, "the verifier 'tests.search.places:Pair' lacks bound, "),
+        ({"task": f"{HERE}:Pair"}, "task 'tests.search.places:Pair' is a Pair, which lacks canonical, "),
+        ({"task": f"{HERE}:likes_length"}, "cannot be made without parameters: likes_length() missing 2 required"),
+        ({"task": f"{HERE}:no_part"}, "task 'tests.search.places:no_part' is a int, which lacks "),
+        ({"model": "toy", "backend": f"{HERE}:Pair"}, "is the class Pair, which is no backend: it has no from_record"),
+        ({"model": "toy", "backend": f"{HERE}:Gone"}, "the backend 'tests.search.places:Gone' cannot be loaded"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(tts.ConfigError) as caught:
+        tts.solve("3 + 4", 100, **{"model": "toy", "strategy": "best_of_n(n=2) | weighted", **options})
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_line_finds_modules_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    code = "import sys; from tts.cli import main; sys.path[:] = [p for p in sys.path if p]; sys.argv[0] = 'tts'; main()"
+    asked = ["solve", "3 + 4", "--model", "toy", "--budget", "200", "--strategy", "mine:Two | weighted", "--verifier", "mine:score"]
+    done = subprocess.run([sys.executable, "-c", code, *asked], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "mine:Two | weighted" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code, *asked[:6], "--strategy", "mine:Tow"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 2)
+    assert "has no 'Tow'" in done.stderr
+    assert "Two" in done.stderr

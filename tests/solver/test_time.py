@@ -1,0 +1,151 @@
+"""Time that runs out: nobody is waited for, what is unknown is said, and what was not begun is no candidate."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tts
+from tests.contracts.verifier_contract import Do
+from tests.support.runs import make_run, searched
+from tts.backends.toy.backend import ToyBackend
+from tts.errors import VerifierError
+from tts.search.ends import END
+from tts.search.search import Search
+from tts.types import Trajectory
+from tts.verifiers.base import StepScores
+
+
+def test_a_candidate_that_was_held_back_for_is_counted_once() -> None:
+    async def check(search: Search) -> None:
+        for of in await search.expand([search.root], 1, END, tts.Sampling(max_tokens=2)):
+            for t in of:
+                search.finish(t)
+        while True:
+            await search.expand([search.root], 1)
+
+    end = searched(make_run("3 + 4 - 2", tts.Budget(samples=400, tokens=100), Do(check=check), ToyBackend()))
+    nodes = [c.trajectory.node for c in end.solution.candidates]
+    assert len(nodes) == len(set(nodes)) == 2
+    assert end.solution.confidence == 0.5
+
+
+class Judge:
+    name, range, oracle, needs, model = "judge", (0.0, 1.0), False, (), "policy"
+
+    async def score(self, problem: tts.Problem, trajectories: Sequence[Trajectory], calls: Any) -> list[StepScores]:
+        for t in trajectories:
+            await calls.generate([f"rate {t.full_text}"], max_tokens=20, sampling=tts.Sampling())
+        return [StepScores(whole=0.5) for _ in trajectories]
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        return prefix_tokens + new_tokens + 200
+
+
+def test_a_judge_is_not_waited_for_beyond_the_time() -> None:
+    release = threading.Event()
+
+    def model(ask: tts.Ask) -> str:
+        if "rate" in str(ask.prompt):
+            release.wait(30)
+        return "x 5"
+
+    solution = tts.solve(
+        "q", tts.Budget(tokens=3000, seconds=0.5), backend=model, verifier=Judge(), task="text",
+        sampling=tts.Sampling(max_tokens=50), strategy="best_of_n(n=4) | best",
+    )  # fmt: skip
+    release.set()
+    assert solution.usage.seconds < 20
+    assert solution.stopped_by == "budget: seconds"
+    assert not solution.reproducible
+    assert any("could not be scored" in note for note in solution.warnings)
+
+
+def test_scores_that_time_left_unknown_are_said() -> None:
+    def slow(problem: tts.Problem, text: str) -> float:
+        time.sleep(0.1)
+        return 1.0
+
+    solution = tts.solve("3 + 4", tts.Budget(tokens=4000, seconds=0.35), model="toy", verifier=slow, strategy="best_of_n(n=12) | best")
+    assert (solution.stopped_by, solution.reproducible) == ("budget: seconds", False)
+    assert any("could not be scored" in note for note in solution.warnings)
+
+
+def test_verifiers_that_hang_keep_no_later_problem_from_being_solved() -> None:
+    gate = threading.Event()
+    problems = [f"3 + {i}" for i in range(40)]
+
+    def hangs(problem: tts.Problem, text: str) -> float:
+        gate.wait(60)
+        return 0.5
+
+    started = time.perf_counter()
+    tts.solve_many(problems, each=tts.Budget(tokens=100, seconds=0.3), model="toy", verifier=hangs, strategy="best_of_n(n=2) | best")
+    tts.solve("3 + 4", 100, model="toy", verifier=lambda problem, text: 0.5, strategy="best_of_n(n=2) | best")
+    gate.set()
+    assert time.perf_counter() - started < 30
+
+
+def test_a_verifier_that_hangs_does_not_keep_the_interpreter_from_ending() -> None:
+    script = (
+        "import time, tts\n"
+        "def hangs(problem, text): time.sleep(600); return 0.5\n"
+        "s = tts.solve('3 + 4', tts.Budget(tokens=400, seconds=0.3), model='toy', verifier=hangs, strategy='best_of_n(n=2) | best')\n"
+        "print(s.answer is not None)\n"
+    )
+    folder = Path(tts.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=folder, check=True)
+    assert done.stdout == "True\n"
+    assert done.stderr == ""
+
+
+def test_rows_that_time_left_without_a_word_are_no_candidates_and_no_failures() -> None:
+    def slow(ask: tts.Ask) -> str:
+        time.sleep(0.2)
+        return "x 5"
+
+    solution = tts.solve("q", tts.Budget(seconds=0.5), backend=slow, task="text", strategy="best_of_n(n=64) | majority")
+    assert solution.stopped_by == "budget: seconds"
+    assert solution.failures == {}
+    assert solution.candidates
+    assert all(c.trajectory.text for c in solution.candidates)
+
+
+def test_a_budget_of_seconds_alone_is_used() -> None:
+    async def check(search: Search) -> None:
+        await search.complete([search.root], n=None)
+
+    end = searched(make_run("3 + 4", tts.Budget(seconds=0.3), Do(check=check), ToyBackend(), clock=time.perf_counter))
+    assert end.solution.stopped_by == "budget: seconds"
+    assert end.solution.usage.seconds >= 0.3
+
+
+def test_an_embedder_is_not_waited_for_beyond_the_time() -> None:
+    class Slow:
+        async def embed(self, texts: Sequence[str]) -> Any:
+            await asyncio.sleep(60)
+
+    async def check(search: Search) -> None:
+        await search.complete([search.root], 2)
+        await search.embed(["a"])
+
+    run = make_run("3 + 4", tts.Budget(seconds=0.3), Do(check=check), ToyBackend(), clock=time.perf_counter, embedder=Slow())
+    assert searched(run).solution.stopped_by == "budget: seconds"
+
+
+def test_a_verifier_that_cancels_itself_is_an_error_and_no_interruption() -> None:
+    async def gone(problem: tts.Problem, text: str) -> float:
+        raise asyncio.CancelledError
+
+    solution = tts.solve("3 + 4", 400, model="toy", verifier=gone, strategy="best_of_n(n=3) | best")
+    assert isinstance(solution.error, VerifierError)
+    with pytest.raises(VerifierError, match="cancelled by itself"):
+        raise solution.error

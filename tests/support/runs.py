@@ -1,0 +1,125 @@
+"""What tests of searches share: runs made from a few words, all of them solved at once, and their books counted again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import tts.solver.problem_run
+from tts import tasks
+from tts.backends.base import Sampling
+from tts.backends.protocol import BackendProtocol
+from tts.budget.budget import USD_UNIT, Budget
+from tts.budget.ledger import Ledger
+from tts.search.plan import Plan, parse
+from tts.search.search import Search
+from tts.solver.problem_run import ProblemRun
+from tts.types import Problem, Solution, Usage
+from tts.verifiers.base import VerifierProtocol
+
+
+@dataclass
+class Clock:
+    """A clock that stands still until it is moved, or moves by `tick` at each look."""
+
+    now: float = 0.0
+    tick: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+@dataclass
+class Solved:
+    """How a run ended: its solution, or what it raised, and the search behind it, if it came to that."""
+
+    solution: Any
+    search: Search | None = field(repr=False)
+
+
+def make_run(
+    problem: str | Problem,
+    budget: Budget | float,
+    plan: str | Plan | Any,
+    backend: BackendProtocol,
+    *,
+    verifiers: Mapping[str, VerifierProtocol] | None = None,
+    seed: int = 0,
+    temperature: float = 1.0,
+    task: str = "arithmetic",
+    clock: Callable[[], float] | None = None,
+    **more: Any,
+) -> ProblemRun:
+    return ProblemRun(
+        problem=Problem(problem) if isinstance(problem, str) else problem,
+        budget=Budget.of(budget),
+        seed=seed,
+        task=tasks.get(task),
+        plan=parse(plan) if isinstance(plan, str) else Plan.of(plan),
+        backends={"policy": backend, **more.pop("models", {})},
+        verifiers=verifiers or {},
+        sampling=Sampling(temperature=temperature),
+        model=backend.name,
+        clock=clock or Clock(tick=1e-6),
+        **more,
+    )
+
+
+async def solved(runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = ()) -> list[Solved]:
+    """Solve runs at once; `cancel_at`: the event-loop turn at which each is cancelled, or None."""
+    made: dict[int, Search] = {}
+
+    def recording(**parts: Any) -> Search:
+        search = Search(**parts)
+        made[id(parts["sampling"])] = search  # each run has a sampling of its own
+        return search
+
+    with mock.patch.object(tts.solver.problem_run, "Search", recording):
+        loop = asyncio.get_running_loop()
+        jobs = [loop.create_task(run.solve()) for run in runs]
+        turns = [(turn, job) for turn, job in zip(cancel_at, jobs, strict=False) if turn is not None]
+        for turn in range(max((turn for turn, _ in turns), default=-1) + 1):
+            await asyncio.sleep(0)
+            for at, job in turns:
+                if at == turn:
+                    job.cancel()
+        ends = await asyncio.gather(*jobs, return_exceptions=True)
+    return [Solved(end, made.get(id(run.sampling))) for run, end in zip(runs, ends, strict=True)]
+
+
+def solve(run: ProblemRun) -> Solution:
+    """Solve one run in a loop of its own."""
+    return asyncio.run(run.solve())
+
+
+def searched(run: ProblemRun) -> Solved:
+    """Solve one run, and show the search behind it."""
+    return asyncio.run(solved([run]))[0]
+
+
+def recount(ledger: Ledger) -> dict[str, float]:
+    """Count the spend again, call by call, in every unit of a budget but seconds."""
+    usages: list[Usage] = [call.usage for call in ledger.calls]
+    return {
+        "tokens": sum(u.generated_tokens + u.cancelled_tokens + u.verifier_tokens for u in usages),
+        "generated_tokens": sum(u.generated_tokens + u.cancelled_tokens for u in usages),
+        "verifier_tokens": sum(u.verifier_tokens for u in usages),
+        "verifier_calls": sum(u.verifier_calls for u in usages),
+        "samples": sum(u.samples for u in usages),
+        "flops": sum(u.flops or 0 for u in usages),
+        "usd": sum(round((u.usd or 0) * USD_UNIT) for u in usages),
+    }
+
+
+def check_books(search: Search) -> None:
+    """Assert that no limit is passed by any count and that nothing is held any more."""
+    meter, spent = search.accounting.meter, recount(search.accounting.ledger)
+    for unit, limit in meter.limits.items():
+        assert meter.spent[unit] <= limit, f"{unit}: the meter says {meter.spent[unit]} of {limit}"
+        assert spent[unit] <= limit, f"{unit}: the ledger says {spent[unit]} of {limit}"
+        assert meter.spent[unit] == spent[unit], f"{unit}: the meter says {meter.spent[unit]}, the ledger {spent[unit]}"
+    assert not any(meter.held.values()), f"grants are still held: {meter.held}"

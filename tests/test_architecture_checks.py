@@ -1,0 +1,134 @@
+"""The checks of the layout: each names what breaks its rule in a small tree on disk, and nothing in a tree that keeps it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from scripts import check_architecture as checks
+
+Tree = Callable[[Mapping[str, str]], list[checks.Source]]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Return a function that writes files, texts by their paths, and returns the sources of all."""
+
+    def write(files: Mapping[str, str]) -> list[checks.Source]:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return list(checks.sources(tmp_path, checks.SIZED))
+
+    return write
+
+
+IN_A_FUNCTION = "def load():\n    from tts.a import A\n    return A\n"
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tts.a import A\n"
+RELATIVE = "\nfrom . import a\n"
+
+
+@pytest.mark.parametrize(("importing", "line"), [(IN_A_FUNCTION, 2), (FOR_TYPES, 3), (RELATIVE, 2), ("import tts.a\n", 1)])
+def test_a_circle_is_named_with_the_place_of_each_arrow(tree: Tree, importing: str, line: int) -> None:
+    files = tree({"tts/a.py": "\n\nfrom tts.b import B\n", "tts/b.py": importing})
+    assert checks.faults(files) == [f"import circle: tts/a.py:3 imports tts.b, tts/b.py:{line} imports tts.a"]
+
+
+def test_each_circle_is_named_once_the_shortest_first(tree: Tree) -> None:
+    files = tree(
+        {
+            "tts/a.py": "import tts.b\n",
+            "tts/b.py": "import tts.c\n",
+            "tts/c.py": "import tts.a\nimport tts.d\n",
+            "tts/d.py": "import tts.c\n",
+            "tts/e.py": "import tts.a\n",
+        }
+    )
+    assert [len(fault.split(", ")) for fault in checks.circles(files)] == [2, 3]
+
+
+def test_the_implicit_import_of_a_package_is_no_arrow(tree: Tree) -> None:
+    assert not checks.faults(
+        tree({"tts/part/__init__.py": "from tts.part.a import A\n", "tts/part/a.py": "from tts.part import b\n", "tts/part/b.py": ""})
+    )
+
+
+def test_an_explicit_import_from_a_package_is_an_arrow_to_its_init(tree: Tree) -> None:
+    (fault,) = checks.faults(tree({"tts/part/__init__.py": "from tts.part.a import A\n", "tts/part/a.py": "from tts.part import A\n"}))
+    assert fault == "import circle: tts/part/__init__.py:1 imports tts.part.a, tts/part/a.py:1 imports tts.part"
+
+
+@pytest.mark.parametrize("folder", ["research", "benchmarks", "tests"])
+def test_the_package_imports_nothing_that_is_not_installed(tree: Tree, folder: str) -> None:
+    (fault,) = checks.faults(tree({"tts/a.py": f"def f():\n    from {folder}.x import y\n"}))
+    assert fault == f"tts/a.py:2: imports {folder}.x, which is not in the wheel"
+    assert not checks.faults(tree({"tts/a.py": "", "research/a.py": "import benchmarks.x\nimport tts.a\n"}))
+
+
+def test_a_public_class_name_has_one_meaning(tree: Tree) -> None:
+    (fault,) = checks.faults(tree({"tts/a.py": "class Stop: ...\nclass _Own: ...\n", "tts/b/c.py": "\nclass Stop: ...\nclass _Own: ...\n"}))
+    assert fault == "class Stop is defined twice: tts/a.py:1, tts/b/c.py:2"
+    assert not checks.faults(tree({"tts/a.py": "class Stop: ...\n", "tts/b/c.py": "", "tests/a.py": "class Stop: ...\n"}))
+
+
+@pytest.mark.parametrize("folder", ["tts/x", "tests", "benchmarks/y", "research"])
+def test_a_folder_holds_so_many_modules_and_no_more(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder / "inner").mkdir(parents=True)
+    for i in range(checks.FOLDER_LIMIT):
+        (tmp_path / folder / f"m{i}.py").touch()
+        (tmp_path / folder / "inner" / f"m{i}.py").touch()
+    assert not checks.faults(list(checks.sources(tmp_path, checks.SIZED)))
+    (tmp_path / folder / "one_more.py").touch()
+    (fault,) = checks.faults(list(checks.sources(tmp_path, checks.SIZED)))
+    assert fault == f"{folder}: {checks.FOLDER_LIMIT + 1} Python modules, but at most {checks.FOLDER_LIMIT}"
+
+
+def test_long_files_and_functions_are_named(tree: Tree) -> None:
+    body = "    x = 1\n" * (checks.FUNCTION_LIMIT - 1)
+    assert not checks.faults(tree({"tts/a.py": "#\n" * checks.FILE_LIMIT, "research/b.py": f"def f():\n{body}"}))
+    found = checks.faults(tree({"tts/a.py": "#\n" * (checks.FILE_LIMIT + 1), "research/b.py": f"\nasync def f():\n{body}    y = 2\n"}))
+    assert found == ["tts/a.py: 401 lines, but at most 400", "research/b.py:2: f has 61 lines, but at most 60"]
+
+
+def test_an_allowed_file_may_be_longer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "ALLOWED", {"tts/a.py": "a table"})
+    assert not checks.faults(tree({"tts/a.py": "#\n" * 500}))
+
+
+def test_search_asks_no_object_what_it_has(tree: Tree) -> None:
+    (fault,) = checks.faults(tree({"tts/search/a.py": "hasattr(1, 'x')\n", "tts/b.py": "hasattr(1, 'x')\n"}))
+    assert fault == "tts/search/a.py: hasattr, but behaviour goes by protocols"
+
+
+def test_links_are_not_followed(tree: Tree, tmp_path: Path) -> None:
+    (source,) = tree({"tts/part/a.py": "class A: ...\n"})
+    (tmp_path / "tts" / "again").symlink_to(tmp_path / "tts" / "part", target_is_directory=True)
+    assert [found.path for found in checks.sources(tmp_path, checks.SIZED)] == [source.path]
+
+
+def test_code_lines_are_those_without_docstrings_comments_and_blanks(tree: Tree) -> None:
+    documented = ['"""What it is.', "", 'More."""', "", "# a comment", "import os  # here", "", "class A:", '    """A."""', ""]
+    written = ['    x = """two', 'lines"""', "", "def f(", "    a,", "):", '    """F."""', "    return a", ""]
+    text = "\n".join(documented + written)
+    (source,) = tree({"tts/a.py": text})
+    assert checks.code_lines(source) == 8
+
+
+def commanded(root: Path) -> Iterator[str]:
+    done = subprocess.run([sys.executable, checks.__file__, str(root)], capture_output=True, text=True, check=False)
+    yield str(done.returncode)
+    yield from done.stdout.splitlines()
+
+
+def test_the_command_prints_the_faults_and_the_count(tree: Tree, tmp_path: Path) -> None:
+    tree({"tts/a.py": "class A: ...\nclass B: ...\n"})
+    assert list(commanded(tmp_path)) == ["0", "tts/ has 2 lines of code without docstrings, comments and blank lines; 0 faults"]
+    tree({"tts/b.py": "class A: ...\n"})
+    status, fault, count = commanded(tmp_path)
+    assert (status, fault.partition(":")[0]) == ("1", "class A is defined twice")
+    assert count.endswith("; 1 faults")

@@ -1,0 +1,214 @@
+"""The page in a real browser: what it draws, that it runs no text of the trace, and that its controls work."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.browser import CHROMIUM, colours, open_page, with_script
+from tts.budget.ledger import Call
+from tts.trace.trace import Trace, TraceNode
+from tts.types import Usage
+
+NAN = float("nan")
+ATTACK = "</script><script>document.body.dataset.pwned = 1</script><img src=x onerror=\"document.body.dataset.pwned = 2\"> & <b>'bold'</b>"
+ODD = "a\u2028b\x00c\ud800d\u202ee"
+ODD_SHOWN = "a⟨U+2028⟩b⟨U+0000⟩c⟨U+D800⟩d⟨U+202E⟩e"
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+
+
+def node(number: int, parent: int | None, **changes: Any) -> TraceNode:
+    plain = TraceNode(number, parent, "solve", "policy", f"Step {number}: so it goes on.\n", 10 + number % 7, "active", f"{number:016x}")
+    return dataclasses.replace(plain, **changes)
+
+
+def trace(nodes: tuple[TraceNode, ...], **changes: Any) -> Trace:
+    usage = Usage(prompt_tokens=31, generated_tokens=480, verifier_tokens=300, verifier_calls=48, samples=16, seconds=2.5, work_seconds=9.0)
+    calls = (
+        Call("open", "policy", 1, 0, Usage(prompt_tokens=31)),
+        *(Call("expand", "policy", 16, 512, Usage(generated_tokens=160)) for _ in range(3)),
+    )
+    plain = Trace(
+        problem="How many km are 7 stages of 6 km?",
+        task="math",
+        model="toy",
+        strategy="beam_search(num_beams=4)",
+        seed=7,
+        budget="tokens=4096",
+        answer="42",
+        confidence=0.625,
+        stopped_by="samples drawn",
+        nodes=nodes,
+        calls=calls,
+        usage=usage,
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def beams(steps: int = 3, width: int = 4) -> tuple[TraceNode, ...]:
+    """A beam search: every step each kept beam has `width` children, of which `width` in all are kept; the last are candidates."""
+    nodes = [node(0, None, text="How many km are 7 stages of 6 km?")]
+    kept = [0]
+    for step in range(steps):
+        children: list[int] = []
+        for parent in kept:
+            for _ in range(width):
+                number = len(nodes)
+                score = (number * 37 % 100) / 100
+                scores = (*nodes[parent].scores.get("prm", ()), score)
+                nodes.append(node(number, parent, scores={"prm": scores}, pruned=True))
+                children.append(number)
+        kept = sorted(children, key=lambda number: -nodes[number].scores["prm"][-1])[:width]
+        for place, number in enumerate(kept):
+            last = {"status": "finished", "answer": "41" if place == 1 else "42", "candidate": place, "weight": 1.0 - place / 10}
+            nodes[number] = dataclasses.replace(nodes[number], pruned=False, **(last if step == steps - 1 else {}))
+    return tuple(nodes)
+
+
+def wide_and_deep(count: int) -> tuple[TraceNode, ...]:
+    """A tree of `count` nodes: 300 children of the root, the rest in branches below them."""
+    nodes = [node(0, None)]
+    for number in range(1, count):
+        parent = 0 if number <= 300 else number - 300
+        last = {"status": "finished", "answer": "42" if number == count - 1 else "41", "candidate": number - count + 50, "weight": 0.5}
+        nodes.append(node(number, parent, scores={"orm": (number % 100 / 10 - 3,)}, **(last if number >= count - 50 else {})))
+    return tuple(nodes)
+
+
+def hostile_beams() -> Trace:
+    nodes = list(beams())
+    winner = next(one for one in nodes if one.candidate == 0)
+    nodes[winner.node] = dataclasses.replace(winner, text=ATTACK + "\n" + ODD, answer=ATTACK, stream=ATTACK)
+    nodes[1] = dataclasses.replace(nodes[1], text=ATTACK, status="failed", scores={}, pruned=False)
+    nodes[2] = dataclasses.replace(nodes[2], status="truncated", scores={"prm": (NAN,), ATTACK: (0.5,)}, pruned=True)
+    nodes.append(node(len(nodes), winner.parent, scratch=True, status="finished", model=ATTACK))
+    call = Call(ATTACK, ATTACK, 1, 5, Usage())
+    return trace(tuple(nodes), problem=ATTACK + ODD, answer=ATTACK, strategy=ATTACK, model=ODD, stopped_by=ATTACK, calls=(call,))
+
+
+def test_it_draws_the_tree_and_shows_hostile_text_as_text(tmp_path: Path) -> None:
+    record = hostile_beams()
+    winner = next(one.node for one in record.nodes if one.candidate == 0)
+    page = open_page(record.to_html(), tmp_path, size="1280,800", fragment=f"#node={winner}")
+    assert page.log == []
+    assert page.body.get("data-ready") == "true"
+    assert "data-pwned" not in page.body
+    assert not [element for element in page.elements if element.tag == "img" or element.text == "'bold'"]
+    assert len([element for element in page.elements if element.tag == "script"]) == 2
+
+    drawn = {int(element.attributes["data-node"]): element for element in page.of_class("node")}
+    assert sorted(drawn) == [one.node for one in record.nodes]
+    assert page.by_id("count").text == f"all {len(record.nodes)} nodes drawn"
+    path = [number for number, element in drawn.items() if "winner" in element.classes]
+    assert len(path) == 4
+    assert winner in path
+    hover = drawn[winner].attributes["title"].splitlines()
+    own, path_tokens = record.nodes[winner].tokens, sum(record.nodes[number].tokens for number in path if number)
+    assert hover[0] == f"#{winner} · {own} tokens, {path_tokens} on the path · finished"
+    assert hover[1].startswith("score (prm): ")
+    assert [element.text for element in page.of_class("best")] == ["★"]
+    assert "failed" in drawn[1].classes
+    assert {"truncated", "pruned"} <= drawn[2].classes
+    assert "scratch" in drawn[record.nodes[-1].node].classes
+    assert len(page.of_class("chip", "unknown")) == 1
+    assert len(page.of_class("edge-winner")) == 1
+    for word in ("winning path", "truncated", "failed", "pruned", "scratch", "no score"):
+        assert word in page.by_id("legend").text
+
+    assert page.by_id("problem").text == ATTACK + ODD_SHOWN
+    assert page.by_id("answer").text == ATTACK
+    assert ODD_SHOWN in page.by_id("facts").text
+    assert ATTACK in page.by_id("facts").text
+    assert page.by_id("text").text == ATTACK + "\n" + ODD_SHOWN
+    assert page.by_id("stream").text == ATTACK
+    assert drawn[winner].attributes["aria-selected"] == "true"
+    assert f"Node {winner}" in page.by_id("side").text
+    rows = [element for element in page.elements if element.tag == "tr" and "data-row" in element.attributes]
+    assert len(rows) == 4
+    assert rows[0].attributes["data-row"] == str(winner)
+    assert ATTACK in rows[0].text
+    assert ATTACK in page.by_id("ledger").text
+
+    size, count = colours(tmp_path / "page.png")
+    assert size == (1280, 800)
+    assert count > 64
+
+
+DRIVER = """
+const $ = (id) => document.getElementById(id);
+const log = {};
+const drawn = () => document.querySelectorAll(".node").length;
+const selected = () => document.querySelector('.node[aria-selected="true"]').dataset.node;
+const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+log.first = [drawn(), $("count").textContent];
+document.querySelector("#candidates tr[data-row]:nth-child(7)").click();
+const picked = document.querySelector("#candidates tr[data-row]:nth-child(7)").dataset.row;
+log.picked = [picked === selected(), $("side").textContent.includes(`Node ${picked}`), location.hash === `#node=${picked}`];
+$("only").click();
+log.only = [drawn(), document.querySelectorAll(".node.winner").length, selected()];
+const root = document.querySelector('.node[data-node="0"]');
+root.click();
+log.root = [selected(), document.activeElement.dataset.node];
+press("Enter");
+log.closed = [drawn(), document.activeElement.dataset.node, document.activeElement.getAttribute("aria-expanded")];
+press("ArrowRight");
+log.opened = [drawn() > 1, document.activeElement.getAttribute("aria-expanded")];
+press("ArrowRight");
+log.right = [selected(), document.activeElement.dataset.node];
+press("ArrowDown");
+log.down = selected();
+press("ArrowLeft");
+log.left = selected();
+const before = drawn();
+document.querySelector(".more").click();
+log.more = drawn() - before;
+$("all").click();
+log.all = [drawn(), $("count").textContent, $("all").disabled];
+document.querySelectorAll("#candidates thead button")[0].click();
+log.sorted = document.querySelector("#candidates tbody tr").dataset.row;
+document.body.dataset.log = JSON.stringify(log);
+"""
+
+
+def test_a_large_tree_starts_small_and_opens_on_demand(tmp_path: Path) -> None:
+    record = trace(wide_and_deep(1500))
+    page = open_page(with_script(record.to_html(), DRIVER), tmp_path, size="1280,800")
+    assert page.log == []
+    log = json.loads(page.body["data-log"])
+    count, words = log["first"]
+    assert 60 < count < 300
+    assert words == f"{count} of 1,500 nodes drawn, {1500 - count:,} hidden"
+    assert log["picked"] == [True, True, True]
+    assert log["only"] == [6, 6, "1499"]
+    assert log["root"] == ["0", "0"]
+    assert log["closed"] == [1, "0", "false"]
+    assert log["opened"] == [True, "true"]
+    assert log["right"] == ["299", "299"]
+    assert log["down"] == "299"
+    assert log["left"] == "0"
+    assert log["more"] == 60
+    assert log["all"] == [1500, "all 1,500 nodes drawn", True]
+    assert log["sorted"] == "1450"
+
+
+def test_one_node_in_a_narrow_window(tmp_path: Path) -> None:
+    record = trace((node(0, None),), answer=None, confidence=NAN, strategy="x" * 300, usage=Usage(flops=None, usd=None), calls=())
+    script = "document.body.dataset.wide = document.documentElement.scrollWidth - window.innerWidth"
+    page = open_page(with_script(record.to_html(), script), tmp_path, size="400,800")
+    assert page.log == []
+    assert page.by_id("count").text == "1 node drawn"
+    assert len(page.of_class("node")) == 1
+    assert page.of_class("node", "winner") == []
+    assert page.by_id("answer").text == "none found"
+    assert page.by_id("confidence").text == "confidence unknown"
+    assert page.by_id("usage").text.count("unknown") == 2
+    assert "No path ended with a candidate." in page.by_id("candidates").text
+    assert "No call was made." in page.by_id("ledger").text
+    assert int(page.body["data-wide"]) <= 0
+    size, count = colours(tmp_path / "page.png")
+    assert size == (400, 800)
+    assert count > 64

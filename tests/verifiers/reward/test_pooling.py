@@ -1,0 +1,287 @@
+"""Reward models behind HTTP: the same scores as in this process, and what becomes of servers that fail."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verifiers.asking import Counting, ask, path
+from tests.verifiers.reward.official import CODE
+from tests.verifiers.reward.pooling_server import Outputs, Pooling, serving
+from tests.verifiers.reward.published import PROBLEM, STEPS, TOKENIZERS, head_tensors, saved
+from tts.errors import ConfigError, VerifierError
+from tts.verifiers.reward import loading as reward_loading
+from tts.verifiers.reward import pooling
+from tts.verifiers.reward import record as reward_record
+from tts.verifiers.reward.pooling import PoolingServer
+from tts.verifiers.reward.verifier import Reward
+
+torch = pytest.importorskip("torch")
+NAMES = ("math-shepherd", "rlhflow-mistral", "rlhflow-orm-mistral", "qwen2.5-math-prm-7b", "skywork-o1-prm-1.5b")
+OTHER = ["First, 3 + 4 = 8.", "So the answer is 6."]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
+    made = {}
+    for name in NAMES:
+        folder = tmp_path_factory.mktemp(name)
+        made[name] = folder, saved(reward_record.load(name), folder)
+    return made
+
+
+def outputs_of(name: str, model: Any) -> Outputs:
+    """Return what a server computes: the labels' logits, or the head's outputs, at each token."""
+    record = reward_record.load(name)
+    if record.readout.kind == "labels":
+        tokenizer = TOKENIZERS[name]()
+        labels = [tokenizer.encode(label, add_special_tokens=False)[0] for label in (record.readout.good, *record.readout.bad)]
+
+        def logits(ids: Sequence[int]) -> list[list[float]]:
+            with torch.inference_mode():
+                return model(torch.tensor([list(ids)])).logits[0][:, labels].tolist()
+
+        return logits
+    tensors = head_tensors(record)
+
+    def head(ids: Sequence[int]) -> list[list[float]]:
+        with torch.inference_mode():
+            found = model(torch.tensor([list(ids)]), output_hidden_states=True).hidden_states[-1][0]
+            for i, layer in enumerate(record.readout.layers):  # type: ignore[union-attr]
+                found = (found.relu() if i else found) @ tensors[layer.weight].T + tensors[str(layer.bias)]
+            return found.tolist()
+
+    return head
+
+
+def expected(name: str, model: Any, steps: list[str]) -> list[float]:
+    record = reward_record.load(name)
+    head = head_tensors(record) if record.readout.kind == "head" else None
+    return CODE[name](model, TOKENIZERS[name](), head, PROBLEM, steps)
+
+
+def made(url: str, models: dict[str, tuple[Path, Any]], name: str = "qwen2.5-math-prm-7b", **settings: Any) -> Reward:
+    return Reward(record=name, weights=str(models[name][0]), url=url, served_as="prm", **settings).opened()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_over_http_are_those_of_the_authors_own_code(name: str, models: dict[str, Any]) -> None:
+    server = Pooling(outputs_of(name, models[name][1]))
+    with serving(server) as url:
+        calls = Counting()
+        verifier = made(url, models, name)
+        scores = ask(verifier, [path(STEPS), path(OTHER, node=2)], calls, PROBLEM)
+    for score, steps in zip(scores, (STEPS, OTHER), strict=True):
+        found = [score.whole] if reward_record.load(name).kind == "outcome" else score.steps
+        assert found == pytest.approx(expected(name, models[name][1], steps), abs=1e-5)
+    [request] = server.requests
+    assert request["path"] == ("/classify" if "orm" in name else "/pooling")
+    assert request["model"] == "prm"
+    assert (calls.prompt, calls.computed) == (0, sum(map(len, request["input"])))
+    assert verifier.asked is not None
+    assert verifier.asked.counters.prompt_tokens == calls.computed
+    assert sum(map(len, request["input"])) <= verifier.bound(0, 2000)
+
+
+@pytest.mark.parametrize("name", ["math-shepherd", "qwen2.5-math-prm-7b", "skywork-o1-prm-1.5b"])
+def test_a_server_that_returns_step_tokens_alone_gives_the_same(name: str, models: dict[str, Any]) -> None:
+    tokenizer = TOKENIZERS[name]()
+    record = reward_record.load(name)
+    separator = record.template.separator
+    assert separator is not None
+    tag = tokenizer.encode(f"1{separator.text}", add_special_tokens=False)[-1]
+    steps = [STEPS[0], "two\nlines", STEPS[2]]  # a newline within a step is a step token of Skywork's, which is not scored
+    found = []
+    for only in (None, tag):
+        with serving(Pooling(outputs_of(name, models[name][1]), steps=only)) as url:
+            found += ask(made(url, models, name), [path(steps)], Counting(), PROBLEM)
+    assert found[0].steps == found[1].steps
+
+
+def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))
+    server.change = lambda reply: reply | {"data": reply["data"][::-1]}  # the order is that of `index`
+    paths = [path([f"{i} + {i} = {2 * i}."], node=i + 1) for i in range(7)] + [path([""], node=99)]
+    with serving(server) as url:
+        verifier = made(url, models)
+        together = ask(verifier, paths, Counting(), PROBLEM)
+        alone = [ask(verifier, [one], Counting(), PROBLEM)[0] for one in paths]
+        assert verifier.asked is not None
+        verifier.asked.batch = 3  # type: ignore[attr-defined]
+        server.requests.clear()
+        batched = ask(verifier, paths, Counting(), PROBLEM)
+    assert repr(together) == repr(alone) == repr(batched)
+    assert [len(request["input"]) for request in server.requests] == [3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, "ServerError"), (502, "ServerError"), (408, "TimedOut"), (0, "ConnectionLost"), (-200, "BadReply")]
+)
+def test_a_request_that_the_server_failed_in_is_charged_and_its_scores_are_unknown(status: int, kind: str, models: dict[str, Any]) -> None:
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[status])
+    with serving(server) as url:
+        verifier, calls = made(url, models), Counting()
+        [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+        once = calls.computed
+        assert calls.estimated
+        [known] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+    assert lost.steps is not None
+    assert all(map(math.isnan, lost.steps))
+    assert once == len(server.requests[0]["input"][0])
+    assert calls.failures == {kind: 1}
+    assert calls.computed == 2 * once
+    assert known.steps == pytest.approx(expected("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1], STEPS), abs=1e-5)
+    assert verifier.asked.failures == {kind: 1}  # type: ignore[union-attr]
+
+
+def test_authorities_are_read_where_there_is_a_certificate_alone(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer than a call does."""
+    monkeypatch.setenv("SSL_CERT_FILE", "nowhere.pem")
+    with serving(Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))) as url:
+        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+        assert score.steps is not None
+        assert not any(map(math.isnan, score.steps))
+        with pytest.raises(ConfigError, match=r"SSL_CERT_FILE is 'nowhere\.pem', but"):
+            ask(made(url.replace("http://", "https://"), models), [path(STEPS)], Counting(), PROBLEM)
+
+
+def test_a_server_that_never_answers_is_waited_for_no_longer_than_the_budget_says(models: dict[str, Any]) -> None:
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), sleeps=60.0)
+    with serving(server) as url:
+        verifier = made(url, models)
+        [lost] = ask(verifier, [path(STEPS)], Counting(seconds=0.2), PROBLEM)
+        assert verifier.asked.failures == {"TimedOut": 1}  # type: ignore[union-attr]
+        sent = len(server.requests)
+        calls = Counting(seconds=0.0)
+        [late] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+    assert repr(lost) == repr(late)
+    assert len(server.requests) == sent
+    assert calls.computed == 0
+
+
+def test_what_a_server_did_not_take_on_is_sent_again_and_charged_once(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), status=[429, 503])
+    with serving(server) as url:
+        calls = Counting()
+        [score] = ask(made(url, models), [path(STEPS)], calls, PROBLEM)
+    assert score.steps is not None
+    assert not any(map(math.isnan, score.steps))
+    assert len(server.requests) == 3
+    assert calls.computed == len(server.requests[0]["input"][0])
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "RateLimited"), (425, "Unavailable"), (503, "Unavailable")])
+def test_what_a_server_never_took_on_costs_nothing_and_is_told_by_kind(
+    status: int, kind: str, models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
+    with serving(Pooling(lambda ids: [], status=[status] * 3)) as url:
+        verifier, calls = made(url, models), Counting()
+        scores = ask(verifier, [path(STEPS), path(STEPS[:1], node=2)], calls, PROBLEM)
+    assert all(math.isnan(one) for score in scores for one in score.steps or ())
+    assert calls.failures == {kind: 2}
+    assert calls.computed == 0
+    assert not calls.estimated
+
+
+def test_a_server_that_was_there_and_is_gone_is_a_failure_and_no_mistake(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))
+    calls = Counting()
+    with serving(server) as url:
+        verifier = made(url, models)
+        [known] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+    once = calls.computed
+    [lost] = ask(verifier, [path(STEPS)], calls, PROBLEM)
+    assert not any(map(math.isnan, known.steps or ()))
+    assert all(map(math.isnan, lost.steps or ()))
+    assert calls.failures == {"ConnectionFailed": 1}
+    assert calls.computed == once
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda reply: b"<html>busy</html>", "what cannot be read"),
+        (lambda reply: b'{"data": [{"index": 0, "data"', "what cannot be read"),
+        (lambda reply: None, "what cannot be read"),
+        (lambda reply: {"data": []}, r"what cannot be read \(KeyError: 'usage'\)"),
+        (lambda reply: reply | {"data": []}, "about 0 texts"),
+        (lambda reply: reply | {"usage": {"prompt_tokens": 3}}, r"about 1 texts of 3 tokens, where 1 of \d+ were sent"),
+        (
+            lambda reply: reply | {"data": [{"index": 0, "data": [[0.5]] * 9}]},
+            r"outputs of shape \(9, 1\) for \d+ tokens, where each row must have 2",
+        ),
+        (lambda reply: reply | {"data": [{"index": 0, "data": [[0.5, 0.5]] * 2}]}, r"2 rows for \d+ tokens, of which 3 are step tokens"),
+        (lambda reply: reply | {"data": [{"index": 0, "data": []}]}, r"0 rows for \d+ tokens, of which 3 are step tokens"),
+        (lambda reply: reply | {"data": [{"index": 0, "data": "AAAA"}]}, "what cannot be read"),
+        (lambda reply: reply | {"data": [{"index": 0, "data": [[0.5, "a"]]}]}, "what cannot be read"),
+    ],
+)
+def test_a_reply_of_another_form_is_refused_with_how_to_start_a_server(change: Any, message: str, models: dict[str, Any]) -> None:
+    server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]), change=change)
+    with serving(server) as url, pytest.raises(VerifierError, match=message) as refused:
+        ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+    assert url in refused.value.cause
+    assert "--runner pooling" in refused.value.hint
+
+
+def test_outputs_that_are_no_numbers_are_unknown_scores(models: dict[str, Any]) -> None:
+    with serving(Pooling(lambda ids: [[math.nan, 1.0]] * (len(ids) - 1) + [[1.0, 2.0]])) as url:
+        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+    assert repr(score.steps[:2]) == "(nan, nan)"  # type: ignore[index]
+    assert score.steps[2] == pytest.approx(1 / (1 + math.exp(-1)))  # type: ignore[index]
+
+
+def test_a_server_that_refuses_or_is_not_there_is_named(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "_WAIT_S", 0.001)
+    with (
+        serving(Pooling(lambda ids: [], status=[404])) as url,
+        pytest.raises(VerifierError, match="refused a request for 'prm' with status 404"),
+    ):
+        ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(VerifierError, match="cannot be reached") as refused:
+            ask(made(url, models, "rlhflow-mistral"), [path(STEPS)], Counting(), PROBLEM)
+    assert "LlamaForSequenceClassification" in refused.value.hint
+    assert '"classifier_from_token": ["+", "-"]' in refused.value.hint
+    assert '"task": "token_classify"' in refused.value.hint
+
+
+def test_a_key_is_sent_where_there_is_one_and_never_shown(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "qwen2.5-math-prm-7b"
+    monkeypatch.setenv("TTS_API_KEY", "the-policys")
+    with serving(Pooling(outputs_of(name, models[name][1]), key="secret-1")) as url:
+        with pytest.raises(VerifierError, match=r"status 401: .*Unauthorized: .*TTS_REWARD_KEY") as refused:
+            ask(made(url, models, slack=1), [path(STEPS)], Counting(), PROBLEM)
+        assert "the-policys" not in str(refused.value)
+        monkeypatch.setenv("TTS_REWARD_KEY", "secret-2")
+        with pytest.raises(VerifierError, match=r"Unauthorized: Bearer \*\*\*"):
+            ask(made(f"{url}/", models), [path(STEPS)], Counting(), PROBLEM)
+        monkeypatch.setenv("TTS_REWARD_KEY", "secret-1")
+        reward_loading._KEPT.clear()
+        [score] = ask(made(url, models), [path(STEPS)], Counting(), PROBLEM)
+    assert score.steps == pytest.approx(expected(name, models[name][1], STEPS), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"url": "localhost:8000"}, "must begin with http:// or https://"),
+        ({"url": "http://x", "timeout_s": 0.0}, "timeout_s is 0.0"),
+        ({"url": "http://x", "timeout_s": math.nan}, "timeout_s is nan"),
+        ({"url": "http://x", "tries": 0}, "tries is 0, but must be at least 1"),
+        ({"url": "http://x", "batch": 0}, "batch is 0, but must be at least 1"),
+    ],
+)
+def test_a_server_that_is_described_wrongly_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PoolingServer(**settings)

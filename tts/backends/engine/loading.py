@@ -1,0 +1,258 @@
+"""Loading of an engine's parts by record, with the precision, executor and memory for this machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from tts.backends.base import Sampling
+from tts.backends.engine.config import read_config
+from tts.backends.engine.core import Runner
+from tts.backends.engine.decoder import Decoder
+from tts.backends.engine.heads import HeadReadout, StepTemplate, ValueHead
+from tts.backends.engine.linear import Precision, packs
+from tts.backends.engine.operations import AttentionExecutor
+from tts.backends.engine.reward import RewardModel
+from tts.backends.engine.scheduler import SchedulerLimits
+from tts.backends.engine.tree import KVTree
+from tts.backends.engine.weights import Checkpoint, read_checkpoint, read_head, read_heads
+from tts.backends.engine.work import PrefillJob
+from tts.backends.kernels.draw import DrawRequest
+from tts.backends.kernels.plan import BLOCK
+from tts.backends.text.rendering import Renderer, eos_ids
+from tts.budget.meter import Rates
+from tts.errors import ConfigError, KVBudgetError
+from tts.models.registry import ModelRecord, process_record, rates, refuse_url
+
+EXECUTORS = ("strict", "two_level", "triton", "reference")
+PRECISIONS = ("float32", "int8", "bfloat16")
+PROCESS = "process"  # the value head that a record's process model is served as
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options of how a model runs.
+
+    Args:
+        device: a torch device; None: "cuda" where there is one, else "cpu".
+        precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers, where it has
+            instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere.
+        executor: of attention: "strict" (a CPU), "two_level", "triton" or "reference"; None: strict on a CPU, triton elsewhere.
+        threads: number that shares a step on a CPU; None: torch's.
+        max_rows: most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.
+        step_tokens: most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
+        kv_budget: bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is allocated
+            on use.
+        share: whether rows read common ancestors together; False reads every path alone, for comparison.
+
+    Raises:
+        ConfigError: a value is not valid, or does not go with the device.
+    """
+
+    device: str | None = None
+    precision: str | None = None
+    executor: str | None = None
+    threads: int | None = None
+    max_rows: int | None = None
+    step_tokens: int | None = None
+    kv_budget: int | None = None
+    share: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "max_rows", "step_tokens", "kv_budget"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, or None")
+        for name, known in (("precision", PRECISIONS), ("executor", EXECUTORS)):
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise ConfigError(f"{name} is {value!r}, but must be {', '.join(known)} or None")
+        host = self.place.type == "cpu"
+        if host and self.precision == "bfloat16" and not packs(torch.bfloat16):
+            raise ConfigError("precision is 'bfloat16', but this CPU has no instructions for it", hint="leave precision out")
+        if not host and (self.precision == "int8" or self.executor == "strict"):
+            raise ConfigError(f"precision 'int8' and executor 'strict' are a CPU's, but the device is {self.place}", hint="leave them out")
+
+    @property
+    def place(self) -> torch.device:
+        """The device.
+
+        Raises:
+            ConfigError: torch knows no such device.
+        """
+        try:
+            return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except RuntimeError as failure:
+            raise ConfigError(f"device is {self.device!r}, which torch does not know", hint="cpu, or cuda") from failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineParts:
+    """The parts of an `EngineBackend`."""
+
+    runner: Runner
+    renderer: Renderer
+    identity: str
+    rates: Rates
+    reward_models: Mapping[str, RewardModel]
+
+
+def load_parts(
+    record: ModelRecord,
+    *,
+    heads: Mapping[str, ValueHead] | None = None,
+    reward_models: Mapping[str, RewardModel] | None = None,
+    output_layer: bool = True,
+    **options: Any,
+) -> EngineParts:
+    """Load a model with the value heads and the process model that its record names.
+
+    Args and errors are those of `EngineBackend.from_record`.
+    """
+    refuse_url(record)
+    settings, critic = EngineOptions(**options), process_record(record)
+    if critic is not None and PROCESS in (reward_models or {}):
+        critic = None
+    checkpoint, all_heads = read_checkpoint(record), {**read_heads(record), **(heads or {})}
+    found = None if critic is None else _ProcessModel(critic, read_checkpoint(critic), read_head(critic, critic.readout))
+    if found is not None:
+        _check_beside(record, checkpoint, found)
+    share = 0.8 if found is None else 0.4
+    runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share, output_layer=output_layer)
+    models = dict(reward_models or {})
+    identity = _identity(checkpoint.digest, runner.decoder)
+    if found is not None:
+        try:
+            models[PROCESS] = _beside(found, settings, share)
+        except Exception:
+            runner.decoder.close()
+            raise
+        identity += f" {PROCESS}={found.checkpoint.digest},{_digest(found.head)}"
+    identity += "".join(f" {name}={_digest(head)}" for name, head in sorted(all_heads.items()))
+    return EngineParts(runner=runner, renderer=renderer, identity=identity, rates=rates(record), reward_models=models)
+
+
+@dataclass(frozen=True)
+class _ProcessModel:
+    """The files of a process model that reads the policy's own tokens."""
+
+    record: ModelRecord
+    checkpoint: Checkpoint
+    head: ValueHead
+
+
+def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessModel) -> None:
+    """Check that a process model has the policy's tokenizer, and a readout of its own hidden size."""
+    if policy.tokenizer.get_vocab() != process.checkpoint.tokenizer.get_vocab():
+        raise ConfigError(
+            f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer is another, but both must have the same",
+            hint="serve it with build_reward_model, which shows it texts, and a verifier that knows its bound",
+        )
+    _check_head(f"readout of model {process.record.name!r}", process.head, read_config(process.checkpoint.config).hidden)
+
+
+def _check_head(what: str, head: ValueHead, hidden: int) -> None:
+    if head.weight.shape != (hidden,):
+        raise ConfigError(f"the {what} has a weight of shape {head.weight.shape}, but the hidden size is {hidden}")
+
+
+def _beside(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
+    """Return a process model that reads the policy's own tokens."""
+    runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=False)
+    return RewardModel(runner, StepTemplate(None, HeadReadout(process.head), step=process.head.step), None, rates(process.record))
+
+
+def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepTemplate], **options: Any) -> RewardModel:
+    """Load a process model that runs beside a policy.
+
+    Args:
+        record: of a decoder of the kinds that the engine runs.
+        template: makes the template from the model's renderer.
+        options: see `EngineOptions`.
+
+    Raises:
+        ConfigError: as `load_parts`.
+    """
+    refuse_url(record)
+    checkpoint = read_checkpoint(record)
+    reads = template(_renderer(checkpoint))
+    runner, renderer = make_runner(checkpoint, EngineOptions(**options), output_layer=reads.readout.logits)
+    return RewardModel(runner, reads, renderer.prompt)
+
+
+def make_runner(
+    checkpoint: Checkpoint,
+    options: EngineOptions,
+    *,
+    heads: Mapping[str, ValueHead] | None = None,
+    share: float = 0.8,
+    output_layer: bool = True,
+) -> tuple[Runner, Renderer]:
+    """Return a model's step loop and its renderer.
+
+    Args:
+        heads: on its hidden states. share: of a device's free memory for keys and values, without a `kv_budget`.
+        output_layer: whether it gives logits.
+
+    Raises:
+        ConfigError: the model is of a kind that the engine does not run, or its files do not fit together.
+        KVBudgetError: the memory for keys and values does not hold one block.
+    """
+    place, config = options.place, read_config(checkpoint.config)
+    host = place.type == "cpu"
+    for name, head in (heads or {}).items():
+        _check_head(f"value head {name!r}", head, config.hidden)
+    decoder = Decoder(
+        config,
+        checkpoint.weights,
+        precision=cast("Precision", options.precision or ("float32" if host else "bfloat16")),
+        executor=cast("AttentionExecutor", options.executor or ("strict" if host else "triton")),
+        threads=options.threads or torch.get_num_threads(),
+        device=place,
+        output_layer=output_layer,
+    )
+    if decoder.executor == "strict":
+        _compile_kernels(decoder)
+    renderer = _renderer(checkpoint)
+    limits = SchedulerLimits(rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048))
+    tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share)))
+    return Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share), renderer
+
+
+def _renderer(checkpoint: Checkpoint) -> Renderer:
+    return Renderer(checkpoint.tokenizer, eos_ids(checkpoint.generation, checkpoint.config, checkpoint.tokenizer))
+
+
+def _compile_kernels(decoder: Decoder) -> None:
+    """Prefill and draw one token, so that kernels are compiled while the model is loaded, not during a problem."""
+    tree = KVTree(decoder.pool(1))
+    runner = Runner(decoder, tree, SchedulerLimits(rows=1, tokens=1), decode=lambda _: "", eos=frozenset())
+    prefill = PrefillJob(tree.add(None, [0]), 1, 0, lambda _: None)
+    runner.add_prefill(prefill)
+    while runner.busy:
+        runner.step()
+    zero, address = np.zeros(1, np.int64), np.zeros(1, np.uint64)
+    decoder.operations.draw(torch.from_numpy(prefill.result()), DrawRequest(zero, [Sampling()], address, zero, address))
+
+
+def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share: float) -> int:
+    """Return the number of blocks that fit a budget in bytes."""
+    if budget is None:
+        budget = 2 << 30 if place.type == "cpu" else int(torch.cuda.mem_get_info(place)[0] * share)
+    size = BLOCK * decoder.kv_shape.bytes_per_token
+    if budget < size:
+        raise KVBudgetError(f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}", hint="give it more")
+    return budget // size
+
+
+def _digest(head: ValueHead) -> str:
+    return hashlib.sha256(head.weight.tobytes() + np.float64(head.bias).tobytes()).hexdigest()
+
+
+def _identity(digest: str, decoder: Decoder) -> str:
+    return f"engine weights={digest} precision={decoder.precision} executor={decoder.executor} device={decoder.device.type}"

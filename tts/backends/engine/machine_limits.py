@@ -1,0 +1,55 @@
+"""The machine's bandwidth and compute, measured in about half a second, to compare the engine's speed with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tts.backends.engine.linear import make_linear
+from tts.backends.kernels.host import Team
+
+_SIZE, _LAYERS = 2048, 12  # together far more than any cache holds
+_ROWS = (1, 16, 64)
+
+
+@dataclass(frozen=True)
+class MachineLimits:
+    """A machine's measured limits.
+
+    Args:
+        bandwidth: bytes a second that are read. flops: float32 operations a second of linear layers, by rows.
+        executor: of attention, the engine's default here. threads: used.
+    """
+
+    bandwidth: float
+    flops: dict[int, float]
+    executor: str
+    threads: int
+
+
+def measure() -> MachineLimits:
+    """Measure the CPU, with as many threads as torch has: the best of a few short runs each."""
+    weights = [torch.ones(_SIZE, _SIZE) for _ in range(_LAYERS)]
+    bandwidth = sum(weight.nbytes for weight in weights) / _best(lambda: [weight.sum() for weight in weights])
+    threads = torch.get_num_threads()
+    team = Team(threads)
+    layers = [make_linear(weight, None, precision="float32", strict=True, threads=threads, team=team) for weight in weights]
+    flops: dict[int, float] = {}
+    for rows in _ROWS:
+        x = torch.ones(rows, _SIZE)
+        flops[rows] = 2 * rows * _SIZE * _SIZE * len(layers) / _best(lambda x=x: [layer(x) for layer in layers])
+    team.close()
+    return MachineLimits(bandwidth, flops, "strict", threads)
+
+
+def _best(run: Callable[[], object], times: int = 3) -> float:
+    run()
+    seconds: list[float] = []
+    for _ in range(times):
+        began = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)

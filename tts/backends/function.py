@@ -1,0 +1,237 @@
+"""Any function as a model: `backend=my_function` in `solve`. The function generates text; the backend does the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest
+from tts.backends.batching import closed_error
+from tts.backends.text.stops import StopScanner
+from tts.errors import ConfigError, EngineError
+from tts.threads import in_thread
+from tts.types import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The argument of the function: continue `text` behind the prompt.
+
+    Args:
+        prompt: text or messages. text: the solution so far. max_tokens: most tokens to generate.
+        temperature: of the distribution. stop: texts at which it may end early, included in its reply. seed: 63 bits, one of each row.
+    """
+
+    prompt: Prompt
+    text: str
+    max_tokens: int
+    temperature: float
+    stop: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the function may return instead of plain text.
+
+    Args:
+        text: the continuation. tokens: generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes
+            of its text and one, as an estimate. A function that generates hidden tokens, such as reasoning, must report them.
+        finished: whether the model ended by itself; False: it reached `max_tokens`.
+    """
+
+    text: str
+    tokens: int | None = None
+    finished: bool = True
+
+
+WriteFunction = Callable[[Ask], "str | Answer | Awaitable[str | Answer]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Handle:
+    prompt: Prompt
+    text: str
+    carry: str
+
+
+class _Rows(RowSet):
+    """Rows that end as soon as they are cancelled; later results of the function are dropped.
+
+    `asked`: rows that the function was called for. `awaited`: the tasks that await it.
+    """
+
+    __slots__ = ("asked", "awaited", "counters")
+
+    def __init__(self, request: SampleRequest, counters: Counters) -> None:
+        super().__init__(request)
+        self.reused_tokens = None
+        self.counters = counters
+        self.asked: set[int] = set()
+        self.awaited: set[asyncio.Task[Any] | None] = set()
+
+    def settle(self, index: int, sample: Sample) -> None:
+        """Resolve a row and count it, unless it was given up before."""
+        if self.waits(index):
+            self.counters.generated_tokens += sample.num_tokens
+            self.resolve(index, sample)
+
+    def waits(self, index: int) -> bool:
+        """Whether a row is still to be resolved."""
+        return not self.done and self.samples[index] is None
+
+    def cancel(self) -> None:
+        """Cancel at once. A row whose call had begun is charged in full, since its cost is not known; others cost nothing."""
+        super().cancel()
+        for index, row in enumerate(self.request.rows):
+            asked = index in self.asked
+            self.settle(index, Sample("", (), (), "cancelled", None, row.max_tokens if asked else 0, estimated=asked))
+        self._stop()
+
+    def fail(self, failure: Exception) -> None:
+        """Fail at once."""
+        super().fail(failure)
+        self._stop()
+
+    def _stop(self) -> None:
+        for task in self.awaited:
+            if task is not None:
+                task.cancel()
+
+
+class FunctionBackend(Backend):
+    """A model that is a function of an `Ask`. Rows run concurrently, synchronous functions in threads.
+
+    Results are reproducible as far as the function obeys the seed, so that solutions are marked as not reproducible. A row whose
+    function raises, or reports an impossible number of tokens, has failed and is charged in full; others are not affected.
+    Prompts are counted in words, since there is no tokenizer, and every row reads its prompt and path again.
+
+    A cancelled row ends at once, charged in full. An asynchronous function is cancelled with it. A thread cannot be cancelled: it
+    continues, counts toward `concurrency`, and its result is dropped.
+
+    Args:
+        concurrency: most calls of the function at once, at least 1; other rows wait.
+
+    Raises:
+        ConfigError: `concurrency` is below 1.
+    """
+
+    name = "callable"
+    caps = Caps(steps="emulated", extend="emulated", fork="emulated", stop_predicate=True)
+    identity = "callable"
+
+    def __init__(self, fn: WriteFunction, *, concurrency: int = 16) -> None:
+        if concurrency < 1:
+            raise ConfigError(f"concurrency is {concurrency!r}, but must be at least 1")
+        self._fn = fn
+        self._concurrency = concurrency
+        self._waiting: deque[tuple[_Rows, int]] = deque()
+        self._tasks: dict[asyncio.Task[None], _Rows] = {}
+        self._closed = False
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        """Return handles; nothing is computed until a row is requested."""
+        return [Reply(_Handle(prompt, "", ""), 0, None) for prompt in prompts]
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        """Call the function once for each row.
+
+        Raises:
+            EngineError: the backend was closed.
+        """
+        if self._closed:
+            raise closed_error()
+        rows = _Rows(request, self.counters)
+        self._waiting.extend((rows, index) for index in range(len(request.rows)))
+        self._start()
+        return rows
+
+    def _start(self) -> None:
+        """Start waiting rows, in order, while there is room."""
+        while self._waiting and len(self._tasks) < self._concurrency:
+            rows, index = self._waiting.popleft()
+            if rows.waits(index):
+                task = asyncio.get_running_loop().create_task(self._row(rows, index))
+                self._tasks[task] = rows
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        self._start()
+
+    async def _row(self, rows: _Rows, index: int) -> None:
+        if not rows.waits(index):
+            return
+        row, handle = rows.request.rows[index], rows.request.handle
+        rows.asked.add(index)
+        read = self.count(handle.prompt) + len(handle.text.split())
+        rows.prompt_tokens += read
+        self.counters.prompt_tokens += read
+        try:
+            sample = self._sample(rows.request, row, _checked(await self._said(rows, index), row.max_tokens))
+        except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
+            told = (failure.kind, failure.cause) if isinstance(failure, EngineError) else (type(failure).__name__, str(failure))
+            error = ": ".join(told).removesuffix(": ")
+            sample = Sample("", (), (), "error", None, row.max_tokens, estimated=True, error=error)
+        rows.settle(index, sample)
+
+    async def _said(self, rows: _Rows, index: int) -> Any:
+        request, row = rows.request, rows.request.rows[index]
+        stop = request.stop.step if request.stop.at_step else ()
+        text = request.handle.text + request.handle.carry
+        asked = Ask(request.handle.prompt, text, row.max_tokens, request.sampling.temperature, stop, row.stream >> 1)
+        said = self._fn(asked) if inspect.iscoroutinefunction(self._fn) else await in_thread(self._fn, asked)
+        if not inspect.isawaitable(said):
+            return said
+        if inspect.iscoroutine(said) and not rows.waits(index):
+            said.close()  # the row was cancelled while a thread made this
+            return ""
+        rows.awaited.add(asyncio.current_task())
+        return await said
+
+    def _sample(self, request: SampleRequest, row: Row, answer: Answer) -> Sample:
+        scanner = StopScanner(request.stop, request.text, request.handle.carry)
+        ended = bool(scanner.ended) or scanner.feed(answer.text)
+        finish: Finish = (scanner.ended or "stop") if ended else "eos" if answer.finished else "length"
+        estimate = min(row.max_tokens, len(answer.text.encode(errors="surrogatepass")) + 1)
+        tokens = estimate if answer.tokens is None else int(answer.tokens)
+        # text behind a boundary is dropped, not carried: the next call continues from the boundary
+        handle = _Handle(request.handle.prompt, request.handle.text + scanner.text, "")
+        return Sample(scanner.text, (), (), finish, handle, tokens, estimated=answer.tokens is None)
+
+    async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
+        """Append text, which the next call of the function gets."""
+        return [
+            Reply(Extension(_Handle(handle.prompt, handle.text + handle.carry + text, ""), ()), 0, None)
+            for handle, text in zip(handles, texts, strict=True)
+        ]
+
+    async def close(self) -> None:
+        """Fail every waiting or running row with an EngineError, and cancel asynchronous functions."""
+        self._closed = True
+        for rows in {*self._tasks.values(), *(rows for rows, _ in self._waiting)}:
+            rows.fail(closed_error())
+        self._waiting.clear()
+
+
+def _checked(said: Any, max_tokens: int) -> Answer:
+    """Return the function's result as an answer.
+
+    Raises:
+        EngineError: it is not valid, or reports an impossible number of tokens.
+    """
+    answer = Answer(said) if isinstance(said, str) else said
+    text: Any = answer.text if isinstance(answer, Answer) else None
+    if not isinstance(answer, Answer) or not isinstance(text, str):
+        raise EngineError(f"the function returned {type(said).__name__}, but must return text, or an Answer with text", kind="BadReply")
+    tokens: Any = answer.tokens
+    whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
+    if tokens is not None and not (whole and 0 <= tokens <= max_tokens):
+        raise EngineError(f"Answer.tokens is {tokens!r}, but must be a whole number from 0 to max_tokens, {max_tokens}", kind="BadReply")
+    return answer

@@ -1,0 +1,35 @@
+"""Checksums of weights and files, which stand in a backend's identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_DIGEST_VALUES = 4096  # values of each tensor that a checksum of weights reads
+
+
+def weights_digest(model: Any) -> str:
+    """Return a checksum of a model: of its configuration, and of up to 4,096 evenly spaced values of every tensor."""
+    return tensors_digest(model.config, model.state_dict())
+
+
+def tensors_digest(configuration: Any, tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return a checksum of a configuration of the transformers library and of tensors, as `weights_digest` does."""
+    config = {k: v for k, v in configuration.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(tensors.items()):
+        flat = tensor.detach().reshape(-1)
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(flat[:: max(1, len(flat) // _DIGEST_VALUES)].float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

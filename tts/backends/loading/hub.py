@@ -1,0 +1,54 @@
+"""Helpers of all loaders: reachability of the Hub, one-line errors, and transformers without progress bars."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from huggingface_hub import constants
+from transformers.utils import logging as transformers_logging
+
+from tts.errors import ConfigError
+from tts.models.registry import ModelRecord
+
+# Exceptions of transformers for models that are missing, broken or unknown.
+NOT_LOADED = (OSError, ValueError, KeyError, RuntimeError)
+HUB_HINT = "give the local folder of a saved model, or use smollm2"
+
+
+def hub_answers() -> bool:
+    """Whether the Hub can be reached, by one request with a short timeout; transformers would retry for a minute."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
+    """Return the error for a model that could not be loaded, with the first line of the reason."""
+    hint = HUB_HINT if record.source == "hub" else ""
+    return ConfigError(f"model {record.name!r} could not be loaded: {first_line(failure)}", hint=hint)
+
+
+def first_line(failure: Exception) -> str:
+    """Return the first line of an exception's message."""
+    return " ".join(str(failure).partition("\n")[0].split())
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Silence transformers' progress bars and warnings within the block."""
+    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

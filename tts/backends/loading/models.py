@@ -1,0 +1,83 @@
+"""Loading of models and tokenizers of the transformers library by record, with one-line errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub import constants
+from safetensors import SafetensorError
+
+from tts.backends.loading.digests import file_digest, weights_digest
+from tts.backends.loading.gguf import llama_from_gguf, read_gguf, tokenizer_from_gguf
+from tts.backends.loading.hub import HUB_HINT, NOT_LOADED, hub_answers, quiet, unavailable
+from tts.errors import ConfigError
+from tts.models.registry import ModelRecord, locate
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model with its tokenizer. `weights` is a checksum of the model's exact weights before any cast."""
+
+    model: Any
+    tokenizer: Any
+    weights: str
+
+
+def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> LoadedModel:
+    """Load the model of a record.
+
+    Args:
+        record: of a package's GGUF file, a shipped model, a folder, or a Hub name.
+        device: a torch device.
+        dtype: of the weights.
+
+    Raises:
+        ConfigError: the record has no weights, or they cannot be had or read.
+    """
+    path = locate(record)
+    if path is not None and path.suffix == ".gguf":
+        file = read_gguf(path)
+        with quiet():
+            model = llama_from_gguf(file, dtype)
+        loaded = LoadedModel(model, tokenizer_from_gguf(file), record.sha256 or file_digest(path))
+    elif path is not None:
+        loaded = _from_folder(record, path, dtype)
+    elif record.source == "hub":
+        loaded = _from_hub(record, dtype)
+    else:
+        raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
+    loaded.model.to(device)
+    return loaded
+
+
+def _from_folder(record: ModelRecord, folder: Path, dtype: torch.dtype) -> LoadedModel:
+    try:
+        return _read(str(folder), dtype, local=True)
+    except (*NOT_LOADED, SafetensorError) as failure:
+        raise unavailable(record, failure) from failure
+
+
+def _from_hub(record: ModelRecord, dtype: torch.dtype) -> LoadedModel:
+    """Load a Hub name: from the local cache first, then from the Hub."""
+    try:
+        return _read(record.location, dtype, local=True)
+    except NOT_LOADED as failure:
+        if constants.HF_HUB_OFFLINE:
+            raise unavailable(record, failure) from failure
+    if not hub_answers():
+        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
+    try:
+        return _read(record.location, dtype, local=False)
+    except NOT_LOADED as failure:
+        raise unavailable(record, failure) from failure
+
+
+def _read(location: str, dtype: torch.dtype, *, local: bool) -> LoadedModel:
+    with quiet():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local)
+        model = transformers.AutoModelForCausalLM.from_pretrained(location, dtype=dtype, local_files_only=local)
+    return LoadedModel(model, tokenizer, weights_digest(model))

@@ -1,0 +1,17 @@
+"""Any server that speaks the OpenAI API as a backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.backends.openai.backend import OpenAIBackend as OpenAIBackend
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.backends.openai.backend": ("OpenAIBackend",),
+    },
+)

@@ -1,0 +1,292 @@
+"""Any server of the OpenAI API as a backend: vLLM, SGLang, llama.cpp, a hosted one.
+
+Its capabilities are found by a probe (`tts.backends.openai.probe`), which `tts doctor --url` shows. Where the server takes token
+ids, a path continues exactly where it ended; else by its text, or by a continued message of a chat. Where there is only chat, or
+the model reasons apart from its answer, a path cannot be continued: methods that need steps are refused before anything is spent.
+Charges: `tts.backends.openai.call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, Sample, SampleRequest
+from tts.backends.batching import closed_error
+from tts.backends.metadata import BackendMetadata
+from tts.backends.openai.call import ServerCall, explained
+from tts.backends.openai.capabilities import Capabilities, Mode
+from tts.backends.openai.errors import Key, ServerError
+from tts.backends.openai.http import HttpClient, Timeouts
+from tts.backends.openai.probe import PROBE_TIMEOUT_S, probe_server
+from tts.backends.openai.prompt import input_bound, joined, messages
+from tts.backends.openai.rows import ServerHandle, ServerRows
+from tts.backends.text.lengths import check_prompt, check_text
+from tts.backends.text.tokenized_text import TokenizedText
+from tts.budget.meter import Rates
+from tts.errors import CapabilityError, ConfigError, EngineError
+from tts.models.registry import ModelRecord, rates
+from tts.types import Prompt
+
+T = TypeVar("T")
+_MOST_ROWS = 32  # of one call with `n`
+_TIMEOUTS = Timeouts()
+
+
+class OpenAIBackend(Backend):
+    """A model on a server.
+
+    Where the server obeys seeds, each row is a call of its own with its own seed. Elsewhere rows with one cap share a call, where
+    the server gives several continuations. A row that failed is counted by kind and is no candidate. Nothing is computed before
+    rows are requested: every row reads its prompt and path, of which the server may reuse a cached part.
+
+    Args:
+        capabilities: of the server. key: sent with each request. timeouts: of requests, and how many are in flight.
+        rates: what tokens cost. context: most tokens of prompt and path; None: as the server reports it.
+
+    Attributes:
+        errors: of all calls, by kind, those that a later try made good included.
+    """
+
+    name = "openai"
+    caps = Caps(fork="emulated", stop_predicate=True)  # of every server; a probe finds the rest
+    context: int | None = None  # prompts are counted by the server, which refuses those that are too long
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        *,
+        key: Key | None = None,
+        timeouts: Timeouts | None = None,
+        rates: Rates | None = None,
+        context: int | None = None,
+    ) -> None:
+        self.capabilities = capabilities
+        self.caps = capabilities.caps
+        self.rates = rates or Rates()
+        self.metadata = BackendMetadata(template_tokens=capabilities.template_tokens, capability_hint=self._capability_hint)
+        self.identity = f"openai {capabilities.root} {capabilities.model} {capabilities.mode} {capabilities.version}".rstrip()
+        self.errors: Counter[str] = Counter()
+        self._limit = context or capabilities.context
+        self._key = key or Key()
+        self._timeouts = timeouts or Timeouts()
+        self._http: HttpClient | None = None
+        self._live: set[ServerRows] = set()
+        self._closed = False
+
+    @classmethod
+    def from_record(  # noqa: PLR0913 - options of a record, by name
+        cls,
+        record: ModelRecord,
+        *,
+        mode: Mode | Literal["auto"] = "auto",
+        served_as: str = "",
+        key_variable: str = "",
+        key_file: str = "",
+        concurrency: int = _TIMEOUTS.concurrency,
+        tries: int = _TIMEOUTS.tries,
+        connect_s: float = _TIMEOUTS.connect_s,
+        first_s: float = _TIMEOUTS.first_s,
+        gap_s: float = _TIMEOUTS.gap_s,
+        call_s: float = _TIMEOUTS.call_s,
+    ) -> OpenAIBackend:
+        """Return the backend of a model on a server, after probing it.
+
+        Args:
+            mode: how it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
+            served_as: the model's name on the server; "": the record's.
+            key_variable, key_file: of the key; "": `TTS_API_KEY`, or the file that `TTS_API_KEY_FILE` names, if there is one.
+            concurrency, tries, connect_s, first_s, gap_s, call_s: as in `Timeouts`.
+
+        Raises:
+            ConfigError: `tts.backends.openai.probe.probe_server`, or there is no url.
+        """
+        if record.url is None:
+            raise ConfigError(
+                f"the backend 'openai' calls a server, but the model {record.name!r} has no url",
+                hint="give one: --url http://localhost:8000, or url= in solve and in the record",
+            )
+        timeouts = Timeouts(concurrency=concurrency, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s)
+        key = Key.find(key_variable, key_file)
+        capabilities = probe_server(record.url, served_as or record.name, key, mode, min(connect_s, PROBE_TIMEOUT_S))
+        return cls(capabilities, key=key, timeouts=timeouts, rates=rates(record), context=record.context)
+
+    def _capability_hint(self, capability: str) -> str:
+        """Return what works on this server without a capability."""
+        if capability in ("steps", "extend") and not self.capabilities.continues:
+            why = "its model thinks apart from what it says" if self.capabilities.reasoning else "it cannot continue a path"
+            return f"{why}; best_of_n, self_consistency and other methods of whole solutions work there (see tts doctor --url)"
+        return "see tts doctor --url for what works there, or use the backend engine"
+
+    def count(self, prompt: Prompt) -> int:
+        """Return the most tokens of a prompt: its bytes, and what a template adds."""
+        return input_bound(prompt, "", self.capabilities.template_tokens)
+
+    # Reads ----------------------------------------------------------------------------------------------------------------------
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        """Return handles of prompts, as tokens where the server takes them; nothing is computed until a row is requested.
+
+        Raises:
+            PromptTooLong: a prompt leaves no room. EngineError: the server does not return its tokens.
+        """
+        if self.capabilities.mode != "tokens":
+            return [Reply(ServerHandle(prompt, (), "", ""), 0) for prompt in prompts]
+        bodies: list[Any] = []
+        for prompt in prompts:
+            spelled = prompt.ids if isinstance(prompt, TokenizedText) else None
+            chat = self.capabilities.template and not isinstance(prompt, str)
+            bodies.append(spelled or ({"messages": messages(prompt)} if chat else {"prompt": joined(prompt)}))
+        all_ids = await self._in_order([self._tokens(body) for body in bodies])
+        for ids in all_ids:
+            if self._limit is not None:
+                check_prompt(len(ids), self._limit)
+        return [Reply(ServerHandle(prompt, ids, "", ""), 0) for prompt, ids in zip(prompts, all_ids, strict=True)]
+
+    async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
+        """Append text, which the next row reads.
+
+        Raises:
+            CapabilityError: paths cannot be continued here. PromptTooLong: a path would pass the context.
+        """
+        if not self.capabilities.continues:
+            raise self._refusal("extend")
+        if self.capabilities.mode != "tokens":
+            made = [ServerHandle(handle.prompt, (), handle.text + text, "") for handle, text in zip(handles, texts, strict=True)]
+            return [Reply(Extension(handle, ()), 0) for handle in made]
+        asked = [
+            text.ids if isinstance(text, TokenizedText) else {"prompt": text, "add_special_tokens": False} if text else () for text in texts
+        ]
+        all_ids = await self._in_order([self._tokens(one) for one in asked])
+        replies: list[Reply[Extension]] = []
+        for handle, ids in zip(handles, all_ids, strict=True):
+            if self._limit is not None:
+                check_text(len(handle.ids), len(ids), self._limit)
+            replies.append(Reply(Extension(ServerHandle(handle.prompt, handle.ids + ids, "", ""), ids), 0))
+        return replies
+
+    async def _tokens(self, asked: Any) -> tuple[int, ...]:
+        """Return tokens that are known, or those that the server's tokenizer returns for a request."""
+        if isinstance(asked, tuple):
+            return asked
+        why = ServerError("BadReply", "no list of tokens")
+        for _ in range(self._timeouts.tries):
+            try:
+                told = await self._told("/tokenize", {"model": self.capabilities.model, **asked})
+            except ServerError as error:
+                why = error
+                if error.kind not in ("BadReply", "ConnectionLost"):  # others were tried again, or are permanent
+                    break
+            else:
+                ids = told.get("tokens")
+                if isinstance(ids, list) and all(type(one) is int for one in ids):
+                    return tuple(ids)
+        kind, _, cause = explained(why).partition(": ")
+        raise EngineError(f"the server {self.capabilities.root} does not give the tokens of a text: {kind}: {cause}", kind=kind) from None
+
+    async def _told(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the reply of an endpoint outside the API, which answers at once or not at all.
+
+        Raises:
+            ServerError: there is no reply.
+        """
+        told: list[Any] = []
+        http = self._opened()
+        try:
+            async with http.gate, asyncio.timeout(self._timeouts.connect_s):
+                await http.post(f"{self.capabilities.site}{path}", body, lambda event: told.append(event) is None, 0, len(str(body)))
+        except TimeoutError:
+            raise ServerError("TimedOut", f"no word within {self._timeouts.connect_s:g} s") from None
+        return told[0] if told else {}
+
+    async def _in_order(self, calls: Sequence[Awaitable[T]]) -> list[T]:
+        """Return the results of calls that run at once, in order. The first failure is raised when all have ended."""
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return [end for end in ends if not isinstance(end, BaseException)]
+
+    # Rows -----------------------------------------------------------------------------------------------------------------------
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        """Start the rows of one request.
+
+        Raises:
+            EngineError: the backend was closed. CapabilityError: the request needs what the server does not offer.
+        """
+        http = self._opened()
+        self._check(request)
+        rows = ServerRows(request, self.counters)
+        self._live.add(rows)
+        for indexes in self._groups(request):
+            call = asyncio.get_running_loop().create_task(ServerCall(http, self.capabilities, rows, indexes, self._limit).run())
+            rows.calls.add(call)
+            call.add_done_callback(self._ended(rows, indexes))
+        return rows
+
+    def _check(self, request: SampleRequest) -> None:
+        sampling = request.sampling
+        if (sampling.top_k or sampling.min_p) and not self.capabilities.filters:
+            raise CapabilityError(
+                f"top_k is {sampling.top_k} and min_p is {sampling.min_p:g}, but {self.capabilities.root} does not obey them",
+                hint="leave them out, or use top_p",
+            )
+        if not self.capabilities.tempers and (sampling.temperature != 1 or sampling.top_p != 1):
+            raise CapabilityError(
+                f"temperature is {sampling.temperature:g} and top_p is {sampling.top_p:g}, "
+                f"but {self.capabilities.root} takes 1 alone for both",
+                hint="ask for temperature=1 and top_p=1",
+            )
+        if request.handle.text and not self.capabilities.continues:
+            raise self._refusal("steps")
+
+    def _groups(self, request: SampleRequest) -> list[tuple[int, ...]]:
+        """Return which rows share a call: those with one cap, where rows have no seeds. Greedy rows share none: servers refuse that."""
+        if self.capabilities.seeds or not self.capabilities.n or not request.sampling.temperature:
+            return [(index,) for index in range(len(request.rows))]
+        by_cap: dict[int, list[int]] = {}
+        for index, row in enumerate(request.rows):
+            by_cap.setdefault(row.max_tokens, []).append(index)
+        return [tuple(some[i : i + _MOST_ROWS]) for some in by_cap.values() for i in range(0, len(some), _MOST_ROWS)]
+
+    def _ended(self, rows: ServerRows, indexes: Sequence[int]) -> Callable[[asyncio.Task[None]], None]:
+        def ended(call: asyncio.Task[None]) -> None:
+            rows.calls.discard(call)
+            failure = None if call.cancelled() else call.exception()
+            if isinstance(failure, Exception):
+                rows.fail(failure)
+            for index in indexes:  # cancelled before it began
+                rows.settle(index, Sample("", (), (), "cancelled", None, 0))
+            if not rows.calls:
+                self._live.discard(rows)
+
+        return ended
+
+    def _refusal(self, method: str) -> CapabilityError:
+        return CapabilityError(
+            f"the server {self.capabilities.root} has no capability {method!r} for {self.capabilities.model!r}",
+            hint=self._capability_hint(method),
+        )
+
+    # Life -----------------------------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> HttpClient:
+        if self._closed:
+            raise closed_error()
+        if self._http is None:
+            self._http = HttpClient(self.capabilities.root, self._key, self._timeouts)
+            self._http.errors = self.errors
+        return self._http
+
+    async def close(self) -> None:
+        """Fail every row under way with an EngineError, and close every connection."""
+        self._closed = True
+        calls = [call for rows in self._live for call in rows.calls]
+        for rows in list(self._live):
+            rows.fail(closed_error())
+        await asyncio.gather(*calls, return_exceptions=True)
+        if self._http is not None:
+            await self._http.close()

@@ -1,0 +1,369 @@
+"""One call for rows of one request: its body, the ends of its rows, and what they are charged."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tts.backends.base import Finish, Row, Sample
+from tts.backends.openai.capabilities import Capabilities
+from tts.backends.openai.errors import HOW_KEY, ServerError
+from tts.backends.openai.http import HttpClient
+from tts.backends.openai.prompt import CONTINUE, input_bound, joined, messages
+from tts.backends.openai.reply import Choice, ServerReply, shares
+from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows
+from tts.backends.text.stops import StopScanner
+from tts.randomness import hash64, uniform
+
+_MOST_STOPS = 4  # that the API takes
+_SEED_BITS = 31
+_UNLIMITED = 1 << 20  # a cap above every server's own limit, which hosted ones refuse
+_FOR_GOOD = (
+    "Refused",
+    "KeyRefused",
+    "NotServed",
+    "NoRoom",
+    "CertificateError",
+    "ContentFilter",
+    "Overrun",
+)  # another try would fail as well
+_MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
+_BYTES_A_TOKEN = (4, 3, 2, 1)
+_PIECES = 4  # of one token at most: servers show it whole, but a proxy may not
+_SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
+_NO_ROOM = re.compile(r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens", re.IGNORECASE)
+
+
+class ServerCall:
+    """A call for some rows of one request, all with one cap.
+
+    Charges: the tokens that the server reports, or shows one by one. Without a report, or with one that is not valid (fewer tokens
+        than it shows, more than the cap), a row is charged its full grant, as an estimate. A row that ends here (cancelled,
+        broken, or cut at a step that the server was not told of) has no report. It is charged the tokens received, where the
+        server shows them; else the bytes of the received text and one. Where the reply does not stream, or may hold hidden
+        tokens, it is charged its full grant.
+
+    Args:
+        indexes: of the rows. limit: most tokens of prompt and path; None: not known.
+        lost: of earlier tries; None: this is the first. below: a cap that the server refused; None: none.
+    """
+
+    def __init__(
+        self,
+        http: HttpClient,
+        capabilities: Capabilities,
+        rows: ServerRows,
+        indexes: Sequence[int],
+        limit: int | None,
+        lost: LostTries | None = None,
+        below: int | None = None,
+    ) -> None:
+        request = rows.request
+        self.rows = rows
+        self.indexes = indexes
+        self._http = http
+        self._capabilities = capabilities
+        self._limit = limit
+        self._lost = lost or LostTries()
+        self._again: list[ServerCall] = []
+        granted = request.rows[indexes[0]].max_tokens - self._lost.tokens
+        self._caps = [cap for cap in self._fitting(granted) if below is None or cap < below]
+        self._cap = self._caps[0]
+        self._scanners = [StopScanner(request.stop, request.text, request.handle.carry) for _ in indexes]
+        self._kept: dict[int, int] = {}  # tokens shown when a row ended, by place
+        self._reply = ServerReply(len(indexes))
+        stops = request.stop.step if request.stop.at_step else ()
+        exact = capabilities.mode != "tokens" or capabilities.logprobs  # else the text of a last token beyond its stop text is not known
+        self._stops = stops if capabilities.stops and exact and len(stops) <= _MOST_STOPS else ()
+        self._sent = False
+
+    async def run(self) -> None:
+        """Send the call and resolve its rows. What a broken reply left of a row's grant pays for another try."""
+        cancelled = self.rows.cancelled
+        if self._lost.wait_s and not cancelled:
+            try:
+                await asyncio.sleep(self._lost.wait_s)
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            self._give_up("cancelled", "", 0.0)
+        elif any(map(self.rows.waits, self.indexes)):  # else the backend was closed
+            await self._run()
+        if self._again:
+            await self._run_again()
+
+    async def _run_again(self) -> None:
+        """Run the calls in place of this one until all have ended; each settles its own rows."""
+        try:
+            ends = await asyncio.gather(*(call.run() for call in self._again), return_exceptions=True)
+        except asyncio.CancelledError:
+            for call in self._again:
+                if not call._sent:  # perhaps cancelled before it began; earlier tries are charged
+                    call._give_up("cancelled", "", 0.0)
+            raise
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    def _other(self, indexes: Sequence[int], lost: LostTries | None = None, below: int | None = None) -> ServerCall:
+        """Return a call for some of the rows in place of this one; `lost`: None where this one lost nothing more."""
+        lost = lost or dataclasses.replace(self._lost, wait_s=0.0)
+        return ServerCall(self._http, self._capabilities, self.rows, indexes, self._limit, lost, below)
+
+    def _fitting(self, granted: int) -> list[int]:
+        """Return the caps that a row may have, the largest first.
+
+        Where only the server counts its input, these are guesses by bytes a token; it refuses those that are too large, at no cost.
+        """
+        if self._limit is None:
+            return [granted]
+        bound = self._read_at_most()
+        if self._capabilities.mode == "tokens":
+            return [min(granted, self._limit - bound)]
+        rooms = {self._limit - bound // size for size in _BYTES_A_TOKEN} | {self._limit // 8, self._limit // 64, 1}
+        return sorted({min(granted, room) for room in rooms if room > 0}, reverse=True)
+
+    async def _run(self) -> None:
+        loop, request = asyncio.get_running_loop(), self.rows.request
+        if self._scanners[0].ended or self._cap < 1:
+            for place in range(len(self.indexes)):
+                self._resolve(place, 0, estimated=False)
+            return
+        started, row = loop.time(), request.rows[self.indexes[0]]
+        failed: ServerError | None = None
+        try:
+            async with self._http.gate:
+                self._sent, started = True, loop.time()
+                refused = await self._http.post(self._capabilities.path, self._body(row), self._take, row.stream, row.position)
+            self._lost = dataclasses.replace(self._lost, error=refused or self._lost.error)
+        except ServerError as error:
+            failed = error
+        except asyncio.CancelledError:
+            self._give_up("cancelled", "", loop.time() - started)
+            return
+        seconds = (loop.time() - started) / len(self.indexes)
+        complete = self._reply.ended or self._over  # an error behind the last wanted event is ignored
+        if failed is None or (complete and failed.kind not in _MIXED):
+            self._finish(seconds)
+        elif not self._smaller(failed):
+            self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")  # else it cost nothing
+            self._give_up("error", explained(failed), seconds, failed)
+
+    def _smaller(self, error: ServerError) -> bool:
+        """Prepare smaller calls where the server refused one of this size; return whether there are any."""
+        if error.status not in (400, 422):
+            return False
+        if _NO_ROOM.search(error.cause) and len(self._caps) > 1:
+            self._again = [self._other(self.indexes, below=self._cap)]
+        elif (count := len(self.indexes)) > 1 and _SEVERAL.search(error.cause):  # fewer rows a call
+            self._again = [self._other(some) for some in (self.indexes[: count // 2], self.indexes[count // 2 :])]
+        return bool(self._again)
+
+    # Asking ---------------------------------------------------------------------------------------------------------------------
+
+    def _body(self, row: Row) -> dict[str, Any]:
+        capabilities, request = self._capabilities, self.rows.request
+        sampling, handle = request.sampling, request.handle
+        body: dict[str, Any] = {"model": capabilities.model}
+        if self._cap < _UNLIMITED or capabilities.path == "/completions":  # which would write 16 tokens; chat writes to its own limit
+            body[capabilities.cap_name] = self._cap
+        if capabilities.tempers:
+            body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        body |= dict(capabilities.neutral)
+        if capabilities.filters:
+            body |= {name: value for name, value in (("top_k", sampling.top_k), ("min_p", sampling.min_p)) if value}
+        if capabilities.streams:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        if len(self.indexes) > 1:
+            body["n"] = len(self.indexes)
+        if capabilities.seeds:
+            body["seed"] = hash64("row", row.stream, row.position, row.word, self._lost.tries) >> (64 - _SEED_BITS)
+        if self._stops:
+            body |= {"stop": list(self._stops), "include_stop_str_in_output": True}
+        if capabilities.path == "/completions":
+            body["prompt"] = list(handle.ids) if capabilities.mode == "tokens" else joined(handle.prompt) + handle.text
+            body |= {"return_token_ids": True} if capabilities.mode == "tokens" else {}
+            body |= {"logprobs": 0} if capabilities.logprobs else {}
+            return body
+        body["messages"] = messages(handle.prompt, handle.text)
+        body |= {"logprobs": True} if capabilities.logprobs else {}
+        return body | (CONTINUE if handle.text else {})
+
+    def _take(self, event: Any) -> bool:
+        """Handle an event; True where no more is wanted."""
+        late = False
+        for place, text in self._reply.take(event):
+            scanner, choice = self._scanners[place], self._reply.choices[place]
+            late = late or bool(scanner.ended and text)
+            if not scanner.ended and text and scanner.feed(text):
+                self._kept[place] = choice.num_visible
+            elif not scanner.ended and (choice.num_visible > self._cap or len(choice.pieces) > _PIECES * self._cap):
+                raise ServerError("Overrun", f"more than the {self._cap} tokens that were asked for")
+        # a server that has the stop texts ends by itself, with a report
+        return self._over and not self._reply.ended and (late or not self._stops)
+
+    @property
+    def _over(self) -> bool:
+        """Whether every row has ended, here or on the server."""
+        choices = self._reply.choices
+        return all(scanner.ended or (place in choices and choices[place].finish) for place, scanner in enumerate(self._scanners))
+
+    # Results ------------------------------------------------------------------------------------------------------------
+
+    def _finish(self, seconds: float) -> None:
+        """Resolve the rows of a reply that is whole as far as it was wanted."""
+        usage = self._reply.usage
+        self._read()
+        charges = self._charges()
+        for place, (num_tokens, estimated) in enumerate(charges):
+            error = self._error(place, num_tokens)
+            if error is not None:
+                self._http.errors[error.kind] += 1
+                self._lose(place, "error", num_tokens, f"{error.kind}: {error.cause}", seconds, estimated=estimated or usage is None)
+                continue
+            self._resolve(place, num_tokens, seconds=seconds, estimated=estimated)
+
+    def _error(self, place: int, num_tokens: int) -> ServerError | None:
+        """Return the error of a row whose reply has ended; None: it is valid."""
+        choice, ended = self._reply.choices.get(place, Choice()), self._scanners[place].ended
+        error = None if ended else self._reply.error(place)
+        if error is None and choice.num_visible > self._cap:
+            error = ServerError("Overrun", f"{choice.num_visible} tokens where {self._cap} were asked for")
+        if error is None and self._capabilities.token_ids and not choice.ids and (choice.pieces or num_tokens):
+            error = ServerError("BadReply", "a text without its token ids")
+        return error
+
+    def _charges(self) -> list[tuple[int, bool]]:
+        """Return the tokens that each row is charged, and whether that is an estimate."""
+        reply, cap = self._reply, self._cap
+        seen = [reply.choices[place].num_visible if place in reply.choices else 0 for place in range(len(self.indexes))]
+        if not reply.ended:
+            return [(self._received(place), True) for place in range(len(self.indexes))]
+        thought = self._capabilities.reasoning or any(choice.reasoned for choice in reply.choices.values())  # which may be hidden
+        shown = all(seen[place] or not choice.pieces for place, choice in reply.choices.items()) and not thought
+        if reply.usage is None:
+            return [(min(cap, count), reply.doubted) if shown and count else (cap, True) for count in seen]
+        total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
+        if total < sum(seen) or (total == 0 and wrote) or total > cap * len(seen):
+            return [(min(cap, count) if shown and count else cap, True) for count in seen]
+        if len(seen) == 1:
+            return [(total, False)]
+        if shown and sum(seen) == total:
+            return [(count, False) for count in seen]
+        sizes = [len("".join(reply.choices[place].pieces).encode(errors="replace")) for place in range(len(seen))]
+        parts = shares(total, sizes, [cap] * len(seen))
+        return [(cap, True)] * len(seen) if parts is None else [(part, True) for part in parts]
+
+    def _received(self, place: int) -> int:
+        """Return the tokens that a row which ended here is charged."""
+        if not self._sent:
+            return 0
+        choice = self._reply.choices.get(place, Choice())
+        if not self._capabilities.streams or choice.reasoned or (self._capabilities.reasoning and not choice.num_visible):
+            return self._cap
+        if choice.num_visible:
+            return min(self._cap, choice.num_visible)
+        return min(self._cap, len("".join(choice.pieces).encode(errors="replace")) + 1) if choice.pieces else 0
+
+    def _give_up(self, finish: Finish, error: str, seconds: float, failed: ServerError | None = None) -> None:
+        """Resolve the rows of a call that was cancelled or broke. Rows that had ended before are whole."""
+        if self._sent:
+            self._read()
+        for place in range(len(self.indexes)):
+            num_tokens = self._received(place)
+            if failed is not None and failed.kind not in _MIXED and place in self._reply.choices and self._error(place, num_tokens) is None:
+                self._resolve(place, num_tokens, seconds=seconds, estimated=True)
+            else:
+                self._lose(
+                    place, finish, num_tokens, error, seconds, estimated=self._sent, after_s=None if failed is None else failed.after_s
+                )
+
+    def _lose(
+        self, place: int, finish: Finish, num_tokens: int, error: str, seconds: float, *, estimated: bool, after_s: float | None = None
+    ) -> None:
+        """Resolve a row that failed, or try it again; `after_s`: seconds that the server asked to wait, None where it did not fail."""
+        index, tried, timeouts = self.indexes[place], self._lost.tries + 1, self._http.timeouts
+        row, lost = self.rows.request.rows[index], LostTries(tried, self._lost.tokens + min(self._cap, num_tokens), error)
+        may = self.rows.request.rereads and finish == "error" and self._sent and num_tokens < self._cap and tried < timeouts.tries
+        if may and error.partition(": ")[0] not in _FOR_GOOD and (after_s or 0.0) <= timeouts.longest_wait_s:
+            if after_s is not None:
+                longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2 ** (tried - 1))
+                lost = dataclasses.replace(lost, wait_s=after_s + longest * uniform(row.stream, row.position, 1 << 17 | tried))
+            self._again.append(self._other((index,), lost))
+            return
+        estimated = estimated or bool(self._lost.tokens)
+        self.rows.settle(index, Sample("", (), (), finish, None, lost.tokens, estimated=estimated, error=error, seconds=seconds))
+
+    def _read(self) -> None:
+        """Count the input tokens; without a valid report, their upper bound."""
+        usage, bound = self._reply.usage, self._read_at_most()
+        if usage is not None and usage.prompt <= bound:
+            self.rows.read(usage.prompt, usage.cached)
+        else:
+            self.rows.read(bound, None)
+
+    def _read_at_most(self) -> int:
+        """Return the most tokens of the input."""
+        handle = self.rows.request.handle
+        if self._capabilities.mode == "tokens":
+            return len(handle.ids)
+        return input_bound(handle.prompt, handle.text, self._capabilities.template_tokens)
+
+    def _resolve(self, place: int, num_tokens: int, *, seconds: float = 0.0, estimated: bool) -> None:
+        """Resolve a row whose reply is whole as far as it was wanted; a row without reply had no room."""
+        handle, scanner = self.rows.request.handle, self._scanners[place]
+        choice = self._reply.choices.get(place, Choice(finish="length"))
+        finish: Finish = scanner.ended or ("length" if choice.finish in ("length", "max_tokens") else "eos")
+        kept = self._kept.get(place, choice.num_visible)
+        ids = tuple(choice.ids[:kept]) if self._capabilities.token_ids else ()
+        logprobs = tuple(choice.logprobs[:kept]) if self._capabilities.logprobs else ()
+        if self._capabilities.token_ids:
+            carry = scanner.carry or (_beyond(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else "")
+            behind = ServerHandle(handle.prompt, handle.ids + ids, "", carry)
+        else:
+            behind = ServerHandle(handle.prompt, (), handle.text + scanner.text, "")
+        unseen = num_tokens - len(logprobs)  # the end of sequence is a token that not every server shows
+        logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
+        charged, lost = num_tokens + self._lost.tokens, self._lost
+        sample = Sample(
+            scanner.text,
+            ids,
+            logprobs,
+            finish,
+            behind,
+            charged,
+            estimated or bool(lost.tries),
+            lost.error,
+            seconds,
+            lost_tokens=lost.tokens,
+        )
+        self.rows.settle(self.indexes[place], sample)
+
+
+HOW_CERTIFICATE = "name its authority's file in the environment variable SSL_CERT_FILE"
+
+
+def explained(error: ServerError) -> str:
+    """Return an error as `Sample.error` has it, with a cure where the caller has one."""
+    kind, cure = error.kind, ""
+    if error.status in (401, 403):
+        kind, cure = "KeyRefused", HOW_KEY
+    elif error.status == 404:
+        kind, cure = "NotServed", "see tts doctor --url"
+    elif error.status in (400, 413, 422) and _NO_ROOM.search(error.cause):
+        kind, cure = "NoRoom", "limit a row (--max-tokens), shorten the problem, or give the model's record its context"
+    elif kind == "CertificateError":
+        cure = HOW_CERTIFICATE
+    return f"{kind}: {error.cause}" + (f"; {cure}" if cure else "")
+
+
+def _beyond(carry: str, choice: Choice, text: str) -> str:
+    """Return the text of the last token beyond the stop text at which the server cut it."""
+    whole = carry + "".join(choice.tokens)
+    if whole.startswith(text):
+        return whole[len(text) :]
+    last = choice.tokens[-1] if choice.tokens else ""
+    return next((last[k:] for k in range(len(last), 0, -1) if text.endswith(last[:k])), "")

@@ -1,0 +1,116 @@
+"""Capabilities of a server as a probe found them. Nothing is concluded from its address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tts.backends.base import TEMPLATE_TOKENS, Caps
+
+Mode = Literal["tokens", "text", "continued chat", "chat"]
+MODES: tuple[Mode, ...] = ("tokens", "text", "continued chat", "chat")
+_MODES = {
+    "tokens": "completions of token ids: paths go on exactly where they ended",
+    "text": "completions of text: paths go on by their text",
+    "continued chat": "chat whose last message is continued: paths go on by their text",
+    "chat": "plain chat: whole solutions only",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Capabilities of a server for one model.
+
+    Args:
+        root: base url of the API. model: its name there. served: the names of all models. version: of the server, as it reports it.
+        mode: how it is called. context: most tokens of prompt and path; None: not reported.
+        template: whether the server renders messages by the model's own template. template_tokens: what that adds to a message.
+        cap_name: the parameter that limits a row. streams: whether replies stream, with a report of their tokens.
+        usage: whether token counts are reported. cached: whether reused tokens are.
+        logprobs: whether log-probabilities of the untempered distribution are given.
+        seeds: whether one seed gives one text. seed_note: why seeds were not probed.
+        n: whether one call may ask for several continuations. stops: whether a row ends behind a stop text, which it includes.
+        neutral: parameters, with their values, that switch off the server's own changes to the distribution.
+        filters: whether top_k and min_p are obeyed. filter_note: why that is not known.
+        tempers: whether temperatures other than 1, and top_p, are accepted.
+        reasoning: whether the model writes reasoning apart from its answer.
+    """
+
+    root: str
+    model: str
+    mode: Mode
+    served: tuple[str, ...] = ()
+    version: str = ""
+    context: int | None = None
+    template: bool = True
+    template_tokens: int = TEMPLATE_TOKENS
+    cap_name: str = "max_tokens"
+    streams: bool = False
+    usage: bool = False
+    cached: bool = False
+    logprobs: bool = False
+    seeds: bool = False
+    seed_note: str = ""
+    n: bool = False
+    stops: bool = False
+    neutral: tuple[tuple[str, float], ...] = ()
+    filters: bool = False
+    filter_note: str = ""
+    tempers: bool = True
+    reasoning: bool = False
+
+    @property
+    def continues(self) -> bool:
+        """Whether a path can be continued."""
+        return self.mode != "chat"
+
+    @property
+    def token_ids(self) -> bool:
+        """Whether rows carry token ids."""
+        return self.mode == "tokens"
+
+    @property
+    def site(self) -> str:
+        """The base url of endpoints outside the API, such as a tokenizer."""
+        return self.root.removesuffix("/v1")
+
+    @property
+    def path(self) -> str:
+        """The endpoint that generates text."""
+        return "/completions" if self.mode in ("tokens", "text") else "/chat/completions"
+
+    @property
+    def caps(self) -> Caps:
+        """The backend's capabilities on it. No server guarantees that rows obey their streams whatever else it computes."""
+        support = "emulated" if self.continues else "absent"
+        return Caps(
+            steps=support, extend=support, fork="emulated", logprobs=self.logprobs, token_ids=self.token_ids, stop_predicate=True,
+            usage=self.usage,
+        )  # fmt: skip
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return a table to show: names and values."""
+        return [
+            ("server", " ".join(part for part in (self.root, self.version and f"version {self.version}") if part)),
+            ("model", f"{self.model} (served: {', '.join(self.served)})"),
+            ("asked by", _MODES[self.mode]),
+            ("context", "not said" if self.context is None else f"{self.context} tokens"),
+            ("messages", "rendered by the model's own template" if self.template else "joined by blank lines: there is no template"),
+            (
+                "streams",
+                _said(self.streams, "as it writes, so that a row that is given up stops", "no: a row that is given up is paid whole"),
+            ),
+            ("usage", _said(self.usage, "reported", "not reported: rows are charged their full grants, as estimates")),
+            ("cached tokens", _said(self.cached, "reported", "not reported: unknown")),
+            ("log-probabilities", _said(self.logprobs, "of the untempered law", "none of the untempered law")),
+            ("seeds", self.seed_note or _said(self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts")),
+            ("n", _said(self.n, "several rows a call", "one row a call")),
+            ("stop texts", _said(self.stops, "the server ends a step", "steps are cut here, where the text is read")),
+            ("temperature, top_p", _said(self.tempers, "taken", "not taken: refused unless both are 1")),
+            ("top_k, min_p", self.filter_note or _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
+            ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
+        ]
+
+
+def _said(found: bool, yes: str, no: str) -> str:  # noqa: FBT001 - the first of three things in a row
+    return yes if found else no

@@ -1,0 +1,211 @@
+"""Errors of a server by kind, and the key, which no error message shows."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tts.errors import ConfigError, shown
+
+KEY_VARIABLE, KEY_FILE_VARIABLE = "TTS_API_KEY", "TTS_API_KEY_FILE"
+HOW_KEY = f"put it into the environment variable {KEY_VARIABLE}, or into a file that {KEY_FILE_VARIABLE} names"
+_SECRET = 12  # characters; shorter keys may be words of a model's text, and are hidden in error messages alone
+_MOST_SAID = 300
+_BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}  # other statuses from 500 on: "ServerError"
+_WORDS = tuple(  # of errors that have no number, and the status that each stands for
+    (re.compile(words, re.IGNORECASE), status)
+    for words, status in (
+        ("rate.?limit|too.?many|quota|exhausted|throttl", 429),
+        ("overload|unavailable|capacity", 503),
+        ("time.?d?.?out", 408),
+        ("auth|api.?key|permission|forbidden", 401),
+        ("not.?found", 404),
+        ("invalid|bad.?request|unsupported|context", 400),
+    )
+)
+
+
+class ServerError(Exception):
+    """A call without a whole reply.
+
+    Args:
+        kind: one word, counted in `Solution.failures`. cause: one line.
+        again: whether the call cost nothing and may be sent again. after_s: seconds that the server asked to wait first.
+        status: of a reply that is only an error; else 0.
+    """
+
+    def __init__(self, kind: str, cause: str, *, again: bool = False, after_s: float = 0.0, status: int = 0) -> None:
+        cause = " ".join(cause.encode(errors="replace").decode().split())
+        super().__init__(f"{kind}: {cause}")
+        self.kind = kind
+        self.cause = cause
+        self.again = again
+        self.after_s = after_s
+        self.status = status
+
+    def hiding(self, key: Key) -> ServerError:
+        """Return the error without the key."""
+        return ServerError(self.kind, key.hidden(self.cause), again=self.again, after_s=self.after_s, status=self.status)
+
+
+class Key:
+    """An API key, which no message, `repr` or result shows.
+
+    Args:
+        value: the key; "": none. source: where it is from, for messages.
+    """
+
+    def __init__(self, value: str = "", source: str = "") -> None:
+        self._value = value
+        forms = {value, json.dumps(value)[1:-1], repr(value)[1:-1]} if value else set[str]()  # as it is, in JSON, as Python writes it
+        self._forms = sorted(forms, key=len, reverse=True)
+        self.source = source
+
+    @classmethod
+    def find(cls, variable: str = "", file: str = "") -> Key:
+        """Return the key in a file or an environment variable; by default that of `TTS_API_KEY` or `TTS_API_KEY_FILE`, or none.
+
+        Raises:
+            ConfigError: the named place holds no key, the file cannot be read, or the key has characters that no header takes.
+        """
+        file = file or ("" if variable or os.environ.get(KEY_VARIABLE) else os.environ.get(KEY_FILE_VARIABLE, ""))
+        if file:
+            source = f"the file {file}"
+            try:
+                value = Path(file).expanduser().read_text(encoding="utf-8").strip()
+            except (OSError, ValueError) as failure:
+                why = failure.strerror if isinstance(failure, OSError) else "it is no text"
+                raise ConfigError(f"the file of the key is {file!r}, but it cannot be read: {why}", hint=HOW_KEY) from None
+        else:
+            source = f"the variable {variable or KEY_VARIABLE}"
+            value = os.environ.get(variable or KEY_VARIABLE, "").strip()
+        if not value and (file or variable):
+            raise ConfigError(f"{source} was named for the key, but holds none", hint=HOW_KEY)
+        if not (value.isascii() and all(character.isprintable() and character != " " for character in value)):
+            raise ConfigError(f"the key in {source} has characters that no key has (spaces, line ends, or others than ASCII)", hint=HOW_KEY)
+        return cls(value, source) if value else cls()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request with it."""
+        return {"Authorization": f"Bearer {self._value}"} if self._value else {}
+
+    def hidden(self, text: str) -> str:
+        """Return a text without the key, which a server may repeat."""
+        for form in self._forms:
+            text = text.replace(form, "***")
+        return text
+
+    def hidden_in(self, value: Any, text: str) -> Any:
+        """Return a value without the key in any of its strings; `text`: the JSON that it is read from."""
+        if len(self._value) < _SECRET or not (self._value in text or "\\" in text):  # without escapes it stands there as it is
+            return value
+        return self._without(value)
+
+    def _without(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace(self._value, "***")
+        if isinstance(value, list):
+            return [self._without(one) for one in value]
+        return {self._without(name): self._without(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return f"Key(from {self.source})" if self._value else "Key()"
+
+
+def decoded(content: bytes, key: Key) -> Any:
+    """Return the JSON that a server sent, its strings without the key.
+
+    Raises:
+        ServerError: it is not JSON.
+    """
+    try:
+        text = content.decode("utf-8", "surrogatepass")
+        return key.hidden_in(json.loads(text), text)
+    except (ValueError, RecursionError):
+        raise ServerError("BadReply", f"what is no JSON: {shown(key.hidden(content.decode(errors='replace'))[:60])}") from None
+
+
+def status_error(status: int, content: bytes, after_s: float, key: Key) -> ServerError:
+    """Return the error of a reply with another status than 200."""
+    try:
+        told = decoded(content, key)
+    except ServerError:
+        told = content.decode(errors="replace")
+    return _by_status(status, f"status {status}: {_said(told, key) or 'nothing'}", after_s, began=False)
+
+
+def event_error(event: Mapping[str, Any], after_s: float, key: Key, *, began: bool) -> ServerError | None:
+    """Return the error in a reply of status 200, or in an event of it; `began`: whether anything came before it."""
+    error: Any = event.get("error") or (event if event.get("object") == "error" else None)
+    return _by_status(_status_in(error, event), _said(event, key) or "it gives no reason", after_s, began=began) if error else None
+
+
+def _by_status(status: int, cause: str, after_s: float, *, began: bool) -> ServerError:
+    kind = _BUSY.get(status) or ("ServerError" if status >= 500 else "Refused")
+    return ServerError(kind, cause, again=kind != "Refused" and not began, after_s=after_s, status=0 if began else status)
+
+
+def _status_in(*told: Any) -> int:
+    """Return the status that an error names, or that its words stand for; else 500."""
+    words = ""
+    for one in told:
+        for name in ("code", "status", "status_code", "type", "error_type") if isinstance(one, Mapping) else ():
+            value = one.get(name)
+            if isinstance(value, str) and len(value) == 3 and value.isdecimal():
+                value = int(value)
+            if type(value) is int and 400 <= value < 600:
+                return value
+            words += f" {value}" if isinstance(value, str) else ""
+    return next((status for pattern, status in _WORDS if pattern.search(words)), 500)
+
+
+def _said(told: Any, key: Key) -> str:
+    """Return an error's message in one line without the key, which is hidden before the line is cut."""
+    for name in ("error", "message", "detail"):
+        if isinstance(told, Mapping) and told.get(name):
+            told = told[name]
+    try:
+        text = told if isinstance(told, str) else json.dumps(told)
+    except RecursionError:
+        text = shown(told)
+    return key.hidden(" ".join(text.split()))[:_MOST_SAID]
+
+
+def connection_error(failure: httpx.TransportError, key: Key, *, began: bool) -> ServerError:
+    """Return the error of a connection; `began`: whether the reply had begun."""
+    cause = key.hidden(" ".join(str(failure).split()))[:_MOST_SAID] or type(failure).__name__
+    reason: BaseException | None = failure
+    while reason is not None:
+        if isinstance(reason, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(reason):
+            return ServerError("CertificateError", cause)
+        reason = reason.__cause__ or reason.__context__
+    if isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
+        return ServerError("ConnectionFailed", cause, again=True)
+    return ServerError("ConnectionLost", cause, again=not began)
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Return the seconds of a Retry-After header, a number or a date; at least 0."""
+    header = headers.get("retry-after", "")
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0

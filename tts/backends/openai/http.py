@@ -1,0 +1,289 @@
+"""HTTP to a server of the OpenAI API: connections, timeouts, retries, and the events of a reply.
+
+A call without a whole reply raises a `ServerError` with a kind. A call that the server refused before it wrote anything (no
+connection, an error status, a connection closed before the reply began) cost nothing and is sent again. One that broke in the
+middle is not: what was received of it is charged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import re
+import ssl
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx
+
+from tts.backends.openai.errors import HOW_KEY, Key, ServerError, connection_error, decoded, event_error, retry_after, status_error
+from tts.backends.openai.events import Events
+from tts.errors import ConfigError, shown
+from tts.randomness import uniform
+
+_JSON = {"Content-Type": "application/json"}
+_IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
+_AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)  # of a url, be it a wrong one
+_BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")  # a host with its port, or with its domain
+_POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
+_MOST = 1 << 26  # bytes of a whole reply
+_MOST_SAID, _SAYING_S = 1 << 20, 10.0  # of an error: bytes and seconds that are read of it
+_LAST_S = 2.0  # between the last event of a reply and its end
+
+# Handles one event of a reply; True: no more is wanted, and the connection is closed, which stops the server.
+Take = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Timeouts in seconds, the number of tries, and the requests in flight.
+
+    Args:
+        concurrency: most requests in flight, at least 1; other rows wait. tries: of a call that the server refuses, at least 1.
+        connect_s: for a connection; the probe takes 3.5 s at most. first_s: until a reply's first event.
+        gap_s: between two events. call_s: for a whole call.
+        wait_s: most before the second try; doubled for each try, and drawn from 0 on (full jitter).
+        longest_wait_s: most before any try. A server that asks for more by Retry-After, or that could not be reached for so
+            long, is not tried again.
+
+    Raises:
+        ConfigError: a value is not valid.
+    """
+
+    concurrency: int = 256
+    tries: int = 6
+    connect_s: float = 20.0  # a thousand connections that are made at once delay each other
+    first_s: float = 300.0
+    gap_s: float = 60.0
+    call_s: float = 3600.0
+    wait_s: float = 0.5
+    longest_wait_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "tries"):
+            value: Any = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1")
+        for name in ("connect_s", "first_s", "gap_s", "call_s", "wait_s", "longest_wait_s"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name} is {value!r}, but must be seconds above 0")
+
+
+def roots(url: str) -> tuple[str, ...]:
+    """Return the possible base urls of the API: the url with /v1 behind it, and the url itself, without white space around it.
+
+    Raises:
+        ConfigError: it is not a server's url, or holds a secret.
+    """
+    url = url.strip()
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(httpx.URL(url).host) and parts.port != 0
+        valid = valid and not re.search(r"[\s?#]", url)
+    except (ValueError, httpx.InvalidURL):
+        valid = False
+    if "@" in _AUTHORITY.sub(r"\1", url):
+        raise ConfigError("the url holds a user's name or password, which would stand in results", hint=f"for a key: {HOW_KEY}")
+    if not valid:
+        told = shown(re.sub("([?#]).+", r"\1…", url))  # keys are given there
+        raise ConfigError(
+            f"url is {told}, but must be http:// or https:// with a host, and neither query nor fragment",
+            hint=f"did you mean http://{url}?" if _BARE.fullmatch(url) else "for example http://localhost:8000",
+        )
+    bare = url.rstrip("/")
+    return (bare,) if bare.endswith("/v1") else (f"{bare}/v1", bare)
+
+
+def checks(root: str) -> ssl.SSLContext | bool:
+    """Return what certificates are checked by; False for http: reading the authorities takes longer than a call.
+
+    Raises:
+        ConfigError: the authorities cannot be read.
+    """
+    if urlsplit(root).scheme != "https":
+        return False
+    try:
+        return httpx.create_ssl_context()
+    except OSError as failure:  # a file without a certificate is one, too
+        where = os.environ.get("SSL_CERT_FILE", "")
+        raise ConfigError(f"SSL_CERT_FILE is {where!r}, but must be a file of certificates: {failure.strerror or failure}") from None
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """Return a request's body. Lone surrogates, which cannot be encoded, are joined or replaced."""
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str, Any]:
+    """Return an event of a reply, or a whole reply; `began`: whether anything came before it.
+
+    Raises:
+        ServerError: it is not valid, or is an error.
+    """
+    event = decoded(data, key)
+    if not isinstance(event, dict):
+        raise ServerError("BadReply", f"{shown(event)} where an object must be")
+    error = event_error(event, after_s, key, began=began)
+    if error is not None:
+        raise error
+    return event
+
+
+class HttpClient:
+    """Calls a server within one event loop.
+
+    Args:
+        root: base url of the API. key: sent with each request. timeouts: of requests.
+
+    Attributes:
+        gate: limits the calls at once; the caller acquires it. in_flight: calls under way.
+        errors: of every try, by kind, those that a later try made good included.
+    """
+
+    def __init__(self, root: str, key: Key, timeouts: Timeouts) -> None:
+        self.root = root
+        self.key = key
+        self.timeouts = timeouts
+        self.errors: Counter[str] = Counter()
+        self.in_flight = 0
+        self.gate = asyncio.Semaphore(timeouts.concurrency)
+        self._down_s: float | None = None  # since when no connection was made, by the loop's clock
+        self._checks: ssl.SSLContext | bool = False
+        self._clients: list[httpx.AsyncClient] = []
+        self._busy: list[int] = []
+
+    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int) -> str:
+        """Send a request and pass the events of its reply to `take`, until that returns True or the reply ends.
+
+        Returns: the error of the last try that was refused, as "kind: cause"; "" if none was.
+
+        Args:
+            path: below the root, or a whole url.
+            stream, position: the address of the random waits, so that rows are not sent again all at once.
+
+        Raises:
+            ServerError: there is no whole reply after all tries.
+        """
+        timeouts, refused, clock = self.timeouts, "", asyncio.get_running_loop().time
+        self.in_flight += 1
+        try:
+            for tried in range(timeouts.tries):
+                try:
+                    await self._once(path, body, take)
+                    self._down_s = None
+                    return refused
+                except ServerError as error:
+                    self.errors[error.kind] += 1
+                    refused = f"{error.kind}: {error.cause}"
+                    self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
+                    gone = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
+                    if gone or not error.again or tried + 1 == timeouts.tries or error.after_s > timeouts.longest_wait_s:
+                        raise
+                    longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2**tried)
+                    wait = error.after_s + longest * uniform(stream, position, 1 << 16 | tried)
+                await asyncio.sleep(wait)
+            raise AssertionError("the last try returns or raises")
+        finally:
+            self.in_flight -= 1
+
+    async def _once(self, path: str, body: Mapping[str, Any], take: Take) -> None:
+        timeouts, began, which, clock = self.timeouts, False, self._least_busy(), asyncio.get_running_loop().time
+        url = path if path.startswith("http") else self.root + path
+        whole, started = url != path and not body.get("stream"), clock()  # such a reply is written before it begins
+        end = started + timeouts.call_s
+        self._busy[which] += 1
+        try:
+            async with (
+                asyncio.timeout(min(timeouts.first_s, timeouts.call_s)) as alarm,
+                self._clients[which].stream("POST", url, content=encoded(body), headers=_JSON) as reply,
+            ):
+                if reply.status_code != 200:
+                    raise status_error(reply.status_code, await _error(reply), retry_after(reply.headers), self.key)
+                began = True
+                await self._read(reply, take, alarm, end)
+        except ServerError as error:
+            raise error.hiding(self.key) from None
+        except TimeoutError:
+            slow = clock() >= end
+            raise ServerError(
+                "TooSlow" if slow else "TimedOut", f"no end within {timeouts.call_s:g} s" if slow else "no word in time"
+            ) from None
+        except httpx.TransportError as failure:
+            raise connection_error(failure, self.key, began=began or (whole and clock() - started > _IDLE_S)) from None
+        except httpx.DecodingError as failure:
+            raise ServerError("BadReply", f"its encoding is broken: {failure}").hiding(self.key) from None
+        except RecursionError:
+            raise ServerError("BadReply", "it is nested too deeply") from None
+        finally:
+            self._busy[which] -= 1
+
+    async def _read(self, reply: httpx.Response, take: Take, alarm: asyncio.Timeout, end: float) -> None:
+        clock, after_s = asyncio.get_running_loop().time, retry_after(reply.headers)
+        if "text/event-stream" not in reply.headers.get("content-type", "").lower():
+            content = bytearray()
+            async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
+                async for some in pieces:
+                    content += some
+                    if len(content) > _MOST:
+                        raise ServerError("BadReply", "a reply that does not end")
+            take(event_of(bytes(content), after_s, self.key, began=False))  # a server that does not stream
+            return
+        events, began, done = Events(), False, False
+        async with aclosing(_pieces(reply, events)) as parts:
+            async for part in parts:
+                for data in part:
+                    if done or data == b"[DONE]":  # read to its end, so that the connection is used again
+                        done = True
+                    elif data:
+                        event = event_of(data, after_s, self.key, began=began)
+                        began = began or bool(event.get("choices"))
+                        if take(event):
+                            return
+                alarm.reschedule(min(end, clock() + (_LAST_S if done else self.timeouts.gap_s)))
+
+    def _least_busy(self) -> int:
+        """Return the index of the client with the fewest calls, after adding one where all are busy."""
+        if not self._clients or (min(self._busy) >= _POOL and len(self._clients) * _POOL < self.timeouts.concurrency):
+            self._checks = self._checks or checks(self.root)
+            limits = httpx.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
+            timeout = httpx.Timeout(None, connect=self.timeouts.connect_s)
+            self._clients.append(httpx.AsyncClient(headers=self.key.headers, limits=limits, timeout=timeout, verify=self._checks))
+            self._busy.append(0)
+        return min(range(len(self._busy)), key=self._busy.__getitem__)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        clients, self._clients, self._busy = self._clients, [], []
+        for client in clients:
+            await client.aclose()
+
+
+async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:
+    """Yield the data of the events that end in each piece of a stream, and of those left at its end."""
+    async with aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
+        async for some in pieces:
+            yield events.fed(some)
+    yield events.rest()
+
+
+async def _error(reply: httpx.Response) -> bytes:
+    """Return the content of an error, as far as it arrives soon."""
+    content = bytearray()
+    with suppress(TimeoutError, httpx.TransportError, httpx.DecodingError):
+        async with asyncio.timeout(_SAYING_S), aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:
+            async for some in pieces:
+                content += some
+                if len(content) > _MOST_SAID:
+                    break
+    return bytes(content)

@@ -1,0 +1,324 @@
+"""Probe a server before it is used: which models it serves, how it may be called, and which parameters it obeys.
+
+Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model says nothing in so few. No problem is
+charged for them. Nothing is concluded from a server's address or name, with one exception: vLLM on CPUs before 0.33 ends when a
+request has a seed, so that seeds cannot be tried there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+from tts.backends.base import TEMPLATE_TOKENS
+from tts.backends.openai.call import HOW_CERTIFICATE
+from tts.backends.openai.capabilities import MODES, Capabilities, Mode
+from tts.backends.openai.errors import HOW_KEY, Key, ServerError
+from tts.backends.openai.http import roots
+from tts.backends.openai.probe_client import ProbeClient
+from tts.backends.openai.prompt import CONTINUE
+from tts.backends.openai.reply import ServerReply
+from tts.errors import CapabilityError, ConfigError, EngineError, TTSError, shown
+
+T = TypeVar("T")
+_TEXT = "One, two, three, four, five,"
+_TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
+_BEGUN = "One, two, three,"
+_TOKENS = 8
+_THOUGHTS = 256  # where a model writes nothing in so few
+PROBE_TIMEOUT_S = 3.5  # of a server's first reply
+_NEUTRAL = (
+    {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0},  # llama.cpp's, where it would be 1.1
+    {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+    {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
+)
+_ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")  # which are no part of a base url
+_NAMED = 12  # models in one message
+_CONTROLS = 8  # rows that are compared; one is mostly enough
+_ALIKE = "not known: without them it writes the same; refused if asked for"
+_SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
+
+
+def probe_server(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = "auto", timeout_s: float = PROBE_TIMEOUT_S) -> Capabilities:
+    """Return the capabilities of a server for a model.
+
+    Args:
+        model: its name there; "": the only one that is served. mode: how it is called; "auto": the best mode that works.
+        timeout_s: of its first reply.
+
+    Raises:
+        ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the mode does not
+            work there.
+    """
+    url = url.strip()
+    if mode != "auto" and mode not in MODES:
+        raise ConfigError(f"mode is {mode!r}, but must be auto, {', '.join(MODES)}")
+    client, entry, served = _reached(url, model, key, timeout_s)
+    try:
+        return _Probe(client, entry, served).capabilities(mode)
+    finally:
+        client.close()
+
+
+def _reached(url: str, model: str, key: Key, timeout_s: float) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
+    """Return the client, the server's entry of the model, and the names of all models."""
+    error: ServerError | None = None
+    end = time.monotonic() + timeout_s
+    told: Any = None
+    for root in roots(url):
+        client = ProbeClient(root, key, max(min(0.5, timeout_s), min(timeout_s, end - time.monotonic())))
+        try:
+            told = client.call("/models")
+            listed = [one for one in told["data"] if isinstance(one["id"], str)]
+        except ServerError as found:
+            error = error or found
+            again = found.status in (404, 500) or found.kind == "BadReply"
+        except (TypeError, KeyError, LookupError):
+            error, again = error or ServerError("BadReply", f"{shown(told)} where a list of models must be"), True
+        else:
+            served = tuple(one["id"] for one in listed)
+            name = model or (served[0] if len(served) == 1 else "")
+            entry = next((one for one in listed if one["id"] == name), None)
+            if entry is not None:
+                return client, entry, served
+            client.close()
+            raise ConfigError(
+                f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}",
+                hint=f"for example --model {_nearest(name, served)}" if served else "start the server with a model",
+            )
+        client.close()
+        if not again or time.monotonic() > end:
+            break
+    raise _unreached(url, error or ServerError("BadReply", "nothing"), key)
+
+
+def _several(served: Sequence[str]) -> str:
+    """Return the names of models; the first of them where there are many."""
+    return ", ".join(served[:_NAMED]) + (f" and {len(served) - _NAMED} others" if len(served) > _NAMED else "")
+
+
+def _nearest(name: str, served: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(name, served, n=1)), served[0])
+
+
+def _refused(url: str, error: ServerError, key: Key) -> ConfigError:
+    """Return the error of a server that needs a key, or another one."""
+    sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
+    return ConfigError(f"{url} does not let us in: {sent} ({error.cause})", hint=HOW_KEY)
+
+
+def _unreached(url: str, error: ServerError, key: Key) -> TTSError:
+    if error.status in (401, 403):
+        return _refused(url, error, key)
+    if error.kind == "CertificateError":
+        return ConfigError(f"{url} has a certificate that cannot be trusted: {error.cause}", hint=HOW_CERTIFICATE)
+    if error.kind in ("ConnectionFailed", "ConnectionLost"):
+        return ConfigError(
+            f"{url} cannot be reached: {error.cause}", hint="start the server, or correct the url (host, port, http or https)"
+        )
+    if error.kind in ("ServerError", "Unavailable", "RateLimited"):
+        return EngineError(f"{url} cannot serve now: {error.cause}", hint="try again later")
+    if error.kind == "TimedOut":
+        return ConfigError(f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?")
+    return ConfigError(
+        f"{url} does not answer as an OpenAI-compatible server does ({error.cause})",
+        hint=f"give the url of its API, for example {_ENDPOINT.sub('', url) if _ENDPOINT.search(url) else 'http://host:8000'}",
+    )
+
+
+class _Probe:
+    """The requests of a probe, to one server that serves the model."""
+
+    def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...]) -> None:
+        self._client = client
+        self._model: str = entry["id"]
+        self._served = served
+        self._entry = entry
+        self._site = client.root.removesuffix("/v1")  # of endpoints outside the API
+        self._cap_name = "max_tokens"
+        self._chat_tokens = _TOKENS
+        version = client.found(f"{self._site}/version")
+        self._version = str(version["version"]) if isinstance(version, dict) and "version" in version else ""
+
+    def capabilities(self, asked: Mode | Literal["auto"]) -> Capabilities:
+        cap_name, chat, completions = self._endpoints()
+        self._cap_name = cap_name
+        if chat is None and completions is None:
+            if self._client.denied is not None:  # some servers list their models without a key
+                raise _refused(self._client.root, self._client.denied, self._client.key)
+            raise ConfigError(
+                f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat",
+                hint="is it a model that writes text?",
+            )
+        template = chat is not None
+        ids = self._tokenized({"prompt": _TEXT}) if completions is not None else None
+        begin = {"prompt": ids, "max_tokens": _TOKENS, "return_token_ids": True}
+        by_ids = self._write("/completions", begin) if ids else None
+        works: dict[Mode, bool] = {
+            "tokens": by_ids is not None and bool(by_ids.choices[0].ids),
+            "text": completions is not None,
+            "continued chat": template and self._continues(cap_name),
+            "chat": template,
+        }
+        reasoning = chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
+        mode = self._mode(asked, works, reasoning=reasoning)
+        path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
+        start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(_TURNS)}
+        start |= {cap_name: _TOKENS if path == "/completions" else self._chat_tokens}
+        context = self._entry.get("max_model_len")
+        common = chat if path != "/completions" else completions
+        base = Capabilities(
+            root=self._client.root, model=self._model, mode=mode, served=self._served, version=self._version,
+            context=context if type(context) is int and context > 0 else None,
+            template=template if mode != "text" else False, cap_name=cap_name, reasoning=reasoning,
+            template_tokens=self._template_tokens(chat), usage=bool(common and common.usage),
+        )  # fmt: skip
+        return self._tried(base, path, start)
+
+    def _tried(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
+        """Return capabilities completed by the requests that run at once."""
+        neutral = next((tuple(one.items()) for one in _NEUTRAL if self._write(path, {**start, **one})), ())
+        seeds_crash = _seeds_crash(self._version, self._client.text(f"{self._site}/metrics") if self._version else "")
+        # alone: llama.cpp's Python server ends a stream when another request arrives
+        grows, reports = self._client.grows(path, {"model": self._model, **start})
+        streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
+        with ThreadPoolExecutor(8) as pool:
+
+            def later(fn: Callable[..., T], *args: Any) -> Callable[[], T]:
+                return pool.submit(fn, *args).result
+
+            logprobs = later(self._logprobs, path, start)
+            seeds = later(lambda: not seeds_crash and self._seeds(path, start))
+            filters = later(self._filters, path, start, dict(neutral))
+            tempers = later(lambda: self._write(path, {**start, "temperature": 0.7, "top_p": 0.9}) is not None)
+            several = later(lambda: self._write(path, {**start, "n": 2}, 2) is not None)
+            stops = later(self._stops, path, start)
+            cached = later(self._cached, path, start)
+            obeyed, unsure = filters()
+            return dataclasses.replace(
+                base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed,
+                filter_note=unsure, n=several(), stops=stops(), streams=streams, cached=cached(), tempers=tempers(),
+            )  # fmt: skip
+
+    def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
+        return self._client.written(path, {"model": self._model, **body}, count)
+
+    def _endpoints(self) -> tuple[str, ServerReply | None, ServerReply | None]:
+        """Return the name of the parameter that limits a row, and the replies of chat and of completions."""
+        for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
+            chat = self._write("/chat/completions", {"messages": list(_TURNS), name: size})
+            if chat is not None:
+                self._chat_tokens = size
+                break
+        else:
+            chat, name = None, "max_tokens"
+        return name, chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
+
+    def _tokenized(self, body: Mapping[str, Any]) -> list[int] | None:
+        told = self._client.found(f"{self._site}/tokenize", {"model": self._model, **body})
+        ids = told.get("tokens") if isinstance(told, dict) else None
+        return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
+
+    def _continues(self, cap_name: str) -> bool:
+        """Whether chat continues the assistant's message.
+
+        Then its prompt is shorter than one with a new turn, and than one with a line end more: many templates trim messages.
+        """
+        turns = [*_TURNS, {"role": "assistant", "content": _BEGUN}]
+        line = [*_TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
+        lengths: list[int] = []
+        for told, more in ((turns, {}), (turns, CONTINUE), (line, CONTINUE)):
+            reply = self._write("/chat/completions", {"messages": told, cap_name: 1, **more})
+            if reply is None or reply.usage is None:
+                return False
+            lengths.append(reply.usage.prompt)
+        plain, continued, with_line = lengths
+        return continued < min(plain, with_line)
+
+    def _mode(self, asked: Mode | Literal["auto"], works: Mapping[Mode, bool], *, reasoning: bool) -> Mode:
+        if reasoning and asked == "auto":
+            return "chat"  # reasoning apart from the answer cannot be continued
+        order: tuple[Mode, ...] = ("tokens", "continued chat", "chat", "text")
+        for mode in order if asked == "auto" else (asked,):
+            if works[mode]:
+                return mode
+        known = ", ".join(mode for mode, found in works.items() if found)
+        raise CapabilityError(
+            f"mode is {asked!r}, but {self._client.root} does not offer that for {self._model!r}", hint=f"it offers: {known}"
+        )
+
+    def _template_tokens(self, chat: ServerReply | None) -> int:
+        said = sum(len(turn["content"].encode()) for turn in _TURNS)
+        return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None and said else TEMPLATE_TOKENS
+
+    def _logprobs(self, path: str, start: Mapping[str, Any]) -> bool:
+        """Whether tokens have log-probabilities that are the same at two temperatures which leave only one token."""
+        more = {"logprobs": 0} if path == "/completions" else {"logprobs": True}
+        found: list[list[float]] = []
+        for sampling in ({"temperature": 0.0}, {"temperature": 0.3, "top_p": 0.001}):
+            reply = self._write(path, {**start, **sampling, **more})
+            if reply is None or not reply.choices[0].logprobs:
+                return False
+            found.append(reply.choices[0].logprobs)
+        cold, warm = found
+        same = len(cold) == len(warm) and all(abs(a - b) < 0.05 for a, b in zip(cold, warm, strict=True))
+        return same and min(cold) < -1e-6  # of a distribution at temperature 0, or cut to one token, all would be 0
+
+    def _seeds(self, path: str, start: Mapping[str, Any]) -> bool:
+        """Whether one seed gives one text twice, for two seeds, and three seeds do not all give the same."""
+        texts: list[str] = []
+        for seed in (7, 7, 8, 8, 9):
+            reply = self._write(path, {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name]), "temperature": 1.5, "seed": seed})
+            if reply is None:
+                return False
+            texts.append("".join(reply.choices[0].pieces))
+        return texts[0] == texts[1] and texts[2] == texts[3] and len(set(texts)) > 1
+
+    def _filters(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any]) -> tuple[bool, str]:
+        """Whether top_k=1, and a min_p just below 1, are greedy at a high temperature; and why that is not known."""
+        cold, warm = {"temperature": 0.0}, {"temperature": 2.0}
+        texts = set[str]()
+        for more in (cold, {**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
+            reply = self._write(path, {**start, **neutral, **more})
+            if reply is None:
+                return False, ""
+            texts.add("".join(reply.choices[0].pieces))
+        if len(texts) > 1:
+            return False, ""
+        for _ in range(_CONTROLS):
+            reply = self._write(path, {**start, **neutral, **warm})
+            if reply is not None and "".join(reply.choices[0].pieces) not in texts:
+                return True, ""
+        return False, _ALIKE
+
+    def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
+        """Whether a row ends right behind a stop text that is to be included."""
+        whole = self._write(path, {**start, "temperature": 0.0})
+        text = "" if whole is None else "".join(whole.choices[0].pieces)
+        if len(text) < 4:
+            return False
+        stop = text[len(text) // 2 :][:2]
+        cut = self._write(path, {**start, "temperature": 0.0, "stop": [stop], "include_stop_str_in_output": True})
+        found = "" if cut is None else "".join(cut.choices[0].pieces)
+        return found == text[: text.index(stop) + len(stop)]
+
+    def _cached(self, path: str, start: Mapping[str, Any]) -> bool:
+        reply = self._write(path, start)
+        return reply is not None and reply.usage is not None and reply.usage.cached is not None
+
+
+def _seeds_crash(version: str, metrics: str) -> bool:
+    """Whether a server may be vLLM before 0.33 on CPUs, where a request with a seed whose prompt is read in parts ends the engine.
+
+    Known by its version and the size of its cache's blocks: at least 32 tokens on CPUs, by default 16 elsewhere.
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    old = found is not None and (0, 6) <= (int(found[1]), int(found[2])) <= (0, 32)
+    blocks = re.search(r'cache_config_info\{[^}]*\bblock_size="(\d+)"', metrics)
+    return old and (blocks is None or int(blocks[1]) >= 32)

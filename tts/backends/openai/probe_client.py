@@ -1,0 +1,212 @@
+"""The client that probes a server: one request after another, each with a time limit that holds whatever hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import httpx
+
+from tts.backends.openai.errors import Key, ServerError, connection_error, decoded, event_error, retry_after, status_error
+from tts.backends.openai.events import Events
+from tts.backends.openai.http import checks, encoded, event_of
+from tts.backends.openai.reply import ServerReply
+from tts.errors import ConfigError, EngineError
+
+T = TypeVar("T")
+_LARGEST = 1 << 24  # bytes of a reply: lists of models have thousands of entries
+_LARGEST_ERROR = 1 << 20
+_MOST_EVENTS = 1000  # of a stream of a few tokens
+_MARGIN_S = 0.1  # between what waits for a connection or a word, and what waits for both
+
+
+class ProbeClient:
+    """Sends requests one after another, each in a thread of its own. A thread that hangs, as name resolution may, is left behind.
+
+    Args:
+        root: base url of the API. key: sent with each request.
+        timeout_s: of a reply that no model writes; replies of a model have thirty times as long.
+
+    Attributes:
+        denied: the last reply of status 401 or 403.
+    """
+
+    def __init__(self, root: str, key: Key, timeout_s: float) -> None:
+        self.root = root
+        self.key = key
+        self.denied: ServerError | None = None
+        try:
+            self._client = httpx.Client(headers={**key.headers, "Content-Type": "application/json"}, verify=checks(root))
+        except ValueError as failure:
+            raise ConfigError(f"a variable of the environment names no proxy: {failure}", hint="see HTTP_PROXY and its like") from None
+        self._quick, self._slow = timeout_s, timeout_s * 30
+        self._longest = 0.0  # that a whole reply of a model took
+
+    def call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON of a reply.
+
+        Raises:
+            ServerError: there is none.
+        """
+        began = time.monotonic()
+        status, content, after_s = self._fetched(path, body, self._quick if body is None else self._slow, _whole)
+        if status != 200:
+            raise status_error(status, content, after_s, self.key).hiding(self.key)
+        if body is not None:
+            self._longest = max(self._longest, time.monotonic() - began)
+        try:
+            told = _printable(decoded(content, self.key))
+        except RecursionError:
+            raise ServerError("BadReply", "it is nested too deeply") from None
+        error = event_error(told, after_s, self.key, began=False) if isinstance(told, dict) else None
+        if error is not None:
+            raise error.hiding(self.key)
+        return told
+
+    def _fetched(self, path: str, body: Mapping[str, Any] | None, seconds: float, read: Callable[[httpx.Response, float], T]) -> T:
+        """Send a request, and return what `read` returns for the reply, within the time limit.
+
+        Raises:
+            ServerError: there is no reply in time, or it does not end.
+        """
+        url, content = path if path.startswith("http") else self.root + path, None if body is None else encoded(body)
+        told, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
+
+        def trace(event: str, info: Mapping[str, Any]) -> None:
+            del info
+            if event.startswith("connection.connect_tcp."):
+                stage[0] = "connects" if event.endswith("started") else "answers"
+
+        def ask() -> None:
+            try:
+                method, extensions = "GET" if body is None else "POST", {"trace": trace}
+                with self._client.stream(method, url, content=content, timeout=seconds, extensions=extensions) as reply:
+                    stage[0] = "ends"
+                    told.set_result(read(reply, end))
+            except BaseException as failure:  # noqa: BLE001 - it is raised where it is waited for
+                told.set_exception(failure)
+
+        threading.Thread(target=ask, name="tts-probe", daemon=True).start()
+        try:
+            return told.result(seconds + _MARGIN_S)
+        except (TimeoutError, httpx.TimeoutException) as failure:
+            if stage[0] == "connects" or isinstance(failure, httpx.ConnectTimeout):
+                raise ServerError("ConnectionFailed", f"no connection within {seconds:.1f} s", again=True) from None
+            kind, cause = ("BadReply", "a reply that does not end") if stage[0] == "ends" else ("TimedOut", "it does not answer")
+            raise ServerError(kind, cause) from None
+        except (ServerError, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
+            raise self._typed(failure).hiding(self.key) from None
+
+    def _typed(self, failure: Exception) -> ServerError:
+        if isinstance(failure, ServerError):
+            return failure
+        if isinstance(failure, httpx.TransportError):
+            return connection_error(failure, self.key, began=False)
+        if isinstance(failure, httpx.DecodingError):
+            return ServerError("BadReply", f"its encoding is broken: {failure}")
+        return ServerError("ConnectionFailed", f"no host has such a name: {failure}")
+
+    def found(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON of a reply, or None where the server refuses the request.
+
+        Raises:
+            EngineError: it does not answer, from which nothing can be concluded.
+        """
+        error = ServerError("TimedOut", "")
+        for wait_s in (0.5, 2.0, 8.0, 0.0):
+            try:
+                return self.call(path, body)
+            except ServerError as found:
+                error = found
+            if error.kind not in ("RateLimited", "Unavailable"):
+                break
+            time.sleep(max(wait_s, min(error.after_s, 20.0)) if wait_s else 0.0)
+        if error.status in (401, 403):
+            self.denied = error
+        if (error.status and error.kind not in ("RateLimited", "Unavailable")) or error.kind == "BadReply":
+            return None
+        raise self._failed(f"{error.kind}: {error.cause}")
+
+    def _failed(self, why: str) -> EngineError:
+        return EngineError(f"{self.root} failed while it was probed: {why}", hint="try again when it is idle")
+
+    def text(self, url: str) -> str:
+        """Return the text of a page; "" where there is none."""
+        try:
+            return self._fetched(url, None, self._quick, _whole)[1].decode(errors="replace")
+        except ServerError:
+            return ""
+
+    def written(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
+        """Return a whole reply of a model; None where it is not valid."""
+        told = self.found(path, body)
+        reply = ServerReply(count)
+        try:
+            reply.take(told if isinstance(told, dict) else {})
+        except ServerError:
+            return None
+        return reply if all(reply.error(i) is None for i in range(count)) else None
+
+    def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Return whether a reply arrives in more than one piece, and whether it ends with a report of its tokens."""
+        reply, heard = ServerReply(1), [time.monotonic()]
+
+        def read(answer: httpx.Response, end: float) -> bool:
+            if answer.status_code != 200 or "text/event-stream" not in answer.headers.get("content-type", ""):
+                return False
+            events = Events()
+            for some in answer.iter_bytes():
+                heard[0] = time.monotonic()
+                self._take(reply, events.fed(some), end)
+            self._take(reply, events.rest(), end)
+            return reply.ended
+
+        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        seconds = min(self._slow, 2.5 * self._quick + 4 * self._longest)
+        try:
+            ended = self._fetched(path, body, seconds, read)
+        except ServerError as error:
+            silent = error.kind == "TimedOut" or time.monotonic() - heard[0] > seconds / 2
+            if error.kind in ("TimedOut", "BadReply") and silent:
+                raise self._failed("it ended no stream") from None
+            return False, False
+        return ended and reply.events > 2, ended and reply.usage is not None
+
+    def _take(self, reply: ServerReply, told: list[bytes], end: float) -> None:
+        for data in told:
+            if data and data != b"[DONE]":
+                reply.take(event_of(data, 0.0, self.key, began=False))
+        if time.monotonic() > end or reply.events > _MOST_EVENTS:
+            raise ServerError("BadReply", "a stream that does not end")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def _whole(reply: httpx.Response, end: float) -> tuple[int, bytes, float]:
+    """Return a reply's status, its content (of an error as far as it arrives), and the seconds of its Retry-After header.
+
+    Raises:
+        ServerError: it is too long, or does not end.
+    """
+    content, failed = bytearray(), reply.status_code != 200
+    for part in reply.iter_bytes():
+        content += part
+        if len(content) > (_LARGEST_ERROR if failed else _LARGEST) or time.monotonic() > end:
+            if failed:
+                break
+            raise ServerError("BadReply", "a reply that does not end")
+    return reply.status_code, bytes(content), retry_after(reply.headers)
+
+
+def _printable(told: Any) -> Any:
+    """Return a JSON value whose strings have no lone surrogates, which cannot be encoded."""
+    if isinstance(told, str):
+        return told if told.isascii() else told.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(told, list):
+        return [_printable(one) for one in told]
+    return {_printable(name): _printable(one) for name, one in told.items()} if isinstance(told, dict) else told

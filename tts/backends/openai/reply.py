@@ -1,0 +1,239 @@
+"""Parsing of a server's reply: the text and tokens of each choice, and the reported token counts.
+
+One parser for replies of completions and of chat, whole or as a stream of events. Every choice is validated: one that is missing,
+doubled or without content is an error, and token counts that cannot be are dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tts.backends.openai.errors import ServerError
+from tts.errors import shown
+
+_ENDS = {  # as servers call them
+    "stop": ("stop", "eos", "eos_token", "end", "end_turn", "stop_sequence", "stop_token", "complete", "completed", "finished", "done"),
+    "length": ("length", "max_tokens", "max_length", "max_output_tokens", "model_length", "token_limit"),
+    "content_filter": ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "sensitive"),
+}
+_END_OF = {word: end for end, words in _ENDS.items() for word in words}
+_ENDLESS = 1e300  # of a log-probability
+_HALVES = re.compile("[\ud800-\udfff]")  # lone surrogates: characters that escapes divide in two
+
+
+@dataclass(slots=True)
+class Choice:
+    """One continuation, as far as it has been received.
+
+    Attributes:
+        pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
+        finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
+        contents: number of texts, empty ones included. reasoned: whether it has reasoning content.
+        refused: whether the server reports a refusal of the model. half: the first surrogate of a character that has not arrived.
+    """
+
+    pieces: list[str] = field(default_factory=list[str])
+    ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    tokens: list[str] = field(default_factory=list[str])
+    finish: str = ""
+    contents: int = 0
+    reasoned: bool = False
+    refused: bool = False
+    half: str = ""
+
+    @property
+    def num_visible(self) -> int:
+        """Tokens that the reply shows."""
+        return max(len(self.ids), len(self.logprobs))
+
+
+@dataclass(slots=True)
+class ReportedUsage:
+    """Token counts that a server reports for a call.
+
+    Args:
+        prompt, generated: tokens; `generated` includes reasoning. cached: of `prompt`; None: not reported. reasoning: of `generated`.
+    """
+
+    prompt: int
+    generated: int
+    cached: int | None
+    reasoning: int
+
+
+class ServerReply:
+    """The events of one call, parsed.
+
+    Args:
+        count: choices that were requested.
+
+    Attributes:
+        choices: by index. usage: the last valid token counts, or None. doubted: whether the last counts were not valid.
+        events: number of events.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.choices: dict[int, Choice] = {}
+        self.usage: ReportedUsage | None = None
+        self.doubted = False
+        self.events = 0
+        self._other = ""
+
+    def take(self, event: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Parse an event; return the new text of each choice in it.
+
+        Raises:
+            ServerError: it is not of the form of a reply.
+        """
+        self.events += 1
+        given = event.get("choices")
+        if event.get("usage") is not None:
+            self.usage = usage_of(event["usage"])
+            self.doubted = self.usage is None
+        if given is None and event.get("usage") is not None:
+            return []
+        if event and "choices" not in event:  # a keep-alive, unless it is the only event
+            self._other = self._other or shown(event)
+            return []
+        if not isinstance(given, list):
+            raise ServerError("BadReply", f"{shown(event)} where choices must be")
+        return [self._choice(one) for one in given]
+
+    def _choice(self, given: Any) -> tuple[int, str]:
+        index: Any = given.get("index", 0) if isinstance(given, dict) else None
+        if type(index) is not int:
+            raise ServerError("BadReply", f"{shown(given)} where a choice must be")
+        if not 0 <= index < self.count:
+            raise ServerError("WrongCount", f"choice {index} where {self.count} were asked for")
+        choice = self.choices.setdefault(index, Choice())
+        told: Any = given.get("delta", given.get("message"))
+        inner: dict[str, Any] = told if isinstance(told, dict) else {"content": given.get("text")}
+        thought = inner.get("reasoning_content") or inner.get("reasoning")
+        choice.reasoned = choice.reasoned or bool(thought)
+        choice.refused = choice.refused or bool(inner.get("refusal"))
+        text, finish = inner.get("content"), _end(given.get("finish_reason"))
+        if text is not None and not isinstance(text, str):
+            raise ServerError("BadReply", f"{shown(text)} where a text must be")
+        if choice.finish and text:
+            raise ServerError("DuplicateChoice", f"choice {index} came again after its end")
+        choice.contents += text is not None
+        if not choice.finish:
+            _take_tokens(choice, given)
+        text = _put_together(choice, text or "", last=bool(finish))
+        choice.finish = choice.finish or finish
+        if text:
+            choice.pieces.append(text)
+        return index, text
+
+    @property
+    def ended(self) -> bool:
+        """Whether every choice has ended."""
+        return len(self.choices) == self.count and all(choice.finish for choice in self.choices.values())
+
+    def error(self, index: int) -> ServerError | None:
+        """Return the error of a choice of a reply that has ended; None: it is valid."""
+        choice = self.choices.get(index)
+        if not self.choices and self._other:
+            return ServerError("BadReply", f"{self._other} where choices must be")
+        if choice is None:
+            kind = "NoChoice" if not self.choices else "WrongCount"
+            return ServerError(kind, f"{len(self.choices)} of the {self.count} choices that were asked for")
+        if not choice.finish:
+            return ServerError("Truncated", "the reply ends before its choice does")
+        if choice.finish == "content_filter":
+            return ServerError("ContentFilter", "the server withheld the rest")
+        if choice.finish not in _ENDS:
+            return ServerError("OtherEnd", f"it ended by {choice.finish}")
+        if choice.refused and not choice.pieces:
+            return ServerError("Refusal", "the model would not answer")
+        if not choice.contents and not choice.reasoned and not choice.num_visible:
+            return ServerError("NoContent", "its content is null")
+        return None
+
+
+def _end(told: Any) -> str:
+    """Return why a choice ended; "" where it has not."""
+    if told is None or told in ("", "null"):
+        return ""
+    return _END_OF.get(told.lower(), shown(told)) if isinstance(told, str) else shown(told)
+
+
+def _put_together(choice: Choice, text: str, *, last: bool) -> str:
+    """Return new text in whole characters; a lone first surrogate waits for the second, or is replaced where none follows."""
+    if not choice.half and (text.isascii() or not _HALVES.search(text)):
+        return text
+    text, choice.half = choice.half + text, ""
+    if not last and "\ud800" <= text[-1:] <= "\udbff":
+        text, choice.half = text[:-1], text[-1]
+    return _whole(text)
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
+    ids = given.get("token_ids")
+    if isinstance(ids, list) and all(type(one) is int for one in ids):
+        choice.ids += ids
+    told: Any = given.get("logprobs")
+    if not isinstance(told, dict):
+        return
+    content: Any = told.get("content")
+    if isinstance(content, list):  # the form of chat
+        values: Any = [one.get("logprob") for one in content if isinstance(one, dict)]
+        texts: Any = [one.get("token") for one in content if isinstance(one, dict)]
+    else:
+        values, texts = told.get("token_logprobs"), told.get("tokens")
+    if isinstance(values, list) and all(isinstance(one, int | float) and abs(one) < _ENDLESS for one in values):
+        choice.logprobs += [min(0.0, float(one)) for one in values]
+        if isinstance(texts, list) and len(texts) == len(values):
+            choice.tokens += [_whole(one) if isinstance(one, str) else "" for one in texts]
+
+
+def usage_of(told: Any) -> ReportedUsage | None:
+    """Return reported token counts; None where they are not valid."""
+    if not isinstance(told, dict):
+        return None
+    prompt, generated = _count(told.get("prompt_tokens")), _count(told.get("completion_tokens", 0))
+    if prompt is None or generated is None:
+        return None
+    inner, outer = told.get("prompt_tokens_details"), told.get("completion_tokens_details")
+    cached = _count(inner.get("cached_tokens")) if isinstance(inner, dict) else None
+    reasoning = _count(outer.get("reasoning_tokens")) if isinstance(outer, dict) else None
+    beside = (_count(told.get("total_tokens")) or 0) - prompt - generated
+    if beside > 0:  # a server that reports reasoning beside the answer, or in the total alone
+        generated, reasoning = generated + beside, max(reasoning or 0, beside)
+    if (cached or 0) > prompt or (reasoning or 0) > generated:
+        return None
+    return ReportedUsage(prompt, generated, cached, reasoning or 0)
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def shares(total: int, weights: Sequence[int], caps: Sequence[int]) -> list[int] | None:
+    """Divide a total in proportion to weights, by largest remainders, no part above its cap; None where the caps hold less.
+
+    Idea: a call of several choices reports the sum of their tokens. The parts sum to it; each is an estimate.
+    """
+    if total > sum(caps):
+        return None
+    parts = [0] * len(caps)
+    while (left := total - sum(parts)) > 0:
+        open_ = [i for i, cap in enumerate(caps) if parts[i] < cap]
+        scale = sum(max(1, weights[i]) for i in open_)
+        ideal = {i: left * max(1, weights[i]) / scale for i in open_}
+        for i in open_:
+            parts[i] += min(caps[i] - parts[i], int(ideal[i]))
+        left = total - sum(parts)
+        for i in sorted(open_, key=lambda i: (int(ideal[i]) - ideal[i], i)):
+            if left and parts[i] < caps[i]:
+                parts[i], left = parts[i] + 1, left - 1
+    return parts

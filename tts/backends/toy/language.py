@@ -1,0 +1,188 @@
+"""The toy's language: its distribution, its states and its tokens, independent of any backend.
+
+Asked "3 + 4 - 2", it writes "3 + 4 = 7", "7 - 2 = 5", "A: 5". Each result is right with a known probability and otherwise
+off by a known slip, which later steps carry on. So it errs step by step, as real models do, and every answer's probability is
+known exactly (`ToyLanguage.answer_distribution`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+
+RESULT = 4  # the place of the result in a step, the only token of it that is random
+_SUM = re.compile(r"-?\d+(?:\s*[+-]\s*\d+)+")
+_PIECES = re.compile(r" \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
+_WORDS: Final = {"": 0, " + ": 1, " - ": 2, " = ": 3, "\n": 4, "A: ": 5, "?": 6}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToyLanguage:
+    """The distribution of the toy model.
+
+    Args:
+        accuracy: probability in [0, 1] that a step's result is right.
+        slips: (offset, share) of wrong results; shares sum to 1, offsets are distinct and not 0.
+        mute: probability in [0, 1] that a solution ends without an answer.
+    """
+
+    accuracy: float = 0.8
+    slips: tuple[tuple[int, float], ...] = ((1, 0.5), (-1, 0.3), (10, 0.2))
+    mute: float = 0.0
+
+    def __post_init__(self) -> None:
+        offsets = [offset for offset, _ in self.slips]
+        if not (0 <= self.accuracy <= 1 and 0 <= self.mute <= 1):
+            raise ConfigError(f"accuracy and mute are {self.accuracy} and {self.mute}, but must be probabilities")
+        if len(set(offsets)) < len(offsets) or 0 in offsets or not math.isclose(sum(share for _, share in self.slips), 1):
+            raise ConfigError(f"slips are {self.slips}, but must be distinct offsets other than 0 with shares that sum to 1")
+
+    def outcomes(self) -> tuple[tuple[int, float], ...]:
+        """Return the distribution of one result: (offset from the right one, probability), the right one first."""
+        return ((0, self.accuracy), *((offset, (1 - self.accuracy) * share) for offset, share in self.slips))
+
+    def answer_distribution(self, problem: str) -> dict[str | None, float]:
+        """Return the exact probability of each answer to a sum at temperature 1; None is no answer."""
+        first, steps = read_sum(problem)
+        distribution: dict[int, float] = {first: 1.0}
+        for change in steps:
+            after: dict[int, float] = {}
+            for value, mass in distribution.items():
+                for offset, share in self.outcomes():
+                    after[value + change + offset] = after.get(value + change + offset, 0.0) + mass * share
+            distribution = after
+        answers: dict[str | None, float] = {str(value): mass * (1 - self.mute) for value, mass in distribution.items() if mass > 0}
+        if self.mute > 0:
+            answers[None] = self.mute
+        return answers
+
+    def simulate(self, problem: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw answers at temperature 1, vectorised: millions a second. No answer is NaN.
+
+        Args:
+            shape: of the result, for example (problems, samples).
+        """
+        first, steps = read_sum(problem)
+        offsets, shares = zip(*self.outcomes(), strict=True)
+        slips = rng.choice(offsets, p=shares, size=(len(steps), *shape)).sum(axis=0)
+        answers = (first + sum(steps) + slips).astype(np.float64)
+        answers[rng.random(shape) < self.mute] = np.nan
+        return answers
+
+
+def read_sum(text: str) -> tuple[int, tuple[int, ...]]:
+    """Return the first term and the signed changes of the last sum in a text.
+
+    Raises:
+        ConfigError: there is no sum.
+    """
+    found = _SUM.findall(text)
+    if not found:
+        raise ConfigError(f"the problem is {text[:60]!r}, but the toy model only knows sums", hint="for example '3 + 4 - 2'")
+    terms = re.findall(r"^-?\d+|[+-]\s*\d+", found[-1])
+    return int(terms[0]), tuple(int(term.replace(" ", "")) for term in terms[1:])
+
+
+@dataclass(slots=True, eq=False)
+class ToyHandle:
+    """A place in the language: which result is next, and what has been written so far."""
+
+    steps: tuple[int, ...]
+    truth: tuple[int, ...]  # the right value after each step
+    value: int  # the running value in the text
+    step: int  # steps done
+    place: int  # tokens written of the current step
+    right: bool  # whether every result so far was right
+    lines: tuple[bool, ...]  # `right` at the end of each line
+    prompt_tokens: int
+    num_tokens: int  # after the prompt
+    carry: str = ""
+    parent: ToyHandle | None = None
+    valued: bool = False
+    released: bool = False
+    open_line: bool = False  # whether text stands behind the last newline
+
+    def child(self) -> ToyHandle:
+        """Return a copy to write on."""
+        return ToyHandle(
+            self.steps, self.truth, self.value, self.step, self.place, self.right, self.lines,
+            self.prompt_tokens, self.num_tokens, "", self, open_line=self.open_line,
+        )  # fmt: skip
+
+    def expected(self) -> str | None:
+        """Return the token that comes next with certainty; None where it is random."""
+        if self.step == len(self.steps):
+            return (None, str(self.value), "")[min(self.place, 2)]
+        if self.place == 0:
+            return str(self.value)
+        if self.place == RESULT:
+            return None
+        change = self.steps[self.step]
+        return (" - " if change < 0 else " + ", str(abs(change)), " = ", None, "\n")[self.place - 1]
+
+    def write_line(self, result: str) -> tuple[str, ...]:
+        """Write a whole step whose result is given, from its beginning; return its tokens."""
+        change = self.steps[self.step]
+        line = (str(self.value), " - " if change < 0 else " + ", str(abs(change)), " = ", result, "\n")
+        self.value = int(result)
+        self.right = self.right and self.value == self.truth[self.step]
+        self.lines += (self.right,)
+        self.open_line = False
+        self.step += 1
+        self.num_tokens += len(line)
+        return line
+
+    def write_answer(self) -> tuple[str, ...]:
+        """Write the last line and the end of sequence, from its beginning; return its tokens."""
+        self.place = 2
+        self.open_line = True
+        self.num_tokens += 3
+        return ("A: ", str(self.value), "")
+
+    def write(self, token: str) -> None:
+        """Move past a token: one that the language has here, or foreign text, which moves nothing."""
+        self.num_tokens += 1
+        expected = self.expected()
+        if expected is None:
+            self._decide(token)
+        elif token == expected and token:
+            self.place += 1
+            if token == "\n":
+                self.step, self.place = self.step + 1, 0
+        if token == "\n":  # a newline ends a line, be it foreign
+            self.lines += (self.right,)
+        if token:
+            self.open_line = token != "\n"
+
+    def _decide(self, token: str) -> None:
+        if self.step == len(self.steps):
+            self.place = 1 if token == "A: " else 2
+        elif token.lstrip("-").isdigit():
+            self.value = int(token)
+            self.right = self.right and self.value == self.truth[self.step]
+            self.place += 1
+
+
+def tokens_of(text: str) -> list[str]:
+    """Cut any text into tokens: the language's own, and foreign words."""
+    return _PIECES.findall(text)
+
+
+@lru_cache(maxsize=4096)
+def token_id(token: str) -> int:
+    """Return the id of a token: words, then numbers from 1000 on (zigzag), then foreign text by checksum."""
+    if (known := _WORDS.get(token)) is not None:
+        return known
+    if token.lstrip("-").isdigit():
+        number = int(token)
+        return 1000 + (2 * number if number >= 0 else -2 * number - 1)
+    return -1 - zlib.crc32(token.encode("utf-8"))

@@ -1,0 +1,17 @@
+"""The reference backend: any decoder-only model of the transformers library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.backends.transformers.backend import TransformersBackend as TransformersBackend
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.backends.transformers.backend": ("TransformersBackend",),
+    },
+)

@@ -1,0 +1,392 @@
+"""vLLM in this process: any model that it runs, with its prefix cache, and rows that obey their own streams."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Backend, Caps, Extension, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition
+from tts.backends.batching import closed_error
+from tts.backends.metadata import BackendMetadata
+from tts.backends.sampling import top_spread
+from tts.backends.text.lengths import check_known, check_prompt, check_text
+from tts.backends.text.row_state import PathText, RowState, error_line, failed_row
+from tts.backends.vllm.engine import imported
+from tts.budget.meter import Rates
+from tts.errors import EngineError
+from tts.models.registry import ModelRecord
+from tts.threads import in_thread
+from tts.types import TOP_TOKENS, Prompt
+
+if TYPE_CHECKING:
+    from tts.backends.text.rendering import Renderer
+    from tts.backends.vllm.engine import VLLMEngine
+
+_MOST_ENDS = 256  # tokens that end a step by themselves, sent with every request
+
+DRAWS = "tts_draws"  # the extra argument of a request that holds the address and the sampling of its draws
+
+Deliver = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VLLMHandle:
+    """A path: its tokens, prompt included, and the state of its text."""
+
+    ids: tuple[int, ...]
+    text: PathText
+
+
+class VLLMRows(RowSet):
+    """Rows whose requests end in vLLM as soon as they are cancelled."""
+
+    __slots__ = ("stop", "tasks")
+
+    def __init__(self, request: SampleRequest, stop: Callable[[VLLMRows], None]) -> None:
+        super().__init__(request)
+        self.stop = stop
+        self.tasks: set[asyncio.Task[Any]] = set()  # in the engine's loop, of rows that have begun
+
+    def cancel(self) -> None:
+        """End the requests; rows resolve with the text received."""
+        super().cancel()
+        self.stop(self)
+
+    def fail(self, failure: Exception) -> None:
+        """Fail every row, and end the requests."""
+        super().fail(failure)
+        self.stop(self)
+
+
+class VLLMBackend(Backend):
+    """Opens, continues and scores paths of a model in vLLM.
+
+    Idea: a path is its tokens, and a continuation is a request with these as its prompt, whose computed blocks vLLM's prefix cache
+        keeps. Each token is drawn from vLLM's logits by the row's own stream (`tts.backends.vllm.processor`), so that a path drawn
+        step by step is one plain sample. No seed is sent: seeds of single requests end vLLM 0.32 on CPUs, and begin anew with
+        every request elsewhere. The rounding of logits still depends on the batch: in float32 about one draw in a million may
+        give another token, in 16 bits one in hundreds (estimates, from the rounding of a CDF). So `caps.streams` is True in
+        float32, or with vLLM's batch-invariant mode (VLLM_BATCH_INVARIANT=1); elsewhere solutions are not reproducible.
+
+    Accounting: nothing is computed before rows or readings are requested. Each reads its prompt and path, of which vLLM reports the
+        reused tokens; the others are charged as computed. A row that ended before its first token is charged its whole input.
+        Tokens that vLLM generates behind a row's end, one or two where a predicate ends it, are neither reported nor charged.
+        Steps that end in a token which holds their stop text end in vLLM itself. `score` reads its path anew: vLLM does not cache
+        prompt log-probabilities.
+
+    Args:
+        engine: of the model. renderer: between text and tokens. context: most tokens of prompt and path. vocab: size of the
+            vocabulary. identity: what results depend on. streams: whether rows obey their streams whatever the batch.
+        rates: of a token. kv_bytes_per_token: size of one token's state; None: not known.
+    """
+
+    name = "vllm"
+    caps = Caps(
+        steps="emulated",
+        extend="emulated",
+        fork="emulated",  # by the prefix cache, which may evict
+        score="emulated",
+        next_logprobs="emulated",
+        logprobs=True,
+        tops=True,
+        token_ids=True,
+        streams=True,
+        stop_predicate=True,
+        usage=True,
+    )
+
+    def __init__(
+        self,
+        engine: VLLMEngine,
+        renderer: Renderer,
+        *,
+        context: int,
+        vocab: int,
+        identity: str,
+        streams: bool = True,
+        rates: Rates | None = None,
+        kv_bytes_per_token: int | None = None,
+    ) -> None:
+        self.caps = dataclasses.replace(type(self).caps, streams=streams)
+        self.context: int | None = context
+        self.kv_bytes_per_token = kv_bytes_per_token
+        self.rates = rates or Rates()
+        self.identity = identity
+        self.metadata = BackendMetadata(count_text=renderer.count_text)
+        self._engine = engine
+        self._renderer = renderer
+        self._room = context
+        self._vocab = vocab
+        self._ends: dict[tuple[str, ...], list[int]] = {}
+        self._live: set[VLLMRows] = set()
+        self._reads: set[asyncio.Future[Any]] = set()
+        self._closed = False
+
+    @classmethod
+    def from_record(cls, record: ModelRecord, **options: Any) -> VLLMBackend:
+        """Start vLLM with a model, which takes from seconds to minutes; the options are those of `tts.backends.vllm.loading.load_parts`.
+
+        Raises:
+            ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
+            MissingDependency: vLLM is not installed.
+        """
+        imported("vllm")
+        from tts.backends.vllm.loading import load_parts
+
+        parts = load_parts(record, **options)
+        return cls(
+            parts.engine,
+            parts.renderer,
+            context=parts.context,
+            vocab=parts.vocab,
+            identity=parts.identity,
+            streams=parts.streams,
+            rates=parts.rates,
+            kv_bytes_per_token=parts.kv_bytes_per_token,
+        )
+
+    def count(self, prompt: Prompt) -> int:
+        """Return the number of tokens that a prompt renders to.
+
+        Raises:
+            ConfigError: `Renderer.prompt`.
+        """
+        return len(self._renderer.prompt(prompt))
+
+    # Reads ----------------------------------------------------------------------------------------------------------------------
+
+    async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
+        """Return handles of prompts; nothing is computed until a row is requested.
+
+        Raises:
+            PromptTooLong: a prompt leaves no room for one more token. ConfigError: a prompt cannot be rendered.
+        """
+        self._check_open()
+        rendered = [self._renderer.prompt(prompt) for prompt in prompts]
+        for ids in rendered:
+            check_prompt(len(ids), self._room)
+            check_known(ids, self._vocab)
+        return [Reply(VLLMHandle(ids, PathText.behind(ids)), 0) for ids in rendered]
+
+    async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
+        """Append text, which the next row reads. Text that the path's last token carried stays at the head of the next row's text.
+
+        Raises:
+            PromptTooLong: a path with its text passes the context.
+        """
+        replies: list[Reply[Extension]] = []
+        for handle, ids in self._with_text(handles, texts, self._room):
+            longer = handle.ids + ids
+            behind = VLLMHandle(longer, PathText.behind(longer, handle.text.carry)) if ids else handle
+            replies.append(Reply(Extension(behind, ids), 0))
+        return replies
+
+    async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+        """Score texts.
+
+        Raises:
+            PromptTooLong: a path with its text fills the context, in which vLLM needs room for one more token.
+        """
+
+        async def scored(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
+            if not ids:
+                return Reply(np.empty(0), 0)
+            output, reply = await self._read(handle.ids + ids, prompt_logprobs=0)
+            found = output.prompt_logprobs[len(handle.ids) :]
+            values = [logprobs[token].logprob for logprobs, token in zip(found, ids, strict=True)]
+            return dataclasses.replace(reply, value=np.minimum(values, 0.0))
+
+        return await self._asked([scored(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+
+    async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
+        """Return log-probabilities of next tokens.
+
+        Raises:
+            ConfigError: one of `tokens` is not exactly one token.
+            PromptTooLong: a path with its text fills the context, in which vLLM needs room for one more token.
+        """
+        wanted = [self._renderer.single(token) for token in tokens]
+        check_known(wanted, self._vocab)
+
+        async def found(handle: VLLMHandle, ids: tuple[int, ...]) -> Reply[NDArray[np.float64]]:
+            output, reply = await self._read(handle.ids + ids, logprob_token_ids=sorted(set(wanted)))
+            logprobs = output.outputs[0].logprobs[0]
+            return dataclasses.replace(reply, value=np.minimum([logprobs[token].logprob for token in wanted], 0.0))
+
+        return await self._asked([found(*pair) for pair in self._with_text(handles, texts, self._room - 1)])
+
+    async def _read(self, ids: tuple[int, ...], **settings: Any) -> tuple[Any, Reply[Any]]:
+        """Return vLLM's output for a prompt, in the engine's loop; the one token that it must generate is ignored."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with aclosing(self._engine.outputs(ids, streams=False, max_tokens=1, **settings)) as outputs:
+            output = [output async for output in outputs][-1]
+        cached = output.num_cached_tokens or 0
+        return output, Reply(None, len(ids) - cached, cached, loop.time() - began)
+
+    async def _asked(self, reads: Sequence[Coroutine[Any, Any, Reply[Any]]]) -> list[Reply[Any]]:
+        """Return the replies of reads in the engine's loop. Replies are counted also where another read failed."""
+        futures = [asyncio.wrap_future(self._engine.submit(read)) for read in reads]
+        self._reads.update(futures)
+        try:
+            ends = await asyncio.gather(*futures, return_exceptions=True)
+        finally:
+            self._reads.difference_update(futures)
+        replies = [end for end in ends if not isinstance(end, BaseException)]
+        for reply in replies:
+            self.counters.prompt_tokens += reply.computed
+            self.counters.reused_tokens += reply.reused or 0
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise closed_error() if self._closed else end
+        return replies
+
+    # Rows -----------------------------------------------------------------------------------------------------------------------
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        """Start the rows of one request.
+
+        Raises:
+            EngineError: the backend was closed.
+        """
+        self._check_open()
+        loop = asyncio.get_running_loop()
+
+        def deliver(fn: Callable[..., None], *args: Any) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(fn, *args)
+
+        rows = VLLMRows(request, lambda cancelled: self._engine.soon(_stop, cancelled))
+        self._live.add(rows)
+        self._engine.soon(self._start, rows, deliver)
+        return rows
+
+    def _start(self, rows: VLLMRows, deliver: Deliver) -> None:
+        """Begin every row, in the engine's loop."""
+        for index in range(len(rows.request.rows)):
+            asyncio.get_running_loop().create_task(self._write(rows, index, deliver))
+
+    async def _write(self, rows: VLLMRows, index: int, deliver: Deliver) -> None:
+        """Generate a row, in the engine's loop, and deliver it, also where it failed."""
+        handle: VLLMHandle = rows.request.handle
+        use, task = _InputUse(), asyncio.current_task()
+        assert task is not None, "rows are written in tasks"
+        rows.tasks.add(task)
+        behind: VLLMHandle | None = None
+        try:
+            state = RowState(
+                rows, index, handle.text, len(handle.ids), decode=self._renderer.decode, eos=self._renderer.eos, context=self._room
+            )
+            began = asyncio.get_running_loop().time()
+            try:
+                finish: Finish = state.at_once() or await self._drawn(state, handle, use)
+                error = ""
+            except asyncio.CancelledError:
+                finish, error = "cancelled", ""
+            except Exception as failure:  # noqa: BLE001 - vLLM's, or of the row's predicate: fails this row only
+                finish, error = "error", error_line(failure)
+            state.seconds = asyncio.get_running_loop().time() - began
+            sample = state.sample(finish, error=error)
+            if finish not in ("cancelled", "error"):
+                behind = VLLMHandle((*handle.ids, *state.ids), state.path_text())
+        except Exception as failure:  # noqa: BLE001 - it could not begin
+            sample = failed_row(failure)
+        rows.tasks.discard(task)
+        computed = (len(handle.ids) - use.reused) if use.began else 0
+        deliver(self._resolve, rows, index, dataclasses.replace(sample, handle=behind), computed, use.reused)
+
+    async def _drawn(self, state: RowState, handle: VLLMHandle, use: _InputUse) -> Finish:
+        """Let vLLM generate until the row ends; return how it ended."""
+        request, row = state.rows.request, state.row
+        sampling = request.sampling
+        draws = [row.stream, row.position, row.word, sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p]
+        settings = {
+            "max_tokens": min(row.max_tokens, self._room - len(handle.ids)),
+            "stop_token_ids": self._ending(request.stop),
+            "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads else 0,  # of so many, and of the token itself
+            "extra_args": {DRAWS: draws} if sampling.temperature else None,  # else greedy, as vLLM is told
+        }
+        use.began = True
+        outputs = self._engine.outputs(handle.ids, streams=True, **settings)
+        async with aclosing(outputs):
+            async for output in outputs:
+                use.reused = output.num_cached_tokens or 0
+                some = output.outputs[0]
+                for token, logprobs in zip(some.token_ids, some.logprobs, strict=True):
+                    logprob = logprobs[token].logprob
+                    if not logprob > -math.inf:  # NaN as well
+                        raise EngineError(f"the logits of token {len(state.ids)} are no law", hint="try dtype float32")
+                    spread = top_spread([one.logprob for one in logprobs.values()]) if request.spreads else None
+                    finish = state.append(token, min(0.0, logprob), spread)
+                    if finish is not None:
+                        return finish
+        raise EngineError("vLLM ended the row without a reason that it was given")
+
+    def _ending(self, stop: StopCondition) -> list[int]:
+        """Return the tokens that always end a row: ends of sequence, and those that contain a step's stop text."""
+        eos = sorted(self._renderer.eos)
+        if not stop.at_step or not stop.step:
+            return eos
+        if stop.step not in self._ends:
+            decode = self._renderer.decode
+            holding = [token for token in range(self._vocab) if any(text in decode((token,)) for text in stop.step)]
+            self._ends[stop.step] = holding if len(holding) <= _MOST_ENDS else []
+        return [*eos, *self._ends[stop.step]]
+
+    def _resolve(self, rows: VLLMRows, index: int, sample: Sample, computed: int, reused: int) -> None:
+        """Count and resolve a row, in the caller's loop."""
+        if rows.done:  # the backend was closed
+            return
+        self.counters.prompt_tokens += computed
+        self.counters.reused_tokens += reused
+        self.counters.generated_tokens += sample.num_tokens
+        rows.prompt_tokens += computed
+        rows.reused_tokens = (rows.reused_tokens or 0) + reused
+        rows.resolve(index, sample)
+        if rows.done:
+            self._live.discard(rows)
+
+    # Life -----------------------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error()
+
+    def _with_text(self, handles: Sequence[Any], texts: Sequence[str], room: int) -> list[tuple[VLLMHandle, tuple[int, ...]]]:
+        self._check_open()
+        pairs = [(handle, self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
+        for handle, ids in pairs:
+            check_text(len(handle.ids), len(ids), room)
+            check_known(ids, self._vocab)
+        return pairs
+
+    async def close(self) -> None:
+        """End vLLM. Calls under way and later ones fail with an EngineError."""
+        self._closed = True
+        for rows in list(self._live):
+            rows.fail(closed_error())
+        self._live.clear()
+        for read in list(self._reads):
+            read.cancel()
+        await in_thread(self._engine.close)
+
+
+@dataclass(slots=True)
+class _InputUse:
+    """A row's input: whether vLLM got it, and how many tokens of it were reused."""
+
+    began: bool = False
+    reused: int = 0
+
+
+def _stop(rows: VLLMRows) -> None:
+    for task in rows.tasks:
+        task.cancel()

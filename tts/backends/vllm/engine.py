@@ -1,0 +1,175 @@
+"""vLLM's engine in an event loop and a thread of its own, for callers in any event loop.
+
+vLLM computes in a separate process, which it starts by importing the main module again: a script that uses it needs the guard
+`if __name__ == "__main__":`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+import os
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError, EngineError, missing_extra
+
+T = TypeVar("T")
+_ENDS_S = 20.0  # for vLLM's process at the end
+STARTER = "TTS_VLLM_STARTER"  # the variable with the id of the process that started vLLM
+_SETTINGS = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may never come back
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the other runner has no logits processors
+}
+
+
+def imported(module: str) -> Any:
+    """Return a module of vLLM, with its settings in the environment where the caller has not set them.
+
+    Raises:
+        MissingDependency: vLLM or a dependency of it is not installed. ConfigError: it is installed, but does not start.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as failure:
+        raise missing_extra(failure.name or "vllm", "vllm", "the vllm backend") from failure
+    except (ImportError, OSError, RuntimeError) as failure:
+        raise ConfigError(
+            f"vLLM is installed, but cannot be imported: {_first_line(failure)}",
+            hint="its build, torch and torchvision must be of versions that match; remove torchvision where it is not needed",
+        ) from failure
+
+
+class VLLMEngine:
+    """A model in vLLM.
+
+    Args:
+        arguments: of vLLM's `AsyncEngineArgs`. lora: the folder of an adapter for every request; None: none.
+
+    Attributes:
+        context: most tokens of prompt and path. dtype: of the weights; itemsize: its bytes. version: of vLLM.
+
+    Raises:
+        MissingDependency, ConfigError: vLLM is missing, or does not start with these.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], lora: str | None = None) -> None:
+        vllm = imported("vllm")
+        self._tokens = imported("vllm.inputs.engine").tokens_input
+        self._lora = imported("vllm.lora.request").LoRARequest("adapter", 1, lora) if lora else None
+        self._kinds = imported("vllm.sampling_params").RequestOutputKind
+        self._numbers = itertools.count()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tts-vllm", daemon=True)
+        self._thread.start()
+        self.closed = False
+        self.version = str(vllm.__version__)
+
+        async def start() -> Any:
+            os.environ[STARTER] = str(os.getpid())
+            return imported("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**arguments))
+
+        try:
+            self._llm = self.submit(start()).result()
+        except Exception as failure:
+            self._stop()
+            if isinstance(failure, ConfigError | ImportError):
+                raise
+            raise ConfigError(f"vLLM did not start: {_first_line(failure)}", hint="its own words stand above") from failure
+        model = self._llm.model_config
+        self.context = int(model.max_model_len)
+        self.dtype = str(model.dtype).removeprefix("torch.")
+        self.itemsize = int(model.dtype.itemsize)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the engine's loop; call from any other thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def outputs(self, ids: Sequence[int], *, streams: bool, **settings: Any) -> AsyncGenerator[Any]:
+        """Yield vLLM's outputs for a prompt, in the engine's loop. Closing the generator early ends the request.
+
+        Args:
+            ids: of the prompt. streams: whether tokens arrive as they are generated, else all at the end.
+            settings: of vLLM's `SamplingParams`.
+
+        Raises:
+            EngineError: vLLM failed, or refused the request.
+        """
+        vllm = imported("vllm")
+        kind = self._kinds.DELTA if streams else self._kinds.FINAL_ONLY
+        try:
+            params = vllm.SamplingParams(temperature=0.0, detokenize=False, output_kind=kind, ignore_eos=True, **settings)
+            given = self._llm.generate(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}", lora_request=self._lora)
+            async with aclosing(given):  # or its request would continue until it is collected
+                async for output in given:
+                    yield output
+        except (EngineError, asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as failure:
+            raise _failed(failure) from failure
+
+    async def pooled(self, ids: Sequence[int], task: str) -> NDArray[np.float64]:
+        """Return the outputs of a pooling model for a prompt, before any activation, in the engine's loop.
+
+        Args:
+            ids: of the prompt. task: "token_classify" gives a row for each token, "classify" those of the last.
+
+        Raises:
+            EngineError: vLLM failed, or refused the request.
+        """
+        vllm = imported("vllm")
+        try:
+            params = vllm.PoolingParams(task=task, use_activation=False)
+            given = self._llm.encode(self._tokens(list(ids)), params, f"tts-{next(self._numbers)}")
+            [output] = [output async for output in given]
+        except Exception as failure:
+            raise _failed(failure) from failure
+        return np.atleast_2d(output.outputs.data.double().numpy())
+
+    def soon(self, fn: Any, *args: Any) -> None:
+        """Call a function in the engine's loop, unless that has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(fn, *args)
+
+    def close(self) -> None:
+        """End vLLM's process."""
+        if self.closed:
+            return
+        self.closed = True
+
+        async def end() -> None:
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0)
+            self._llm.shutdown()
+            self._llm = None  # its destructor calls what the interpreter's end takes away
+
+        with suppress(TimeoutError):
+            self.submit(end()).result(_ENDS_S)
+        self._stop()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_ENDS_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+def _failed(failure: Exception) -> EngineError:
+    cause = failure.__cause__ or failure
+    return EngineError(f"vLLM failed: {type(cause).__name__}: {_first_line(cause)}")
+
+
+def _first_line(failure: BaseException) -> str:
+    return " ".join(str(failure).partition("\n")[0].split())

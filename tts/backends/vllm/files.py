@@ -1,0 +1,110 @@
+"""A model's files: configuration, tokenizer, number of weights, and a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transformers
+from huggingface_hub import constants
+from safetensors import safe_open
+
+from tts.backends.loading.hub import HUB_HINT, NOT_LOADED, hub_answers, quiet, unavailable
+from tts.errors import ConfigError
+from tts.models.registry import ModelRecord
+
+_SAMPLED = 64  # stretches of a file that a checksum reads
+_STRETCH = 4096  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """What a model's files contain, without the weights.
+
+    Args:
+        config, generation, tokenizer: of the transformers library; there may be no generation settings. weights: a checksum, or their
+            location. parameters: number of weights; None: not known.
+    """
+
+    config: Any
+    generation: Any
+    tokenizer: Any
+    weights: str
+    parameters: int | None
+
+    @classmethod
+    def of(cls, record: ModelRecord, location: str) -> ModelFiles:
+        """Read a model's files; no weights are loaded.
+
+        Raises:
+            ConfigError: its files cannot be had.
+        """
+        config, generation, tokenizer = _described(record, location)
+        folder = Path(location)
+        local = folder.is_dir()
+        return cls(
+            config=config,
+            generation=generation,
+            tokenizer=tokenizer,
+            weights=record.sha256 or (digest(folder) if local else location),
+            parameters=_parameters(folder) if local else None,
+        )
+
+
+def _described(record: ModelRecord, location: str) -> tuple[Any, Any, Any]:
+    """Return a model's configuration, its generation settings or None, and its tokenizer: from local files first, then from the Hub."""
+    local = record.source != "hub"
+    try:
+        return _read(location, local=True)
+    except NOT_LOADED as failure:
+        if local or constants.HF_HUB_OFFLINE:
+            raise unavailable(record, failure) from failure
+    if not hub_answers():
+        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
+    try:
+        return _read(location, local=False)
+    except NOT_LOADED as failure:
+        raise unavailable(record, failure) from failure
+
+
+def _read(location: str, *, local: bool) -> tuple[Any, Any, Any]:
+    with quiet():
+        config = transformers.AutoConfig.from_pretrained(location, local_files_only=local)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local)
+        try:
+            generation = transformers.GenerationConfig.from_pretrained(location, local_files_only=local)
+        except OSError:  # many models have none
+            generation = None
+    return config, generation, tokenizer
+
+
+def digest(folder: Path) -> str:
+    """Return a checksum of a folder's JSON files, and of evenly spaced stretches of its weights: so that any training changes it."""
+    found = hashlib.sha256()
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+        size = path.stat().st_size
+        found.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            if path.suffix == ".json":
+                found.update(file.read())
+                continue
+            for start in range(0, size, max(1, size // _SAMPLED)):
+                file.seek(start)
+                found.update(file.read(_STRETCH))
+    return found.hexdigest()
+
+
+def _parameters(folder: Path) -> int | None:
+    """Return the number of weights in a folder's files; None where they are of another format."""
+    files = list(folder.glob("*.safetensors"))
+    total = 0
+    for path in files:
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                size = 1
+                for length in file.get_slice(name).get_shape():
+                    size *= length
+                total += size
+    return total if files else None

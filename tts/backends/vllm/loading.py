@@ -1,0 +1,166 @@
+"""From a record to the parts of a backend in vLLM: options, files, and vLLM's own arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tts.backends.serving.commands import readable
+from tts.backends.vllm.engine import VLLMEngine, imported
+from tts.budget.meter import Rates
+from tts.errors import ConfigError, missing_extra
+from tts.models.registry import ModelRecord, rates, refuse_url
+
+try:
+    from tts.backends.text.rendering import Renderer, eos_ids
+    from tts.backends.vllm.files import ModelFiles, digest
+except ModuleNotFoundError as failure:
+    raise missing_extra(failure.name or "transformers", "vllm", "the vllm backend") from failure
+
+_CPU_KV_GIB = 2.0
+_CPU_BLOCK = 32  # tokens: vLLM's attention on CPUs takes multiples of it; its default there, 128, would share less of a path
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of an adapter, that vLLM can reserve
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VLLMParts:
+    """What a backend in vLLM is made of; see `VLLMBackend`."""
+
+    engine: VLLMEngine
+    renderer: Renderer
+    context: int
+    vocab: int
+    identity: str
+    streams: bool
+    rates: Rates
+    kv_bytes_per_token: int | None
+
+
+def load_parts(
+    record: ModelRecord,
+    *,
+    dtype: str | None = None,
+    kv_gib: float | None = None,
+    max_rows: int | None = None,
+    devices: int = 1,
+    eager: bool | None = None,
+    lora: str | None = None,
+) -> VLLMParts:
+    """Start vLLM with a model, which takes from seconds to minutes.
+
+    Args:
+        dtype: "auto" (the model's own), "float32", "bfloat16" or "float16"; None: float32 on a CPU, "auto" elsewhere.
+        kv_gib: memory for keys and values, in GiB; None: 2 on a CPU, what vLLM finds free elsewhere.
+        max_rows: most rows under way at once; None: vLLM's choice. devices: number that shares the model (tensor parallelism).
+        eager: whether nothing is compiled; None: True on a CPU, where compiling takes minutes.
+        lora: the folder of a LoRA adapter; None: none.
+
+    Raises:
+        ConfigError: the model cannot be had, vLLM does not run it, or an option is not valid.
+        MissingDependency: vLLM is not installed.
+    """
+    refuse_url(record)
+    _check(dtype, kv_gib, max_rows, devices)
+    adapter = None if lora is None else lora_rank(lora)
+    platform = imported("vllm.platforms").current_platform
+    arguments = _arguments(record) | {"enable_prefix_caching": True, "tensor_parallel_size": devices}
+    arguments["logits_processors"] = ["tts.backends.vllm.processor:Streams"]
+    arguments |= {} if dtype is None else {"dtype": dtype}
+    arguments |= {} if eager is None else {"enforce_eager": eager}
+    arguments |= {} if kv_gib is None else {"kv_cache_memory_bytes": int(kv_gib * 2**30)}
+    arguments |= {} if max_rows is None else {"max_num_seqs": max_rows}
+    arguments |= {} if adapter is None else {"enable_lora": True, "max_lora_rank": adapter}
+    with readable(record, gguf=False) as location:
+        files = ModelFiles.of(record, location)
+        engine = VLLMEngine({"model": location, **arguments}, lora)
+    device = "cpu" if platform.is_cpu() else str(platform.get_device_name())
+    adapted = "" if lora is None else f" lora={digest(Path(lora))}"
+    text = files.config.get_text_config(decoder=True)
+    return VLLMParts(
+        engine=engine,
+        renderer=Renderer(files.tokenizer, eos_ids(files.generation, files.config, files.tokenizer)),
+        context=engine.context,
+        vocab=text.vocab_size,
+        identity=f"vllm {engine.version} weights={files.weights} dtype={engine.dtype} device={device}{adapted}",
+        streams=engine.dtype == "float32" or os.environ.get("VLLM_BATCH_INVARIANT") == "1",
+        rates=_rates(record, files),
+        kv_bytes_per_token=_kv_bytes(text, engine.itemsize),
+    )
+
+
+def pooling_engine(record: ModelRecord, overrides: dict[str, Any], pooler: dict[str, Any]) -> VLLMEngine:
+    """Return a reward model in vLLM, for `VLLMEngine.pooled`.
+
+    Args:
+        overrides: of the model's configuration. pooler: settings of vLLM's pooler; {}: its own.
+
+    Raises:
+        ConfigError, MissingDependency: as `load_parts`.
+    """
+    refuse_url(record)
+    imported("vllm")
+    arguments = _arguments(record) | {"runner": "pooling", "hf_overrides": overrides}
+    arguments |= {"pooler_config": imported("vllm.config").PoolerConfig(**pooler)} if pooler else {}
+    with readable(record, gguf=False) as location:
+        return VLLMEngine({"model": location, **arguments})
+
+
+def _arguments(record: ModelRecord) -> dict[str, Any]:
+    """Return vLLM's default arguments for a model."""
+    known: dict[str, Any] = {"skip_tokenizer_init": True, "max_model_len": record.context}
+    known |= {"disable_log_stats": True, "use_tqdm_on_load": False}
+    if not imported("vllm.platforms").current_platform.is_cpu():
+        return known
+    space = int(_CPU_KV_GIB * 2**30)
+    return known | {"dtype": "float32", "enforce_eager": True, "block_size": _CPU_BLOCK, "kv_cache_memory_bytes": space}
+
+
+def _rates(record: ModelRecord, files: ModelFiles) -> Rates:
+    known = rates(record)
+    return known if known.flops is not None or not files.parameters else dataclasses.replace(known, flops=2 * files.parameters)
+
+
+def _check(dtype: str | None, kv_gib: float | None, max_rows: int | None, devices: int) -> None:
+    if dtype is not None and dtype not in _DTYPES:
+        raise ConfigError(f"dtype is {dtype!r}, but must be {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}")
+    if kv_gib is not None and not 0 < kv_gib < 2**20:
+        raise ConfigError(f"kv_gib is {kv_gib!r}, but must be a number of GiB above 0")
+    for name, value in (("max_rows", max_rows), ("devices", devices)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1")
+
+
+def lora_rank(folder: str) -> int:
+    """Return the rank that vLLM must reserve for a LoRA adapter.
+
+    Raises:
+        ConfigError: the folder holds no adapter, or its rank is too large.
+    """
+    try:
+        settings: Any = json.loads((Path(folder) / "adapter_config.json").read_text(encoding="utf-8"))
+        ranks = [int(settings["r"]), *map(int, (settings.get("rank_pattern") or {}).values())]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise ConfigError(
+            f"lora is {folder!r}, but must be the folder of an adapter, with adapter_config.json and its rank r", hint="save it with peft"
+        ) from failure
+    for rank in _RANKS:
+        if min(ranks) > 0 and max(ranks) <= rank:
+            return rank
+    raise ConfigError(
+        f"lora is {folder!r}, whose rank is {max(ranks)}, but vLLM takes ranks from 1 to {_RANKS[-1]}",
+        hint="merge it into the model's weights",
+    )
+
+
+def _kv_bytes(config: Any, itemsize: int) -> int | None:
+    """Return the size of one token's keys and values; None for models with another state."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or getattr(config, "kv_lora_rank", None) is not None:
+        return None
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * size * itemsize

@@ -1,0 +1,89 @@
+"""The logits processor that runs inside vLLM: it raises the token that the row's own stream draws above all others.
+
+vLLM's own draws come from one generator, in the order of its batch, or from a seed for each request. Such a row cannot be continued
+where it stopped, and seeds end the engine on CPUs in version 0.32. Here every draw has its address, as on every other backend. The
+engine takes its greedy choice, which is the drawn token; log-probabilities are taken before, of the untempered distribution.
+Measured with vLLM 0.32 on CPUs; on GPUs it is run by the same model runner (`VLLM_USE_V2_MODEL_RUNNER=0`), which was not tried.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.v1.sample.logits_processor import LogitsProcessor  # pyright: ignore[reportMissingImports]
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates  # pyright: ignore[reportMissingImports]
+
+from tts.backends.base import Sampling
+from tts.backends.vllm.backend import DRAWS
+from tts.backends.vllm.draw import drawn
+from tts.backends.vllm.engine import STARTER
+from tts.randomness import uniforms
+
+_LOOKS_S = 2.0
+
+
+class Streams(LogitsProcessor):  # pyright: ignore[reportUntypedBaseClass]
+    """Draws for the rows of vLLM's batch that have an address; others keep their logits."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: Any) -> None:
+        del vllm_config, device, is_pin_memory
+        _end_with(int(os.environ.get(STARTER, "0")))
+        self._rows: dict[int, tuple[list[Any], Sampling, list[int]]] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        """Whether the most likely token stays the same: no."""
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        """Record which row is at which place of the batch."""
+        process_dict_updates(self._rows, batch_update, _asked)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Raise each row's drawn token above all others."""
+        if not self._rows:
+            return logits
+        places = list(self._rows)
+        told = list(self._rows.values())
+        streams = np.array([where[0] for where, _, _ in told], np.uint64)
+        positions = np.array([where[1] + len(written) for where, _, written in told], np.int64)
+        words = np.array([where[2] for where, _, _ in told], np.uint64)
+        tokens = drawn(logits[places], [sampling for _, sampling, _ in told], uniforms(streams, positions, words))
+        logits[places, tokens] = torch.finfo(logits.dtype).max
+        return logits
+
+
+def _end_with(starter: int) -> None:
+    """End vLLM when the process that started it has ended: the engine would wait for ever for a killed one.
+
+    This runs in a worker, which is the engine's child, or in the engine itself.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(starter, 0)
+                time.sleep(_LOOKS_S)
+        if parent not in (starter, 0) and os.getppid() == parent:
+            os.kill(parent, signal.SIGKILL)
+        os._exit(1)
+
+    if starter:
+        threading.Thread(target=watch, name="tts-starter", daemon=True).start()
+
+
+def _asked(params: Any, prompt: Any, written: list[int]) -> tuple[list[Any], Sampling, list[int]] | None:
+    """Return a request's address; `written` is its tokens, a list that grows."""
+    del prompt
+    told = (params.extra_args or {}).get(DRAWS)
+    if told is None:
+        return None
+    temperature, top_p, top_k, min_p = told[3:]
+    return told[:3], Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p), written

@@ -1,0 +1,114 @@
+"""Limits with units, and grants that never overrun them.
+
+`Budget` is what the caller allows; `Meter` hands out grants against it; `tts.budget.ledger` has the record of what was spent.
+The meter works in whole numbers throughout (dollars as 1e-15), so that no rounding can carry a spend past a limit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from tts.errors import ConfigError
+
+_COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
+
+
+USD_UNIT = 10**15
+
+
+_LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the meter counts whole units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Upper limits on what one problem may cost; the first one met ends the search.
+
+    Args:
+        tokens: everything models compute for the problem beyond prompts: generated (policy, judge, lookahead, discarded,
+            cancelled) plus verifier tokens.
+        generated_tokens: tokens that models generate. verifier_tokens: tokens that verifiers compute.
+        verifier_calls: sequences that verifiers score.
+        samples: root-to-leaf branches ever made: a row from the root costs 1; another costs 0 when it is its parent's first
+            child, else 1.
+        flops: floating-point operations, prompts included. seconds: wall-clock time, held within one engine step or one
+            network read. usd: dollars, prompts included.
+
+    Raises:
+        ConfigError: a limit is not positive, not finite or, for a count, not whole; or there is no limit at all.
+    """
+
+    tokens: int | None = None
+    generated_tokens: int | None = None
+    verifier_tokens: int | None = None
+    verifier_calls: int | None = None
+    samples: int | None = None
+    flops: float | None = None
+    seconds: float | None = None
+    usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for unit in _COUNTS:
+            if (value := getattr(self, unit)) is not None:
+                object.__setattr__(self, unit, _whole(unit, value))
+        for unit in _LEAST:
+            if (value := getattr(self, unit)) is not None:
+                object.__setattr__(self, unit, _amount(unit, value))
+        if not self.limits:
+            raise ConfigError("the budget has no limit, but needs at least one", hint="for example Budget(tokens=4096)")
+
+    @classmethod
+    def of(cls, value: Budget | float) -> Budget:
+        """Return a budget as it is, and a bare number as a limit on `tokens`."""
+        return value if isinstance(value, Budget) else cls(tokens=value)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, by unit."""
+        pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return {unit: value for unit, value in pairs if value is not None}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in self.limits.items())
+
+
+def _whole(unit: str, value: Any) -> int:
+    number = _number(unit, value)
+    finite = isinstance(number, int) or math.isfinite(number)
+    if not finite or number != int(number) or number < 1:
+        nearest = max(1, round(number)) if finite else 1
+        raise ConfigError(
+            f"budget {unit} is {value!r}, but must be a whole number of at least 1", hint=f"the nearest valid value is {nearest}"
+        )
+    return int(number)
+
+
+def _amount(unit: str, value: Any) -> float:
+    number, least = _number(unit, value), _LEAST[unit]
+    try:
+        valid = math.isfinite(number) and number >= least and number > 0
+    except OverflowError:  # a whole number beyond every float
+        valid = False
+    if not valid:
+        rule = f"of at least {least:g}" if least else "above 0"
+        raise ConfigError(f"budget {unit} is {value!r}, but must be a finite number {rule}", hint=f"for example Budget({unit}=1)")
+    return number
+
+
+def _number(unit: str, value: Any) -> float:
+    if isinstance(value, bool | str):
+        raise ConfigError(
+            f"budget {unit} is {value!r}, but must be a number",
+            hint="give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
+        )
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"budget {unit} is {value!r}, but must be a number") from None

@@ -1,0 +1,99 @@
+"""Checks of parameters: each raises one line that names the parameter, its value and the rule."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tts.errors import ConfigError, shown
+from tts.types import Message, Problem
+
+
+def check_complete(part: Any) -> None:
+    """Raise ConfigError where a class leaves out a method that its base class needs."""
+    if not (isinstance(part, type) and inspect.isabstract(part)):
+        return
+    missing = sorted(part.__abstractmethods__)
+    own = [name for name in vars(part) if not name.startswith("_")]
+    near = difflib.get_close_matches(missing[0], own, n=1) or own
+    raise ConfigError(
+        f"the class {part.__module__}:{part.__qualname__} has no method {' and no '.join(missing)}, but must define it",
+        hint=f"it has {', '.join(near) or 'nothing of its own'}; see tts.{part.__mro__[1].__name__}",
+    )
+
+
+def lacking(part: Any, protocol: type) -> list[str]:
+    """Return the names of a protocol's members that an object does not have."""
+    members = {name for name in (*dir(protocol), *protocol.__annotations__) if not name.startswith("_")}
+    absent = object()
+    return sorted(name for name in members if inspect.getattr_static(part, name, absent) is absent)
+
+
+_LARGE = 2**63  # what no count and no other number of a search reaches
+
+
+def check_int(name: str, value: Any, least: int, *, optional: bool = True) -> None:
+    """Raise ConfigError where a parameter is not a whole number of at least `least`; `optional`: None is let through."""
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _refused(name, value, f"a whole number of at least {least}")
+    if value >= _LARGE:
+        raise _refused(name, value, "below 2**63")
+
+
+def check_number(name: str, value: Any, least: float | None = None, most: float | None = None, *, optional: bool = True) -> None:
+    """Raise ConfigError where a parameter is not a finite number from `least` to `most`; `optional`: None is let through."""
+    if value is None and optional:
+        return
+    rule = "a number" if least is None else f"a number of at least {least}" if most is None else f"a number between {least} and {most}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGE:
+        raise _refused(name, value, rule)
+    if (least is not None and value < least) or (most is not None and value > most):
+        raise _refused(name, value, rule)
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raise ConfigError where a parameter is not a text, or is empty."""
+    if not isinstance(value, str) or not value:
+        raise _refused(name, value, "a text that is not empty")
+
+
+def _refused(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"{name} is {shown(value)}, but must be {rule}", hint=hint)
+
+
+def check_problem(problem: Problem) -> None:
+    """Refuse a problem that no prompt can be made from: `tts.types` imports nothing of ours, so `Problem` itself cannot.
+
+    Raises:
+        ConfigError: the prompt is neither text nor messages of text, or another field is not of its type.
+    """
+    prompt: Any = problem.prompt
+    if not isinstance(prompt, str | tuple):
+        raise _refused("the problem", prompt, "text or a list of chat messages", _MESSAGES)
+    for turn in () if isinstance(prompt, str) else prompt:
+        parts: tuple[Any, ...] = (turn.role, turn.content) if isinstance(turn, Message) else (None,)
+        if not all(isinstance(part, str) for part in parts):
+            raise _refused("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
+    for part in (prompt,) if isinstance(prompt, str) else (part for turn in prompt for part in (turn.role, turn.content)):
+        if _HALF.search(part):
+            raise _refused(
+                "the problem", part, "text that can be written", "it holds half of a character (a lone surrogate): decode it anew"
+            )
+    for name, example in (("answer", "7"), ("id", "train/12"), ("task", "math")):
+        value = getattr(problem, name)
+        if not isinstance(value, str | None):
+            raise _refused(f"the {name} of the problem", value, "text or None", f"for example Problem('3 + 4', {name}={example!r})")
+    metadata: Any = problem.metadata
+    if not isinstance(metadata, Mapping):
+        raise _refused("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+_MESSAGES = 'a message is {"role": "user", "content": "…"}'

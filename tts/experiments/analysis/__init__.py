@@ -1,0 +1,1 @@
+"""Analysis of stored results: curves, tables, comparisons, replay of recorded samples, performance models."""

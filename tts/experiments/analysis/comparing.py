@@ -1,0 +1,265 @@
+"""Comparisons of curves: the Pareto front, efficiency gains at equal accuracy, differences at equal cost, and crossings.
+
+Between its points a curve is linear in accuracy and in the logarithm of the cost, as in figures.
+
+Shapes: B points, P problems, R resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.analysis.curves import AXES, Curve, Floats
+from tts.statistics import Estimate, bootstrap, clustered_mean
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A point that no other beats in both cost and accuracy."""
+
+    cost: float
+    accuracy: float
+    label: str
+
+
+def pareto_front(curves: Sequence[Curve], axis: str) -> list[FrontPoint]:
+    """Return the points that no other point matches in accuracy at no more cost, cheapest first. Oracles are left out."""
+    points = [
+        FrontPoint(float(cost), estimate.value, curve.label)
+        for curve in curves
+        if curve.role != "oracle"
+        for cost, estimate in zip(curve.cost(axis), curve.accuracy, strict=True)
+    ]
+    front: list[FrontPoint] = []
+    for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
+        if not front or point.accuracy > front[-1].accuracy:
+            front.append(point)
+    return front
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How much cheaper a curve reaches an accuracy than another curve.
+
+    Args:
+        accuracy: at which they are compared. cost, base_cost: of each curve at it.
+        ratio: base_cost over cost, with an interval over problems: 2 means half the cost.
+        at_least: the cheapest point of the curve already has that accuracy, so the true ratio may be larger.
+    """
+
+    accuracy: float
+    cost: float
+    base_cost: float
+    ratio: Estimate
+    at_least: bool
+
+
+def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accuracy: float | None = None) -> Gain | None:
+    """Return the efficiency gain of a curve over a base at equal accuracy, on the problems that both have at every point.
+
+    Idea: the cost of an accuracy is where the line through a curve's points first reaches it, linear in accuracy and in the logarithm of
+        the cost. The interval resamples problems for both curves at once, so it is wide where a curve is flat. Costs are taken as measured.
+
+    Args:
+        axis: a name in `AXES`. accuracy: to compare at; None: the highest that both reach, in each resample anew.
+
+    Returns:
+        None where one of the curves never reaches the accuracy.
+
+    Raises:
+        ConfigError: the axis is unknown for a curve, a cost is not above 0, or the curves share no problem.
+    """
+    (x, mine), (base_x, theirs) = _paired(curve, base, axis)
+
+    def logs(counts: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return [R] each: the accuracy compared at, and the logarithms of both costs."""
+        total = counts.sum(axis=1, keepdims=True)
+        means, base_means = counts @ mine.T / total, counts @ theirs.T / total
+        level = np.minimum(means.max(axis=1), base_means.max(axis=1)) if accuracy is None else np.full(len(counts), accuracy)
+        return level, _reached(means, np.log(x), level), _reached(base_means, np.log(base_x), level)
+
+    def ratio(counts: Floats) -> Floats:
+        _, cost, base_cost = logs(counts)
+        return np.exp(base_cost - cost)
+
+    level, log_cost, log_base = (float(value[0]) for value in logs(np.ones((1, mine.shape[1]))))
+    if np.isnan(log_cost) or np.isnan(log_base):
+        return None
+    at_least = bool(log_cost <= np.log(x[0]) and log_base > np.log(base_x[0]))
+    return Gain(level, float(np.exp(log_cost)), float(np.exp(log_base)), bootstrap(ratio, mine.shape[1], rng), at_least)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveDifference:
+    """The difference in accuracy of two curves at one cost, with a paired interval over problems."""
+
+    cost: float
+    value: Estimate
+
+
+def differences(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator) -> list[CurveDifference]:
+    """Return the paired differences at equal cost: at each cost where one curve has a point, and the other has points on both sides.
+
+    Raises:
+        ConfigError: as `gain`.
+    """
+    (x, mine), (base_x, theirs) = _paired(curve, base, axis)
+    low, high = max(x[0], base_x[0]), min(x[-1], base_x[-1])
+    places = [float(cost) for cost in np.union1d(x, base_x) if low <= cost <= high]
+    gaps = _between(mine, x, places) - _between(theirs, base_x, places)
+    return [CurveDifference(cost, clustered_mean(gap, rng=rng)) for cost, gap in zip(places, gaps, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A cost at which the better of two curves changes.
+
+    Args:
+        cost: where the lines cross. rises: whether the curve is above the base from there on.
+        clear: whether, on each side up to the next crossing, some difference is clear of 0 by its interval.
+    """
+
+    cost: float
+    rises: bool
+    clear: bool
+
+
+def crossings(found: Sequence[CurveDifference]) -> list[Crossing]:
+    """Return where `differences` change their sign, cheapest first. Curves that only touch do not cross."""
+    signed = [one for one in found if one.value.value != 0]
+    flips = [i for i in range(1, len(signed)) if (signed[i].value.value > 0) != (signed[i - 1].value.value > 0)]
+    crossed: list[Crossing] = []
+    for number, i in enumerate(flips):
+        left, right = signed[i - 1], signed[i]
+        share = left.value.value / (left.value.value - right.value.value)
+        cost = float(np.exp((1 - share) * np.log(left.cost) + share * np.log(right.cost)))
+        before = signed[flips[number - 1] if number else 0 : i]
+        after = signed[i : flips[number + 1] if number + 1 < len(flips) else len(signed)]
+        clear = all(any(0.0 not in one.value for one in side) for side in (before, after))
+        crossed.append(Crossing(cost, right.value.value > 0, clear))
+    return crossed
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A curve compared with a base, both by their labels. gain: None: one of them never reaches the other's accuracy."""
+
+    label: str
+    base: str
+    dataset: str
+    group: str | None
+    gain: Gain | None
+    differences: Sequence[CurveDifference]
+    crossings: Sequence[Crossing]
+
+
+_ALIKE: Final = ("units", "model", "verifier", "setting")  # what a base should share with a curve, by priority
+
+
+def compare(curves: Sequence[Curve], base: str, axis: str, *, rng: np.random.Generator) -> list[Comparison]:
+    """Return every curve compared with the base in its data set and group. Oracles are left out.
+
+    Args:
+        base: a label, or a strategy. Of several curves of the strategy, each curve is compared with the most similar one: first by its
+            limits, then by model, verifier and setting.
+
+    Raises:
+        ConfigError: as `bases_of`, or as `gain`.
+    """
+    bases, compared = bases_of(curves, base), list[Comparison]()
+    for curve in curves:
+        beside = [one for one in bases if (one.dataset, one.group) == (curve.dataset, curve.group)]
+        if not beside or curve in bases or curve.role == "oracle":
+            continue
+        other = max(beside, key=lambda one: [getattr(one, part) == getattr(curve, part) for part in _ALIKE])
+        found = differences(curve, other, axis, rng=rng)
+        gained = gain(curve, other, axis, rng=rng)
+        compared.append(Comparison(curve.label, other.label, curve.dataset, curve.group, gained, found, crossings(found)))
+    return compared
+
+
+def bases_of(curves: Sequence[Curve], base: str) -> list[Curve]:
+    """Return the curves with a label, else those of a strategy.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = [curve for curve in curves if curve.label == base] or [curve for curve in curves if curve.strategy == base]
+    if not found:
+        raise unknown_name("baseline", base, {curve.label for curve in curves})
+    return found
+
+
+def amount(value: float) -> str:
+    """Return a cost in short form: 1.5k, 20M, 0.004."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
+    """Return a gain, difference or crossing as a phrase, with its interval."""
+    unit = AXES[axis].unit
+    if isinstance(what, Crossing):
+        return f"{'ahead' if what.rises else 'behind'} from {amount(what.cost)} {unit}{'' if what.clear else ', within the noise'}"
+    if isinstance(what, Gain):
+        ratio, fewer = what.ratio, what.ratio.value >= 1
+        times, low, high = (ratio.value, ratio.low, ratio.high) if fewer else (1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+        sign = "" if not what.at_least else "≥ " if fewer else "≤ "
+        return f"{sign}{times:.2g}× [{low:.2g}, {high:.2g}] {'fewer' if fewer else 'more'} {unit} for {100 * what.accuracy:.0f} %"
+    value, low, high = (100 * each for each in (what.value.value, what.value.low, what.value.high))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points at {amount(what.cost)} {unit}"
+
+
+def _paired(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Return costs [B] and shares [B, P] of both, cheapest first, on the problems that both have at every point."""
+    finished = np.flatnonzero(~np.isnan(base.shares).any(axis=0)).tolist()
+    places = {base.problems[i]: i for i in finished}
+    mine = np.flatnonzero(~np.isnan(curve.shares).any(axis=0)).tolist()
+    pairs = [(i, places[curve.problems[i]]) for i in mine if curve.problems[i] in places]
+    if not pairs or curve.dataset != base.dataset:
+        raise ConfigError(
+            f"{curve.label!r} and {base.label!r} have no problem in common that is finished at every point of both",
+            hint="finish the study, or compare curves of one data set",
+        )
+    columns, base_columns = (np.asarray(side) for side in zip(*pairs, strict=True))
+    return _sorted(curve, axis, columns), _sorted(base, axis, base_columns)
+
+
+def _sorted(curve: Curve, axis: str, columns: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    cost = curve.cost(axis)
+    if not (cost > 0).all():
+        raise ConfigError(
+            f"{axis} is {float(cost.min()):g} at a point of {curve.label!r}, but costs that are compared as ratios must be above 0",
+            hint="compare by another axis, such as tokens",
+        )
+    order = np.argsort(cost, kind="stable")
+    return cost[order], curve.shares[np.ix_(order, columns)]
+
+
+def _reached(accuracy: Floats, x: Floats, level: Floats) -> Floats:
+    """Return where lines through accuracy [R, B] over x [B] first reach their level [R]; NaN: nowhere."""
+    at = (accuracy >= level[:, None]).argmax(axis=1)
+    row = np.arange(len(accuracy))
+    before = np.maximum(at - 1, 0)
+    low, high = accuracy[row, before], accuracy[row, at]
+    share = np.where(at > 0, (level - low) / np.where(at > 0, high - low, 1), 1)
+    return np.where(high >= level, x[before] + share * (x[at] - x[before]), np.nan)
+
+
+def _between(shares: Floats, x: Floats, places: Sequence[float]) -> Floats:
+    """Return shares [B, P] over costs x [B], interpolated at other costs, linear in the logarithm: [len(places), P]."""
+    logs, at = np.log(x), np.log(np.asarray(places))
+    right = np.clip(np.searchsorted(logs, at), 1, max(1, len(x) - 1))
+    if len(x) == 1:
+        return np.repeat(shares, len(places), axis=0)
+    width = logs[right] - logs[right - 1]
+    share = np.where(width > 0, (at - logs[right - 1]) / np.where(width > 0, width, 1), 1)[:, None]
+    return (1 - share) * shares[right - 1] + share * shares[right]

@@ -1,0 +1,307 @@
+"""Scaling curves: accuracy against cost, read from the results of a study.
+
+Results are read once, in any order, and kept as columns of numbers: a million of them take some hundred megabytes.
+
+Shapes: B points, P problems.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.study.record import Cell, Result
+from tts.statistics import Estimate, clustered_mean
+from tts.types import Usage
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Kind = Literal["live", "replayed"]
+Role = Literal["strategy", "uniform", "allocator", "oracle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A cost that accuracy is drawn against.
+
+    Args:
+        title: of the axis. unit: as written after a number. of: reads it from a usage; None: unknown.
+    """
+
+    title: str
+    unit: str
+    of: Callable[[Usage], float | None]
+
+
+# Costs of one problem. What was cancelled was computed, so it counts.
+AXES: Final[Mapping[str, Axis]] = {
+    "samples": Axis("samples per problem", "samples", lambda usage: usage.samples),
+    "generated_tokens": Axis(
+        "generated tokens per problem", "generated tokens", lambda usage: usage.generated_tokens + usage.cancelled_tokens
+    ),
+    "tokens": Axis("tokens per problem, verifier included", "tokens", lambda usage: usage.tokens),
+    "verifier_tokens": Axis("verifier tokens per problem", "verifier tokens", lambda usage: usage.verifier_tokens),
+    "flops": Axis("FLOPs per problem, prompts included", "FLOPs", lambda usage: usage.flops),
+    "seconds": Axis("seconds per problem (critical path, waiting included)", "seconds", lambda usage: usage.seconds),
+    "work_seconds": Axis("seconds of work per problem", "seconds of work", lambda usage: usage.work_seconds),
+    "usd": Axis("dollars per problem", "dollars", lambda usage: usage.usd),
+    "kv_bytes": Axis("bytes of keys and values at the peak", "KV bytes", lambda usage: usage.peak_kv_bytes),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """One line of a figure: a strategy at several budgets, on the same problems.
+
+    Args:
+        label: in legends. dataset, model, verifier: what it was measured with; verifier "none": there is none.
+        costs: by name in `AXES`, the mean cost of a problem at each point, [B]. Unknown axes are left out.
+        accuracy: at each point, with an interval over problems (`accuracies`).
+        shares: [B, P], the share of a problem's seeds that were right at a point; NaN: it was not run there.
+        problems: [P], their ids. Curves are compared on the ids that they share. seeds: of the runs, or of the recorded pools.
+        kind: "live": each point is a run. "replayed": points are computed from recorded samples.
+        role: "uniform", "allocator" and "oracle" are drawn as reference lines. group: the panel that it is drawn in.
+        failed: runs that failed and are in no point. strategy: its text, where the label says more.
+        units, setting: distinguish curves of the same strategy, model and verifier: limits of its budgets; see `Cell`.
+    """
+
+    label: str
+    dataset: str
+    model: str
+    verifier: str = "none"
+    costs: Mapping[str, Floats]
+    accuracy: Sequence[Estimate]
+    shares: Floats
+    problems: Sequence[str]
+    seeds: Sequence[int]
+    kind: Kind = "live"
+    role: Role = "strategy"
+    group: str | None = None
+    failed: int = 0
+    strategy: str = ""
+    units: str = ""
+    setting: str = ""
+
+    def __post_init__(self) -> None:
+        shape = (len(self.accuracy), len(self.problems))
+        if self.shares.shape != shape:
+            raise ConfigError(f"shares is of shape {self.shares.shape}, but must be of {shape}: points, problems")
+        for name, cost in self.costs.items():
+            if name not in AXES or cost.shape != shape[:1]:
+                raise ConfigError(f"costs has {name!r} of shape {cost.shape}, but must have one value a point under a name in AXES")
+
+    def cost(self, axis: str) -> Floats:
+        """Return the mean cost of a problem at each point, [B].
+
+        Raises:
+            ConfigError: there is no such axis, or it is unknown for this curve.
+        """
+        if axis not in AXES:
+            raise unknown_name("axis", axis, AXES)
+        if axis not in self.costs:
+            raise ConfigError(f"axis is {axis!r}, but that is unknown for {self.label!r}", hint=_known(self.costs))
+        return self.costs[axis]
+
+
+def _known(costs: Mapping[str, Floats]) -> str:
+    return f"known for it: {', '.join(name for name in AXES if name in costs)}"
+
+
+def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]:
+    """Return the accuracy at each point of shares [B, P]. Problems with NaN are left out."""
+    return tuple(accuracy(row[~np.isnan(row)], rng) for row in shares)
+
+
+def accuracy(shares: Sequence[float] | Floats, rng: np.random.Generator) -> Estimate:
+    """Return the accuracy: the mean over problems of their mean over seeds, with an interval over problems.
+
+    Tables, curves and replays all use this estimator. A problem counts once, however many of its runs are finished.
+
+    Args:
+        shares: [P], the share of each problem's seeds that were right.
+
+    Random: a copy of the generator, so that equal shares in any order have equal intervals.
+    """
+    return clustered_mean(np.sort(shares), rng=copy.deepcopy(rng), bounds=(0.0, 1.0))
+
+
+class CurveKey(NamedTuple):
+    """What the results of one curve have in common."""
+
+    dataset: str
+    group: str | None
+    strategy: str
+    model: str
+    verifier: str
+    units: str  # of its budgets: limits on tokens and on samples are two lines
+    setting: str
+
+
+_ROLES: Mapping[str, Role] = {"auto": "allocator", "best_of_n": "uniform"}  # of strategies, where one allocates
+
+# Parts of a line by which a legend tells two of one strategy apart, as far as needed.
+_TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by {}", "setting": "setting {:.8}"}
+
+
+@dataclass
+class _ResultColumns:
+    """Results as columns, a row for each that was judged."""
+
+    lines: dict[CurveKey, int] = field(default_factory=dict[CurveKey, int])
+    budgets: dict[tuple[tuple[str, float], ...], int] = field(default_factory=dict[tuple[tuple[str, float], ...], int])
+    problems: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    failed: Counter[CurveKey] = field(default_factory=Counter[CurveKey])
+    place: array[int] = field(default_factory=lambda: array("q"))  # of each row: line, budget, problem, seed
+    right: array[int] = field(default_factory=lambda: array("b"))
+    costs: array[float] = field(default_factory=lambda: array("d"))  # of each row: in the order of AXES
+    unchecked: Counter[str] = field(default_factory=Counter[str])
+    oracles: set[CurveKey] = field(default_factory=set[CurveKey])  # lines with a verifier that saw the reference answer
+
+    def add(self, result: Result, *, by_group: bool) -> None:
+        cell, usage = result.cell, result.usage
+        line = _line(cell, by_group=by_group)
+        if result.error is not None:
+            self.failed[line] += 1
+            return
+        if result.right is None:
+            self.unchecked[cell.dataset] += 1
+            return
+        if result.oracle:
+            self.oracles.add(line)
+        row = (
+            self.lines.setdefault(line, len(self.lines)),
+            self.budgets.setdefault(tuple(sorted(cell.budget.items())), len(self.budgets)),
+            self.problems.setdefault((cell.dataset, cell.problem), len(self.problems)),
+            cell.seed,
+        )
+        self.place.extend(row)
+        self.right.append(result.right)
+        known = (axis.of(usage) for axis in AXES.values())
+        self.costs.extend(math.nan if value is None else value for value in known)
+
+
+def curves_of(results: Iterable[Result], *, rng: np.random.Generator, by_group: bool = False) -> list[Curve]:
+    """Return the curves of a study's results, in order of first appearance.
+
+    A problem's share and cost at a point are means over its seeds. A point is the mean over problems. Failed runs are counted, and in no
+    point. Points of an unfinished study may be means over different problems.
+
+    Args:
+        results: of any data sets, models and settings. Different ones are never averaged.
+        rng: draws the intervals. by_group: a curve for each group of problems.
+
+    Raises:
+        ConfigError: a problem has no reference answer, so that its accuracy is unknown; or no run has finished without an error.
+    """
+    columns = _ResultColumns()
+    for result in results:
+        columns.add(result, by_group=by_group)
+    if columns.unchecked:
+        where = ", ".join(f"{count} of data set {name!r}" for name, count in columns.unchecked.items())
+        raise ConfigError(
+            f"results without a reference answer: {where}; accuracy is unknown for them",
+            hint="give the problems answers, or leave the data set out of the study",
+        )
+    if not columns.lines:
+        failed = columns.failed.total()
+        raise ConfigError(
+            f"there is nothing to draw: {f'all {failed} runs failed' if failed else 'no run is finished'}",
+            hint="tts show lists what failed, and why" if failed else "start the study with tts run",
+        )
+    place = np.frombuffer(columns.place, np.int64).reshape(-1, 4)
+    right = np.frombuffer(columns.right, np.int8)
+    costs = np.frombuffer(columns.costs, np.float64).reshape(-1, len(AXES))
+    order = np.argsort(place[:, 0], kind="stable")
+    ends = np.searchsorted(place[order, 0], np.arange(len(columns.lines) + 1))
+    names = np.asarray([name for _, name in columns.problems], object)
+    labels = labels_of(list(columns.lines))
+    has_allocator = any(_kind(line) == "auto" for line in columns.lines)
+    curves: list[Curve] = []
+    for number, line in enumerate(columns.lines):
+        rows = order[ends[number] : ends[number + 1]]
+        curve = _curve(line, labels[number], names, place[rows], right[rows], costs[rows], rng=rng)
+        role: Role = "oracle" if line in columns.oracles else "strategy"
+        if has_allocator and role == "strategy":  # and its reference line
+            role = _ROLES.get(_kind(line), role)
+        curves.append(dataclasses.replace(curve, failed=columns.failed[line], role=role))
+    return curves
+
+
+def _kind(line: CurveKey) -> str:
+    return line.strategy.partition("(")[0].partition(" ")[0]
+
+
+def _line(cell: Cell, *, by_group: bool) -> CurveKey:
+    return CurveKey(
+        dataset=cell.dataset,
+        group=cell.group if by_group else None,
+        strategy=cell.strategy,
+        model=cell.model,
+        verifier=verifiers_in_words(cell),
+        units=", ".join(sorted(cell.budget)),
+        setting=cell.setting,
+    )
+
+
+def _curve(
+    line: CurveKey, label: str, names: NDArray[np.object_], place: Whole, right: NDArray[np.int8], costs: Floats, *,
+    rng: np.random.Generator,
+) -> Curve:  # fmt: skip
+    budgets, point = np.unique(place[:, 1], return_inverse=True)
+    problems, column = np.unique(place[:, 2], return_inverse=True)
+    shape = (len(budgets), len(problems))
+    at = point * shape[1] + column
+    runs = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def mean(values: Floats) -> Floats:
+        """Return the mean over seeds, [B, P], NaN where there is no run."""
+        sums = np.bincount(at, values, shape[0] * shape[1]).reshape(shape)
+        return np.where(runs > 0, sums / np.maximum(runs, 1), np.nan)
+
+    shares = mean(right.astype(np.float64))
+    known = {name: mean(costs[:, i]) for i, name in enumerate(AXES) if not np.isnan(costs[:, i]).any()}
+    return Curve(
+        label=label,
+        dataset=line.dataset,
+        model=line.model,
+        verifier=line.verifier,
+        costs={name: np.nanmean(cost, axis=1) for name, cost in known.items()},
+        accuracy=accuracies(shares, rng),
+        shares=shares,
+        problems=names[problems].tolist(),
+        seeds=[int(seed) for seed in np.unique(place[:, 3])],
+        group=line.group,
+        strategy=line.strategy,
+        units=line.units,
+        setting=line.setting,
+    )
+
+
+def verifiers_in_words(cell: Cell) -> str:
+    """Return the verifiers of a cell as text for legends; "none" without one."""
+    return ", ".join(text if role == "main" else f"{role}: {text}" for role, text in sorted(cell.verifiers.items())) or "none"
+
+
+def labels_of(lines: Sequence[CurveKey]) -> list[str]:
+    """Return a label for each line: its strategy, and what distinguishes it from other lines of its panel."""
+    labels = [line.strategy for line in lines]
+    for part, words in _TOLD_APART_BY.items():
+        values: dict[tuple[str, str | None, str], set[str]] = {}
+        for line, label in zip(lines, labels, strict=True):
+            values.setdefault((line.dataset, line.group, label), set()).add(getattr(line, part))
+        clashing = {label for (_, _, label), found in values.items() if len(found) > 1}
+        labels = [
+            f"{label}, {words.format(getattr(line, part))}" if label in clashing else label
+            for line, label in zip(lines, labels, strict=True)
+        ]
+    return labels

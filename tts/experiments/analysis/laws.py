@@ -1,0 +1,69 @@
+"""Laws fitted to curves over samples: coverage, saturation, and the number of problems that separates two curves.
+
+Sources: algorithms A18 (coverage) and A17 (saturation), as fitted in `tts.statistics`, on the problems that a curve has at every point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tts.experiments.analysis.curves import Curve, Floats
+from tts.experiments.analysis.replay import COVERAGE
+from tts.statistics import Estimate, fit_coverage, fit_saturation, paired_difference, problems_needed
+
+_TOLD_APART = 0.02  # difference in accuracy to be resolved
+_LEAST_POINTS = 3
+
+
+def describe_laws(curves: Sequence[Curve], *, seed: int = 0) -> list[str]:
+    """Return a line for each law, and for each selection compared with the first one, at the largest size of both.
+
+    Args:
+        seed: of the intervals' resamples.
+    """
+    rng = np.random.default_rng(seed)
+    lines = [_law(curve, rng) for curve in curves]
+    selections = [curve for curve in curves if curve.label != COVERAGE]
+    return [*lines, *(_told_apart(curve, selections[0], rng) for curve in selections[1:])]
+
+
+def _law(curve: Curve, rng: np.random.Generator) -> str:
+    k, shares = _whole(curve)
+    if len(k) < _LEAST_POINTS or not shares.size:
+        return f"{curve.label}: no law: it takes {_LEAST_POINTS} sizes that all problems have"
+    if curve.label == COVERAGE:
+        law = fit_coverage(k, shares, rng=rng)
+        parameters = f"a = {_shown(law.a)}, b = {_shown(law.b)}"
+        return f"{curve.label}: coverage(k) = exp(a k^b) with {parameters}; at most {100 * law.fit.gap:.1f} points off"
+    found = fit_saturation(k, shares, rng=rng)
+    enough = f"one more sample gains at most a point from {_shown(found.enough)} samples on"
+    return f"{curve.label}: tends to {_shown(found.ceiling, 100)} %; {enough}; the law is at most {100 * found.fit.gap:.1f} points off"
+
+
+def _told_apart(curve: Curve, base: Curve, rng: np.random.Generator) -> str:
+    """Return the paired difference at the largest size, and how many problems would resolve two points of accuracy."""
+    if list(curve.problems) != list(base.problems):
+        return f"{curve.label} and {base.label}: not on the same problems"
+    mine, theirs = (one.shares[np.argmax(one.costs["samples"])] for one in (curve, base))
+    both = ~np.isnan(mine + theirs)
+    found = paired_difference(mine[both], theirs[both], rng=rng)
+    needed = problems_needed(_TOLD_APART, found.spread) if both.sum() > 1 else 0
+    return (
+        f"{curve.label} against {base.label}, at the largest size: {_shown(found.mean, 100)} points;"
+        f" to see {100 * _TOLD_APART:.0f} points takes about {needed:,} problems (there are {both.sum():,})"
+    )
+
+
+def _whole(curve: Curve) -> tuple[Floats, Floats]:
+    """Return sizes [K], ascending, and shares [P, K] of the problems with a value at every point."""
+    order = np.argsort(curve.costs["samples"], kind="stable")
+    shares = curve.shares[order]
+    whole = shares[:, ~np.isnan(shares).any(axis=0)].T
+    return curve.costs["samples"][order], whole.clip(0.0, 1.0)  # averages over subsets are rounded
+
+
+def _shown(estimate: Estimate, times: float = 1) -> str:
+    value, low, high = (times * each for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value:.3g} [{low:.3g}, {high:.3g}]"

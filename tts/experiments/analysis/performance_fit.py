@@ -1,0 +1,333 @@
+"""Fits a performance model to a recorded study: the accuracy of each strategy by difficulty and size, used by the allocator.
+
+Recorded pools give the difficulty: checked samples of a problem give a posterior over its success rate. Replay of the pools gives plain
+sampling at every size, without new tokens. Other strategies are read from the study's own results, at the budgets that were run.
+Cross-validation over parts of the problems shows how good the model is.
+
+Shapes: P problems, Z kinds, G success rates, B sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from tts import tasks
+from tts.allocator.auto import Auto
+from tts.allocator.difficulty import RATES, Floats, Population, Whole
+from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, smooth
+from tts.errors import ConfigError
+from tts.experiments.analysis.averaging import ReplaySettings, means_of
+from tts.experiments.analysis.pools import Pool, pools_of
+from tts.experiments.analysis.recorded_search import RecordedSearch
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.grid import load_problems
+from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.search.plan import Plan, parse
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.majority import Majority
+from tts.search.selections.weighted import Weighted
+from tts.search.strategies.best_of_n import BestOfN
+from tts.search.strategies.single import Single
+
+_FEWEST = 20  # problems; with fewer, a curve by difficulty is noise
+_DRAWS = 32  # subsets of a pool at each size, where there is no closed form
+PARTS = 5  # of the problems, each predicted from the others
+_GROUPS = 10  # of predictions, by predicted value
+PILOTS = 4  # samples that a prediction is made from
+_Problem = tuple[str, str]
+_NOT_SEARCHES = (BestOfN, Single, Auto)  # plain sampling, which pools cover, and the allocator
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """How well a strategy's accuracy was predicted on held-out problems, from `PILOTS` samples of each.
+
+    Args:
+        strategy: its text. sizes: the least and the greatest, in plain samples. predicted, measured: mean accuracy over problems and
+            sizes. error: mean absolute difference of the two over ten groups of predictions, divided by predicted value.
+    """
+
+    strategy: str
+    sizes: tuple[float, float]
+    predicted: float
+    measured: float
+    error: float
+
+
+class PlainSampling(NamedTuple):
+    """Results of plain sampling. sizes: [B], samples. right: [P, B], share right. tokens: [B], mean cost, scores included."""
+
+    sizes: Floats
+    right: Floats
+    tokens: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PerformanceData:
+    """What a study shows of each of its problems.
+
+    Args:
+        cell: one of the study's. known: [P, Z], log-likelihood of all samples of each pool. votes: [P] each, of the first `PILOTS` samples.
+        first: temperature of the first sample of each problem, where a better one than the others' was found.
+        tokens: mean cost of a plain sample, with its score if its selection asks for one. sampled: the strategies that draw plain samples.
+        shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
+    """
+
+    cell: Cell
+    known: Floats
+    votes: tuple[Whole, Whole, Whole]
+    first: float | None
+    tokens: float
+    sampled: tuple[str, ...]
+    shares: Mapping[str, tuple[Floats, Floats]]
+
+    @classmethod
+    def of(cls, results: Iterable[Result], *, seed: int = 0) -> PerformanceData:
+        """Return the data of results.
+
+        Args:
+            results: of one model with one setting, some of them pools (`tts sample`). seed: of the subsets that are replayed.
+
+        Raises:
+            ConfigError: there are no pools, or pools of several models, of too few problems, or without reference answers.
+        """
+        every = [result for result in results if result.error is None]
+        pools = [pool for pool in pools_of(every).pools if all(one.right is not None for one in pool.drawn)]
+        names = {(pool.cell.model, pool.cell.setting, str(pool.law)) for pool in pools}
+        if len(names) > 1:
+            raise ConfigError(
+                f"the study has pools of {len(names)} models or settings, but a performance model is of one",
+                hint="sample one model at a time: tts sample STUDY.yaml --set models=MODEL",
+            )
+        by_problem: dict[_Problem, Pool] = {}
+        for pool in pools:  # the first seed's
+            by_problem.setdefault((pool.cell.dataset, pool.cell.problem), pool)
+        if len(by_problem) < _FEWEST:
+            raise ConfigError(
+                f"the study has pools of {len(by_problem)} problems with reference answers, but at least {_FEWEST} are needed",
+                hint="draw more with tts sample",
+            )
+        chosen = list(by_problem.values())
+        greedy = _greedy(every, chosen)
+        first, drawn = greedy or (None, chosen)
+        sampled = _sampled(drawn, seed, begun=greedy is not None)
+        best = next(iter(sampled.values()))
+        tokens = float(best.tokens[-1] / best.sizes[-1])
+        shares = {text: (each.sizes, each.right) for text, each in sampled.items()}
+        leader, second, samples = np.array([_votes(pool) for pool in drawn]).T
+        return cls(
+            chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), first, tokens,
+            tuple(shares), {**shares, **_others(every, list(by_problem), tokens)},
+        )  # fmt: skip
+
+    @property
+    def problems(self) -> int:
+        """The number of problems."""
+        return len(self.known)
+
+    def fitted(self, *, model: str, task: str, source: str, seed: int = 0) -> PerformanceModel:
+        """Return the performance model. Strategies that are nowhere significantly better than plain samples are left out.
+
+        Args:
+            model, task: that it describes, by name (`of_what`). source: the study's name. seed: of the resampled problems, for errors.
+        """
+        population, curves = self._fitted(np.arange(self.problems), np.random.default_rng(seed))
+        plain = next(iter(curves.values()))
+        kept = {text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, plain)}
+        return PerformanceModel(
+            model=model, task=task, verifiers=dict(self.cell.verifiers), source=source, problems=self.problems, tokens=self.tokens,
+            population=population, curves=kept, first=self.first,
+        )  # fmt: skip
+
+    def _fitted(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
+        """Return the population and the curves of some of the problems."""
+        population = Population.beta().fitted(self.known[rows])
+        posterior = _over_rates(population.posterior(self.known[rows]))
+        return population, {
+            text: PerformanceCurve(sizes, *smooth(posterior, right[rows], rng)) for text, (sizes, right) in self.shares.items()
+        }
+
+    def held_out(self, seed: int = 0) -> list[HeldOut]:
+        """Return how well each strategy is predicted by cross-validation."""
+        rng = np.random.default_rng(seed)
+        part = rng.permutation(self.problems) % PARTS
+        predicted = {text: np.full(right.shape, np.nan) for text, (_, right) in self.shares.items()}
+        for each in range(PARTS):
+            rows, others = np.flatnonzero(part == each), np.flatnonzero(part != each)
+            population, curves = self._fitted(others, rng)
+            chance = _over_rates(population.posterior(population.voted(*(votes[rows] for votes in self.votes))))
+            for text, curve in curves.items():
+                predicted[text][rows] = chance @ curve.accuracy
+        return [_held_out(text, sizes, predicted[text], right) for text, (sizes, right) in self.shares.items()]
+
+
+def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
+    """Return whether a strategy is significantly better than plain samples at equal cost, at some size and success rate.
+
+    The level is 95 % over all sizes and rates together, by Bonferroni's bound.
+    """
+    logs = np.log(curve.sizes), np.log(plain.sizes)
+    as_good, doubt = (np.stack([np.interp(*logs, row) for row in table]) for table in (plain.accuracy, plain.error))
+    sure = float(special.ndtri(1 - 0.05 / curve.accuracy.size))
+    return bool((curve.accuracy - as_good > sure * np.hypot(curve.error, doubt) + 1e-9).any())
+
+
+def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str]:
+    """Return the names of the policy and of the task of a cell, which a performance model of it describes."""
+    policy = config.models[cell.model].records()["policy"]
+    (source,) = (one for one in config.problems if one.title == cell.dataset)
+    problem = next(
+        iter(load_problems(config.model_copy(update={"problems": [source.model_copy(update={"limit": 1})]}))[cell.dataset].values())
+    )
+    return policy.name, tasks.get(problem.task or config.task or policy.task).name
+
+
+def _held_out(text: str, sizes: Floats, predicted: Floats, right: Floats) -> HeldOut:
+    known = ~np.isnan(right)
+    order = np.argsort(predicted[known], kind="stable")
+    groups = np.array_split(order, _GROUPS)
+    gaps = [abs(predicted[known][group].mean() - right[known][group].mean()) * len(group) for group in groups if len(group)]
+    return HeldOut(
+        strategy=text,
+        sizes=(float(sizes[0]), float(sizes[-1])),
+        predicted=float(predicted[known].mean()),
+        measured=float(right[known].mean()),
+        error=float(sum(gaps) / len(order)),
+    )
+
+
+def _over_rates(posterior: Floats) -> Floats:
+    """Return weights over success rates [P, G] from those over kinds [P, Z]."""
+    return posterior.reshape(len(posterior), len(RATES), -1).sum(axis=2)
+
+
+def _votes(pool: Pool) -> tuple[int, int, int]:
+    """Return the votes of the two most frequent answers among the first samples, and the number of these samples."""
+    first = pool.drawn[:PILOTS]
+    counts = [count for _, count in Counter(one.answer_class for one in first if one.answer_class is not None).most_common(2)]
+    leader, second = (*counts, 0, 0)[:2]
+    return leader, second, len(first)
+
+
+def _seen(pool: Pool) -> Floats:
+    """Return the log-likelihood [Z] of a pool's samples, by the number right and the votes of the most frequent wrong answer."""
+    kinds = Population.beta()
+    right = sum(one.right is True for one in pool.drawn)
+    wrong = Counter(one.answer_class for one in pool.drawn if one.right is not True and one.answer_class is not None)
+    lure, missed = max(wrong.values(), default=0), len(pool.drawn) - right
+    base = special.xlogy(right, kinds.rate)
+    if lure > 1:
+        return base + special.xlogy(lure, kinds.lure) + special.xlogy(missed - lure, kinds.scattered)
+    alone = special.xlogy(missed, kinds.scattered)
+    if not missed:
+        return base + alone
+    return base + np.logaddexp(alone, math.log(missed) + special.xlogy(1, kinds.lure) + special.xlogy(missed - 1, kinds.scattered))
+
+
+def _greedy(results: Sequence[Result], pools: Sequence[Pool]) -> tuple[float, Sequence[Pool]] | None:
+    """Return the temperature of a single sample that is more accurate than one of the pools, and the pools with that sample prepended.
+
+    None: the study has no `single` at another temperature on the same problems with recorded candidates, or it is no better.
+    """
+    found: dict[float, dict[_Problem, RecordedSample]] = defaultdict(dict)
+    for result in results:
+        strategy = parse(result.cell.strategy).strategy
+        if isinstance(strategy, Single) and strategy.temperature is not None and result.drawn:
+            drawn, known = result.drawn[0], found[strategy.temperature]
+            place = (result.cell.dataset, result.cell.problem)
+            if place not in known or len(drawn.scores) > len(known[place].scores):
+                known[place] = drawn
+    keys = [(pool.cell.dataset, pool.cell.problem) for pool in pools]
+    plain = np.mean([np.mean([one.right is True for one in pool.drawn]) for pool in pools])
+    right = {t: np.mean([of[key].right is True for key in keys]) for t, of in found.items() if all(key in of for key in keys)}
+    best = max(right, key=lambda t: right[t], default=None)
+    if best is None or right[best] <= plain:
+        return None
+    return best, [_begun(pool, found[best][key]) for pool, key in zip(pools, keys, strict=True)]
+
+
+def _begun(pool: Pool, first: RecordedSample) -> Pool:
+    """Return a pool with another sample prepended. Its answer joins the class of an equal text, if there is one."""
+    classes = {one.answer: one.answer_class for one in pool.drawn}
+    kind = None if first.answer is None else classes.get(first.answer, len(pool.drawn))
+    rest = (
+        dataclasses.replace(one, like=None if one.like is None else one.like + 1, same=None if one.same is None else one.same + 1)
+        for one in pool.drawn
+    )
+    return dataclasses.replace(pool, drawn=(dataclasses.replace(first, answer_class=kind, like=None, same=None), *rest))
+
+
+def _sampled(pools: Sequence[Pool], seed: int, *, begun: bool) -> Mapping[str, PlainSampling]:
+    """Return plain sampling under each selection that the pools have scores for, the best for its cost first.
+
+    Args:
+        begun: whether every run starts with the pool's first sample; else all subsets are equally likely.
+    """
+    least = min(len(pool.drawn) for pool in pools) - begun
+    counts = tuple(2**i for i in range(min(least, MOST).bit_length()))
+    selections: list[SelectionProtocol] = [Majority()]
+    if all(pool.has("main") for pool in pools):
+        selections.append(Weighted())
+    read, found = ReplaySettings(sizes=counts, draws=_DRAWS, seed=seed), dict[str, PlainSampling]()
+    for selection in selections:
+        plan = Plan(pools[0].law, None, selection)
+        means = np.array([(_begun_means if begun else _means)(pool, plan, read) for pool in pools])  # [P, B, right and tokens]
+        found[str(plan)] = PlainSampling(np.array(counts, np.float64), means[:, :, 0], means[:, :, 1].mean(axis=0))
+    return dict(sorted(found.items(), key=lambda each: -_for_its_cost(each[1], list(found.values()))))
+
+
+def _means(pool: Pool, plan: Plan, reading: ReplaySettings) -> list[tuple[float, float]]:
+    """Return share right and tokens at each size, over all subsets of a pool."""
+    return [(one.right, one.generated_tokens + one.verifier_tokens) for one in means_of(pool, plan, reading)]
+
+
+def _begun_means(pool: Pool, plan: Plan, reading: ReplaySettings) -> list[tuple[float, float]]:
+    """Return the same over runs that start with the pool's first sample."""
+    run, rng = RecordedSearch(pool, plan).run, reading.rng(pool)
+    orders = [[0, *(1 + rng.permutation(len(pool.drawn) - 1)).tolist()] for _ in range(reading.draws)]
+    every = [[run(order[:size]) for order in orders[: 1 if size == 1 else None]] for size in reading.sizes]
+    return [
+        (float(np.mean([one.right is True for one in of])), float(np.mean([one.generated_tokens + one.verifier_tokens for one in of])))
+        for of in every
+    ]
+
+
+def _for_its_cost(one: PlainSampling, every: Sequence[PlainSampling]) -> float:
+    """Return the mean accuracy over the costs that all selections have in common, evenly spaced in their logarithms."""
+    low, high = (math.log(limit) for limit in (max(each.tokens[0] for each in every), min(each.tokens[-1] for each in every)))
+    return float(np.interp(np.linspace(low, high, 32), np.log(one.tokens), one.right.mean(axis=0)).mean())
+
+
+def _others(results: Sequence[Result], problems: Sequence[_Problem], tokens: float) -> Mapping[str, tuple[Floats, Floats]]:
+    """Return sizes and shares of strategies that search, from their own runs, a size for each budget."""
+    place = {problem: i for i, problem in enumerate(problems)}
+    runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        if result.right is not None and not isinstance(parse(result.cell.strategy).strategy, _NOT_SEARCHES):
+            runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
+    found: dict[str, tuple[Floats, Floats]] = {}
+    for text, budgets in runs.items():
+        columns: list[tuple[float, Floats]] = []
+        for group in budgets.values():
+            right, seen = np.zeros(len(problems)), np.zeros(len(problems))
+            for result in group:
+                if (at := place.get((result.cell.dataset, result.cell.problem))) is not None:
+                    right[at] += result.right is True
+                    seen[at] += 1
+            if seen.any():
+                share = np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
+                columns.append((float(np.mean([result.usage.tokens for result in group])) / tokens, share))
+        columns.sort(key=lambda each: each[0])
+        smaller = [0.0, *(size for size, _ in columns)]
+        rising = [each for before, each in zip(smaller, columns, strict=False) if each[0] > before]  # a larger budget may not buy more
+        if rising:
+            found[text] = (np.array([size for size, _ in rising]), np.stack([share for _, share in rising], axis=1))
+    return found

@@ -1,0 +1,107 @@
+"""Pools: recorded candidates of one problem, drawn independently from one distribution, for replay.
+
+A result of `best_of_n` that only a limit on samples ended is a pool. A stop rule would have ended it depending on the answers, and a limit
+on tokens or time may have truncated samples. Other results are passed over, and counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from tts.checks import check_int
+from tts.errors import ConfigError
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.search.plan import parse
+from tts.search.strategies.best_of_n import BestOfN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The recorded candidates of one problem with one seed.
+
+    Args:
+        cell: that drew them. law: the strategy without its size and its selection. Pools of different laws are not compared.
+        drawn: in order of drawing. oracle: whether a verifier that scored them saw the reference answer.
+    """
+
+    cell: Cell
+    law: BestOfN
+    drawn: tuple[RecordedSample, ...]
+    oracle: bool = False
+
+    def has(self, role: str) -> bool:
+        """Whether every candidate was scored by a role."""
+        return all(role in drawn.scores for drawn in self.drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The pools of a study. passed_over: how many results are not pools, by reason."""
+
+    pools: tuple[Pool, ...]
+    passed_over: Mapping[str, int]
+
+
+def pools_of(results: Iterable[Result]) -> Pools:
+    """Return the pools among results: for each problem, seed, setting and law the largest, and of equal ones that with most scores.
+
+    Raises:
+        ConfigError: there is none; the text has every reason.
+    """
+    found: dict[tuple[object, ...], Pool] = {}
+    passed_over: Counter[str] = Counter()
+    for result in results:
+        pool = _pool(result)
+        if isinstance(pool, str):
+            passed_over[pool] += 1
+            continue
+        cell = pool.cell
+        key = (cell.dataset, cell.model, cell.setting, str(pool.law), cell.problem, cell.seed)
+        other = found.setdefault(key, pool)
+        found[key] = max(other, pool, key=lambda one: (len(one.drawn), sum(len(drawn.scores) for drawn in one.drawn)))
+    if not found:
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in sorted(passed_over.items())) or "there are no results"
+        raise ConfigError(
+            f"the study has no pool of samples: {reasons}",
+            hint="name one (tts sample keeps it as STUDY-pool), draw one, or record the candidates of best_of_n",
+        )
+    return Pools(tuple(found.values()), dict(passed_over))
+
+
+def pool_study(config: StudyConfig, size: int) -> StudyConfig:
+    """Return the study that draws pools for another, of n samples: by each law of its strategies, else by plain best_of_n."""
+    check_int("n", size, 1, optional=False)
+    strategies = (parse(text).strategy for text in config.strategies)
+    laws = dict.fromkeys(str(dataclasses.replace(one, n=None)) for one in strategies if isinstance(one, BestOfN))
+    record = config.record.model_copy(update={"candidates": True})
+    return config.model_copy(update={"strategies": list(laws) or [str(BestOfN())], "budgets": [{"samples": size}], "record": record})
+
+
+def _pool(result: Result) -> Pool | str:
+    """Return the pool of a result, or the reason that it is not one."""
+    if result.error is not None:
+        return "failed"
+    if result.drawn is None:
+        return "did not record their candidates"
+    law = _law(result.cell.strategy)
+    if isinstance(law, str):
+        return law
+    if set(result.cell.budget) != {"samples"}:
+        return "had another limit than one on samples"
+    return Pool(cell=result.cell, law=law, drawn=result.drawn, oracle=result.oracle)
+
+
+@cache
+def _law(strategy: str) -> BestOfN | str:
+    """Return the law by which a strategy draws its samples, or the reason that they are not a pool."""
+    plan = parse(strategy)
+    if not isinstance(plan.strategy, BestOfN):
+        return "are of another strategy than best_of_n"
+    if plan.stopping is not None and plan.stopping.registered_as != "never":
+        return "were ended by a stop rule"
+    return dataclasses.replace(plan.strategy, n=None)

@@ -1,0 +1,221 @@
+"""Replay: the accuracy of selections and stop rules on recorded samples, at any size and token limit, without new tokens.
+
+Idea: the samples of a pool are exchangeable, so any n of them, in any order, are a possible run of best-of-n. A point is the mean over
+    such runs (`tts.experiments.analysis.averaging`). Means without a closed form run the selection and stop rule of a live search on
+    recorded scores (`tts.experiments.analysis.recorded_search`). With `first`, all points do, on the first n samples: they equal a live
+    run with the pool's seed.
+Departure from a live run: a stop rule pays for the samples drawn until it fires. A live run that samples concurrently also pays for the
+    samples that it cancels.
+Source: algorithms A18 (pass@k) and C3; Chen et al. (2107.03374) for subsets in place of the first n.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_int
+from tts.errors import ConfigError
+from tts.experiments.analysis.averaging import Floats, ReplaySettings, Unit, means_of, tokens_of
+from tts.experiments.analysis.curves import Curve, CurveKey, accuracies, labels_of, verifiers_in_words
+from tts.experiments.analysis.pools import Pool
+from tts.search.plan import Plan, parse
+from tts.search.strategies.best_of_n import BestOfN
+
+COVERAGE: Final = "pass@k"  # a perfect selection: right where any sample is
+DRAWS: Final = 100  # subsets of a pool; over 200 problems, an error of at most 0.004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReplayedCurve:
+    """A curve that was computed from pools.
+
+    Args:
+        curve: its costs are means over runs. unit, sizes: limits of the runs, as in `replay`.
+        errors: the standard error of each accuracy from random subsets; 0: it is exact, given the pools. The accuracy's interval over
+            problems includes it.
+        too_small: problems left out of each point, because all their pools are too small.
+    """
+
+    curve: Curve
+    unit: Unit
+    sizes: Sequence[int]
+    errors: Floats
+    too_small: Sequence[int]
+
+
+def replay(
+    pools: Sequence[Pool],
+    strategies: Sequence[str],
+    sizes: Sequence[int],
+    *,
+    unit: Unit = "samples",
+    first: bool = False,
+    draws: int = DRAWS,
+    by_group: bool = False,
+    seed: int = 0,
+) -> list[ReplayedCurve]:
+    """Return the curves of strategies on recorded samples: for each strategy, one for each data set, model, setting and law of samples.
+
+    A problem's share at a point is the mean over its seeds. A point is the mean over problems.
+
+    Args:
+        pools: recorded. strategies: such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k".
+        sizes: n, or the tokens of a problem. unit: with "tokens", samples are drawn while the next one fits, with its score if the
+            selection needs one. A live run also starts the first one that does not fit, and truncates it.
+        first: only the first samples, in the order of drawing. draws: random subsets of a pool, at least 2.
+        by_group: a curve for each group of problems. seed: of the subsets, and of the intervals.
+
+    Raises:
+        ConfigError: there is nothing to replay; a strategy is not of best_of_n, names its n, or has another law than all pools; a score
+            was not recorded; a problem has no reference answer, and more than pass@k is asked for; or all pools are too small for a size.
+    """
+    for size in sizes:
+        check_int("a size", size, 1, optional=False)
+    check_int("draws", draws, 2, optional=False)
+    if not (pools and strategies and sizes):
+        raise ConfigError(f"there are {len(pools)} pools, {len(strategies)} strategies and {len(sizes)} sizes, but must be some of each")
+    plans = [_plan(strategy) for strategy in strategies]
+    pools = _answered(pools, coverage_alone=not any(plans))
+    reading = ReplaySettings(sizes=tuple(sorted(set(sizes))), unit=unit, first=first, draws=draws, seed=seed)
+    lines: dict[tuple[object, ...], list[Pool]] = {}
+    for pool in pools:
+        cell, group = pool.cell, pool.cell.group if by_group else None
+        lines.setdefault((cell.dataset, group, cell.model, cell.setting, pool.law), []).append(pool)
+    asked = [(plan, line) for plan in plans for line in _of_law(list(lines.values()), plan)]
+    curves = [_replayed(line, plan, reading, group=line[0].cell.group if by_group else None) for plan, line in asked]
+    return _told_apart(curves, [line[0].cell.setting for _, line in asked])
+
+
+def fitting_strategies(pools: Sequence[Pool]) -> list[str]:
+    """Return what is replayed by default: pass@k, the majority vote, and selections by score where every sample was scored."""
+    by_score = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
+    return [COVERAGE, *(f"best_of_n | {selection}" for selection in ("majority", *by_score))]
+
+
+def sizes_of(pools: Sequence[Pool]) -> list[int]:
+    """Return the powers of two up to the size of the largest pool."""
+    return [2**i for i in range(max(len(pool.drawn) for pool in pools).bit_length())]
+
+
+def unanswered(pools: Sequence[Pool]) -> list[str]:
+    """Return the ids of problems without a reference answer, once for each data set."""
+    return [problem for _, problem in dict.fromkeys((pool.cell.dataset, pool.cell.problem) for pool in pools if _is_unanswered(pool))]
+
+
+def _is_unanswered(pool: Pool) -> bool:
+    return any(drawn.right is None for drawn in pool.drawn)
+
+
+def _answered(pools: Sequence[Pool], *, coverage_alone: bool) -> Sequence[Pool]:
+    """Return the pools to read: all; for coverage alone, those of problems with a reference answer.
+
+    Raises:
+        ConfigError: accuracy is asked for, and a problem has no reference answer; or no problem has one.
+    """
+    problems = unanswered(pools)
+    answered = [pool for pool in pools if not _is_unanswered(pool)]
+    if problems and not (coverage_alone and answered):
+        cure = f"; or ask for {COVERAGE} alone, which is read from the others" if answered else ""
+        raise ConfigError(
+            f"{len(pools) - len(answered):,} of {len(pools):,} pools are of problems without a reference answer, such as {problems[0]!r}, "
+            "but accuracy needs one",
+            hint=f"give the problems answers, or leave them out{cure}",
+        )
+    return answered
+
+
+def _plan(strategy: str) -> Plan | None:
+    """Return the plan of a strategy; None: a perfect selection."""
+    if strategy.strip() == COVERAGE:
+        return None
+    plan = parse(strategy)
+    if not isinstance(plan.strategy, BestOfN) or plan.strategy.n is not None:
+        raise ConfigError(
+            f"strategy is {strategy!r}, but what is replayed is {COVERAGE}, or best_of_n without its n",
+            hint="write best_of_n | SELECTION, and n as a size",
+        )
+    return plan
+
+
+def _of_law(lines: Sequence[list[Pool]], plan: Plan | None) -> list[list[Pool]]:
+    """Return the lines of a plan's law: all, unless the plan states a temperature."""
+    if plan is None or plan.strategy == BestOfN():
+        return list(lines)
+    of_law = [line for line in lines if line[0].law == plan.strategy]
+    if not of_law:
+        laws = ", ".join(sorted({str(line[0].law) for line in lines}))
+        raise ConfigError(f"strategy is {str(plan)!r}, but no pool was drawn by {plan.strategy}", hint=f"there are pools of {laws}")
+    return of_law
+
+
+def _replayed(pools: Sequence[Pool], plan: Plan | None, reading: ReplaySettings, *, group: str | None) -> ReplayedCurve:
+    """Return the curve of one strategy on the pools of one line."""
+    if plan is not None:
+        default = plan.strategy.default_selection(verified=all(pool.has("main") for pool in pools))
+        plan = dataclasses.replace(plan, strategy=pools[0].law, selection=plan.selection or default)
+    problems = list(dict.fromkeys(pool.cell.problem for pool in pools))
+    column = {problem: i for i, problem in enumerate(problems)}
+    at = np.array([column[pool.cell.problem] for pool in pools])
+    means = np.array([means_of(pool, plan, reading) for pool in pools])  # [pools, B, fields of RunMeans]
+    known = ~np.isnan(means[:, :, 0])
+    if not known.any(axis=0).all():
+        raise _too_large(pools, reading, int(known.any(axis=0).argmin()))
+    runs = _summed(known, at, len(problems))  # [P, B]
+    with np.errstate(invalid="ignore"):  # 0 / 0: no run of a problem at a point
+        by_problem = _summed(np.nan_to_num(means), at, len(problems)) / runs[:, :, None]
+        errors = np.sqrt(_summed(np.nan_to_num(means[:, :, 1]) ** 2, at, len(problems))) / runs
+    _, _, samples, generated, verifier = np.nanmean(by_problem, axis=0).T
+    shares, cell = by_problem[:, :, 0].T, pools[0].cell
+    curve = Curve(
+        label=COVERAGE if plan is None else str(plan),
+        dataset=cell.dataset,
+        model=cell.model,
+        verifier=verifiers_in_words(cell),
+        costs={"samples": samples, "generated_tokens": generated, "verifier_tokens": verifier, "tokens": generated + verifier},
+        accuracy=accuracies(shares, np.random.Generator(np.random.Philox(key=reading.seed))),
+        shares=shares,
+        problems=problems,
+        seeds=sorted({pool.cell.seed for pool in pools}),
+        kind="replayed",
+        role="oracle" if plan is None or (pools[0].oracle and plan.selection and plan.selection.verifiers) else "strategy",
+        group=group,
+    )
+    return ReplayedCurve(
+        curve=curve,
+        unit=reading.unit,
+        sizes=reading.sizes,
+        errors=np.sqrt(np.nansum(errors**2, axis=0)) / (runs > 0).sum(axis=0),
+        too_small=(runs == 0).sum(axis=0).tolist(),
+    )
+
+
+def _told_apart(curves: Sequence[ReplayedCurve], settings: Sequence[str]) -> list[ReplayedCurve]:
+    """Return curves with labels that distinguish those of one strategy."""
+    lines = [
+        CurveKey(curve.dataset, curve.group, curve.label, curve.model, curve.verifier, "", setting)
+        for curve, setting in zip((one.curve for one in curves), settings, strict=True)
+    ]
+    return [
+        dataclasses.replace(one, curve=dataclasses.replace(one.curve, label=label))
+        for one, label in zip(curves, labels_of(lines), strict=True)
+    ]
+
+
+def _summed(values: NDArray[Any], at: NDArray[np.int64], num_problems: int) -> Floats:
+    """Return the sums of values [pools, …] over the pools of each problem: [P, …]."""
+    sums = np.zeros((num_problems, *values.shape[1:]))
+    np.add.at(sums, at, values)
+    return sums
+
+
+def _too_large(pools: Sequence[Pool], reading: ReplaySettings, point: int) -> ConfigError:
+    largest = max(len(pool.drawn) if reading.unit == "samples" else int(tokens_of(pool, verified=False).sum()) for pool in pools)
+    return ConfigError(
+        f"a size is {reading.sizes[point]:,} {reading.unit}, but the largest pool has {largest:,}", hint="draw larger pools: tts sample --n"
+    )

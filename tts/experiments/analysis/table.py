@@ -1,0 +1,156 @@
+"""The final table of a study: accuracy and cost, a row for each data set, model, setting, strategy and budget.
+
+Results are summed as they are read: a table takes one pass, and memory for its problems only. Unknown values are None.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from tts.experiments.analysis import curves
+from tts.experiments.study.record import Result
+from tts.statistics import Estimate
+
+NOT_REPEATED: Final = frozenset(
+    {"cancelled_tokens", "lost_tokens", "seconds", "work_seconds"}
+)  # all other columns are equal after a resumed run
+_SUMS: Final = (
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "flops", "usd", "seconds",
+    "work_seconds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """All runs that differ only in problem and seed. Tokens, FLOPs, dollars and seconds are sums over them; None: unknown.
+
+    Args:
+        dataset, model, setting, verifiers, strategy, budget: as in `Cell`.
+        problems, seeds: how many different ones. runs: finished cells. failed: those of them with an error.
+        accuracy: mean over problems of the share of right answers among a problem's runs that did not fail, with its interval over
+            problems.
+        no_accuracy: the reason that there is none; None where there is one.
+        prompt_tokens … work_seconds: as in `Usage`. lost_tokens: as in `Result`.
+        stops: runs by reason of their end. failures: failed rows of them by kind. errors: failed runs by kind.
+        notes: of any of the runs: "oracle" (a verifier saw the reference answer), "estimated" (a server did not report what it spent),
+            "not reproducible".
+    """
+
+    dataset: str
+    model: str
+    setting: str
+    verifiers: Mapping[str, str]
+    strategy: str
+    budget: Mapping[str, float]
+    problems: int
+    seeds: int
+    runs: int
+    failed: int
+    accuracy: Estimate | None
+    no_accuracy: str | None
+    prompt_tokens: int
+    reused_tokens: int | None
+    generated_tokens: int
+    verifier_tokens: int
+    cancelled_tokens: int
+    lost_tokens: int
+    flops: int | None
+    usd: float | None
+    seconds: float
+    work_seconds: float
+    stops: Mapping[str, int]
+    failures: Mapping[str, int]
+    errors: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Problem:
+    right: int = 0
+    judged: int = 0
+    unanswerable: bool = False
+
+
+@dataclass(slots=True)
+class _RowSums:
+    """The sums of a row."""
+
+    problems: dict[str, _Problem] = field(default_factory=dict[str, _Problem])
+    seeds: set[int] = field(default_factory=set[int])
+    runs: int = 0
+    failed: int = 0
+    lost_tokens: int = 0
+    usage: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0))
+    stops: Counter[str] = field(default_factory=Counter[str])
+    failures: Counter[str] = field(default_factory=Counter[str])
+    errors: Counter[str] = field(default_factory=Counter[str])
+    notes: set[str] = field(default_factory=set[str])
+
+    def add(self, result: Result) -> None:
+        problem = self.problems.setdefault(result.cell.problem, _Problem())
+        self.seeds.add(result.cell.seed)
+        self.runs += 1
+        if result.error is not None:
+            self.failed += 1
+            self.errors[result.error.partition(":")[0]] += 1
+        elif result.right is None:
+            problem.unanswerable = True
+        else:
+            problem.judged += 1
+            problem.right += result.right
+        self.lost_tokens += result.lost_tokens
+        for name, total in self.usage.items():
+            value = getattr(result.usage, name)
+            self.usage[name] = None if value is None or total is None else total + value
+        self.stops[result.stopped_by] += 1
+        self.failures.update(result.failures)
+        marks = {"oracle": result.oracle, "estimated": result.usage.estimated, "not reproducible": not result.reproducible}
+        self.notes.update(note for note, holds in marks.items() if holds)
+
+    def accuracy(self, rng: np.random.Generator) -> tuple[Estimate | None, str | None]:
+        """Return the accuracy, or the reason that there is none."""
+        problems = self.problems.values()
+        if unanswerable := sum(problem.unanswerable for problem in problems):
+            return None, f"{unanswerable:,} of {len(problems):,} problems have no reference answer"
+        if self.failed == self.runs:
+            return None, "every run failed"
+        return curves.accuracy([problem.right / problem.judged for problem in problems if problem.judged], rng), None
+
+
+def table(results: Iterable[Result], *, rng: np.random.Generator) -> list[TableRow]:
+    """Return the table of results, in the order in which strategies first appear, then by budget.
+
+    Random: the intervals' resamples. Those of a row do not depend on other rows, and equal those of the same point of a curve.
+    """
+    rows: dict[tuple[Any, ...], tuple[Result, _RowSums]] = {}
+    for result in results:
+        cell = result.cell
+        verifiers, budget = tuple(sorted(cell.verifiers.items())), tuple(sorted(cell.budget.items()))
+        key = (cell.dataset, cell.model, cell.setting, verifiers, cell.strategy, budget)
+        if key not in rows:
+            rows[key] = result, _RowSums()
+        rows[key][1].add(result)
+    lines = {key: (*key[:-1], *(unit for unit, _ in key[-1])) for key in rows}  # budgets of one line limit the same units
+    place = {line: place for place, line in enumerate(dict.fromkeys(lines.values()))}
+    return [_row(*rows[key], rng) for key in sorted(rows, key=lambda key: (place[lines[key]], [limit for _, limit in key[-1]]))]
+
+
+def _row(first: Result, sums: _RowSums, rng: np.random.Generator) -> TableRow:
+    cell = first.cell
+    accuracy, no_accuracy = sums.accuracy(rng)
+    return TableRow(
+        dataset=cell.dataset, model=cell.model, setting=cell.setting, verifiers=cell.verifiers, strategy=cell.strategy,
+        budget=cell.budget, problems=len(sums.problems), seeds=len(sums.seeds), runs=sums.runs, failed=sums.failed, accuracy=accuracy,
+        no_accuracy=no_accuracy, lost_tokens=sums.lost_tokens, stops=_ranked(sums.stops), failures=_ranked(sums.failures),
+        errors=_ranked(sums.errors), notes=tuple(sorted(sums.notes)), **sums.usage,
+    )  # fmt: skip
+
+
+def _ranked(counts: Counter[str]) -> dict[str, int]:
+    """Return counts in descending order, equal ones by name."""
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

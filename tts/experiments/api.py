@@ -1,0 +1,359 @@
+"""A study as one object: what it runs, and the tables, figures, pages and replays of its results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.analysis.averaging import Unit
+from tts.experiments.analysis.comparing import Comparison, compare
+from tts.experiments.analysis.curves import Curve, curves_of
+from tts.experiments.analysis.points import points_of
+from tts.experiments.analysis.pools import pool_study, pools_of
+from tts.experiments.analysis.replay import DRAWS, ReplayedCurve, fitting_strategies, replay, sizes_of, unanswered
+from tts.experiments.analysis.table import TableRow, table
+from tts.experiments.output import plots, tables
+from tts.experiments.output.export import export
+from tts.experiments.output.report import report
+from tts.experiments.run.progress import show_progress
+from tts.experiments.run.runner import PreparedStudy, RunSummary, run
+from tts.experiments.store.store import Store, default_store
+from tts.experiments.study.config import StudyConfig, study_config
+from tts.experiments.study.file import read_study
+from tts.experiments.study.record import Result, StoredStudy
+
+Form = Literal["text", "csv", "json"]
+_FORMS: Final = {"text": tables.as_text, "csv": tables.as_csv, "json": tables.as_json}
+SEED: Final = 0  # of the intervals' resamples: equal results give equal tables
+
+
+class PartialResults(UserWarning):
+    """A table, figure or replay lacks some of a study's results. The text says how many, and why."""
+
+
+class Study:
+    """A scaling study: every combination of model, problem, strategy, budget and seed is one cell, run once and kept in a store.
+
+        study = tts.Study(name="first", models="pocket", problems={"dataset": "arithmetic", "limit": 50},
+                          strategies=["best_of_n | majority", "best_of_n | weighted"], budgets={"samples": [1, 2, 4, 8]}, seeds=3)
+        study.run()
+        print(study.table())
+        study.plot("curve.png", x="samples")
+
+    Args:
+        settings: the keys of a study's file, with the same values (docs/experiments.md): `name`, `models`, `problems`, `strategies` and
+            `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`, `allow_oracle`, `record` and `concurrency` are optional.
+
+    Attributes:
+        store: the file that results are kept in. `run` and `stored` set it.
+
+    Raises:
+        ConfigError: a setting is missing, unknown (the hint has the nearest names) or not valid. Methods that read results raise it
+            where the store has none of this study.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._set(study_config(settings))
+
+    def _set(self, config: StudyConfig | None, *, find: str | None = None, store: str | Path | None = None) -> Self:
+        self._config, self._find = config, find
+        self._id: int | None = None
+        self.store = default_store() if store is None else Path(store)
+        return self
+
+    @classmethod
+    def from_yaml(cls, source: str | Path, **settings: Any) -> Self:
+        """Return the study of a YAML file.
+
+        Args:
+            source: the path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
+            settings: values in place of the file's. A key below another is written with dots: `**{"problems.limit": 20}`.
+
+        Raises:
+            ConfigError: the file cannot be read, is not YAML, or a setting is unknown or not valid.
+            MissingDependency: PyYAML is not installed.
+        """
+        return cls.__new__(cls)._set(read_study(source, settings=settings))
+
+    @classmethod
+    def stored(cls, study: str | None = None, *, store: str | Path | None = None) -> Self:
+        """Return a study of a store, to be read or resumed. The store is opened when results are first needed.
+
+        Args:
+            study: its name or id, the newest of several with that name; None: the newest of all.
+            store: the file; None: `.tts/store.sqlite` in the working directory.
+        """
+        return cls.__new__(cls)._set(None, find=study, store=store)
+
+    @property
+    def config(self) -> StudyConfig:
+        """What the study runs.
+
+        Raises:
+            ConfigError: a study of a store was run with a configuration that is not valid here.
+        """
+        if self._config is None:
+            with self._opened() as (_, found):
+                snapshot = found.runs[-1].snapshot
+            self._config = study_config({**snapshot["configuration"], "concurrency": snapshot["concurrency"]})
+        return self._config
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        if self._config is not None:
+            return self._config.name
+        with self._opened() as (_, found):
+            return found.name
+
+    # running
+
+    def run(
+        self,
+        store: str | Path | None = None,
+        *,
+        executor: str = "local",
+        shard: tuple[int, int] = (1, 1),
+        retry_failed: bool = False,
+        progress: bool = True,
+    ) -> RunSummary:
+        """Run the cells without a result. Interrupted and killed runs resume, and finished cells cost nothing.
+
+        Args:
+            store: the file for results, created where missing; None: the last one used, at first `.tts/store.sqlite`.
+            executor: where cells run: "local", or "ray" for a cluster. shard: (i, n) runs part i of n, from 1, for arrays of jobs.
+            retry_failed: whether cells that failed before are run again. progress: whether to report it on standard error.
+
+        Returns:
+            How many cells are done, failed, pending, and leased by other processes.
+
+        Raises:
+            ConfigError: a model, strategy, budget, verifier or data set cannot be used. Nothing has been spent.
+            TTSError: the store failed, or only failures came of the first cells. Finished cells are kept.
+            KeyboardInterrupt: the run was stopped. Finished cells are kept.
+        """
+        index, count = shard
+        if not 1 <= index <= count:
+            raise ConfigError(f"shard is {shard}, but must be (i, n) with i from 1 to n", hint="for example (1, 8), for jobs 1 to 8")
+        config = self.config
+        if store is not None:
+            self.store = Path(store)
+        with PreparedStudy(config, executor) as prepared, Store(self.store) as opened, show_progress(config.name, enabled=progress) as told:
+            ended = run(prepared, opened, part=shard, retry_failed=retry_failed, report=told)
+        self._id = ended.study
+        if ended.interrupted:
+            raise KeyboardInterrupt(f"the study {config.name!r} was stopped; finished cells are kept")
+        return ended
+
+    def sample(self, n: int, store: str | Path | None = None, *, name: str | None = None, progress: bool = True) -> Study:
+        """Draw pools of samples with the models, problems and seeds of this study, and return the study of these pools.
+
+        Args:
+            n: samples of each problem with each seed, at least 1. name: of the new study; None: this study's, with "-pool" appended.
+            store, progress: as in `run`.
+
+        Raises:
+            ConfigError, TTSError, KeyboardInterrupt: as `run`.
+        """
+        pool = pool_study(self.config, n).model_copy(update={"name": name or f"{self.config.name}-pool"})
+        drawn = Study.__new__(Study)._set(pool, store=self.store)
+        drawn.run(store, progress=progress)
+        return drawn
+
+    # reading
+
+    def results(self) -> list[Result]:
+        """Return all results, in the order in which cells were added, recorded candidates included.
+
+        Warns:
+            PartialResults: cells have no result yet.
+        """
+        with self._opened("these are not all its results") as (opened, found):
+            return list(opened.results(found.id))
+
+    def rows(self) -> list[TableRow]:
+        """Return the final table: for each strategy and budget its accuracy, with a 95 % interval over problems, and what it spent.
+
+        Warns:
+            PartialResults: cells have no result yet.
+        """
+        with self._opened("this is not its final table") as (opened, found):
+            return table(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED))
+
+    def table(self, form: Form = "text") -> str:
+        """Return the final table as text, CSV or JSON; see `rows`."""
+        return _written(self.rows(), form)
+
+    def curves(self, *, by_group: bool = False) -> list[Curve]:
+        """Return accuracy against cost, a curve for each strategy, in order of first appearance.
+
+        Args:
+            by_group: a curve for each group of problems (`group_by` of the study).
+
+        Raises:
+            ConfigError: no run has finished, or a problem has no reference answer.
+
+        Warns:
+            PartialResults: cells have no result yet.
+        """
+        with self._opened("this is not its final figure") as (opened, found):
+            return curves_of(opened.results(found.id, drawn=False), rng=np.random.default_rng(SEED), by_group=by_group)
+
+    def points(self, replayed: Sequence[ReplayedCurve] = (), *, form: Form = "text") -> str:
+        """Return the points of all curves as a table: the study's own, then replayed ones."""
+        return _written(points_of([*self.curves(), *replayed]), form)
+
+    def plot(  # noqa: PLR0913 - the options of a figure
+        self,
+        path: str | Path,
+        x: str = "tokens",
+        *,
+        replayed: Sequence[ReplayedCurve] = (),
+        baseline: str | None = None,
+        by_group: bool = False,
+        title: str = "",
+        scale: plots.Scale = "auto",
+        bands: bool = True,
+        front: bool = True,
+    ) -> list[Comparison]:
+        """Write a figure of accuracy against cost.
+
+        Args:
+            path: ends in .png, .svg or .pdf. x: the cost: tokens, samples, generated_tokens, verifier_tokens, flops, seconds,
+                work_seconds, usd or kv_bytes, each of one problem. replayed: more curves, from `replay`.
+            baseline: a strategy that the others are compared with. by_group: a panel for each group of problems.
+            title: above the figure. scale: of x: "log", "linear" or "auto". bands: whether to draw 95 % intervals over problems.
+            front: whether to mark the Pareto front.
+
+        Returns:
+            What each other curve gains over the baseline; empty without one.
+
+        Raises:
+            ConfigError: another ending, an unknown cost or baseline, or as `curves`. MissingDependency: matplotlib is not installed.
+        """
+        path = plots.check_path(path)
+        curves = [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
+        compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
+        gains = [one.gain for one in compared if one.gain is not None and one.gain.ratio.low > 1]
+        shown = max(gains, key=lambda gain: gain.ratio.value) if gains and len({one.group for one in compared}) == 1 else None
+        plots.save(plots.draw(curves, x, title=title, scale=scale, bands=bands, front=front, gained=shown), path)
+        return compared
+
+    def report(self, path: str | Path, x: str = "tokens", *, baseline: str | None = None, problems: Sequence[str] = ()) -> None:
+        """Write one page with figures, the table and recorded searches (`record: {traces: 3}`). It loads nothing from a network.
+
+        Args:
+            path: ends in .html. x: the cost that is shown first, and by which strategies are compared; see `plot`.
+            baseline: the strategy that others are compared with; None: the first. problems: ids of those whose searches are shown;
+                none: a few, first those that runs disagree on.
+
+        Raises:
+            ConfigError: another ending, an unknown cost, baseline or problem, or a file that cannot be written.
+            MissingDependency: matplotlib is not installed.
+
+        Warns:
+            PartialResults: cells have no result yet.
+        """
+        path = Path(path)
+        if path.suffix != ".html":
+            raise ConfigError(f"the page is {str(path)!r}, but must end in .html", hint="give a name such as report.html")
+        with self._opened("this is not its final page") as (opened, found):
+            page = report(opened, found, rng=np.random.default_rng(SEED), x=x, baseline=baseline, problems=problems)
+        try:
+            path.write_text(page, encoding="utf-8")
+        except OSError as failure:
+            raise ConfigError(f"the page {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists") from None
+
+    def export(self, path: str | Path) -> int:
+        """Write every result as a row of a .parquet, .csv or .jsonl file, and return how many there are.
+
+        Raises:
+            ConfigError: another ending. MissingDependency: Parquet without pyarrow. TTSError: the file cannot be written.
+
+        Warns:
+            PartialResults: cells have no result yet.
+        """
+        with self._opened("these are not all its results") as (opened, found):
+            return export(opened.results(found.id), path)
+
+    def replay(
+        self,
+        strategies: Sequence[str] = (),
+        sizes: Sequence[int] = (),
+        *,
+        unit: Unit = "samples",
+        first: bool = False,
+        draws: int = DRAWS,
+        by_group: bool = False,
+    ) -> list[ReplayedCurve]:
+        """Return the curves of selections and stop rules on recorded samples. Nothing is generated.
+
+        Args:
+            strategies: such as "best_of_n | weighted", with any stop rule, or "pass@k"; none: those that the samples have scores for.
+            sizes: how large runs are, in `unit`; none: powers of two up to the largest pool. unit: "samples", or "tokens" of a problem.
+            first: only the first samples, as one live run draws them, without averaging.
+            draws: random subsets of a pool, at least 2, where a mean has no closed form. by_group: a curve for each group of problems.
+
+        Raises:
+            ConfigError: the study recorded no pools (see `sample`), or a strategy or size cannot be replayed on them.
+
+        Warns:
+            PartialResults: results are not pools of samples, or problems have no reference answer.
+        """
+        with self._opened() as (opened, found):
+            pools = pools_of(opened.results(found.id))
+        if pools.passed_over:
+            reasons = "; ".join(f"{count:,} {reason}" for reason, count in pools.passed_over.items())
+            _warn(f"{sum(pools.passed_over.values()):,} results are no pools of samples: {reasons}")
+        asked, wanted = strategies or fitting_strategies(pools.pools), sizes or sizes_of(pools.pools)
+        curves = replay(pools.pools, asked, wanted, unit=unit, first=first, draws=draws, by_group=by_group, seed=SEED)
+        if problems := unanswered(pools.pools):
+            _warn(f"{len(problems):,} of the problems have no reference answer and are left out, such as {problems[0]!r}")
+        return curves
+
+    @contextmanager
+    def _opened(self, unfinished: str | None = None) -> Generator[tuple[Store, StoredStudy]]:
+        """Open the store, and find this study in it.
+
+        Args:
+            unfinished: what a warning says to follow where cells have no result; None: nothing is warned of.
+        """
+        if self._config is not None and not self.store.exists():
+            raise self._no_results()
+        with Store.existing(self.store) as opened:
+            found = opened.find(self._find) if self._config is None and self._id is None else self._own(opened.studies())
+            self._id = found.id
+            if unfinished is not None and (finished := found.done + found.failed) < found.cells:
+                _warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so {unfinished}")
+            yield opened, found
+
+    def _own(self, studies: Sequence[StoredStudy]) -> StoredStudy:
+        """Return the stored study that this object ran, else the newest with the same configuration."""
+        for one in reversed(studies):
+            if one.id == self._id or (self._id is None and _configured(one.runs) == self.config.resolved()):
+                return one
+        raise self._no_results()
+
+    def _no_results(self) -> ConfigError:
+        name = self._find if self._config is None else self._config.name
+        return ConfigError(f"the study {name!r} has no results in {self.store}", hint="call its run() first")
+
+
+def _configured(runs: Sequence[Any]) -> Mapping[str, Any] | None:
+    return runs[-1].snapshot.get("configuration") if runs else None
+
+
+def _written(rows: tables.Rows, form: Form) -> str:
+    if form not in _FORMS:
+        raise unknown_name("form", form, _FORMS)
+    return _FORMS[form](rows)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(PartialResults(text), stacklevel=4)

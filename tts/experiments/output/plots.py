@@ -1,0 +1,354 @@
+"""Figures of scaling curves: accuracy against a cost, with bands, the Pareto front, reference lines and small multiples.
+
+Lines differ in colour (Okabe and Ito's palette for all kinds of colour vision), marker and dashes, so they can be told apart in grey
+too. Hollow markers are replayed. A caption names problems, seeds, model and verifier. Equal curves give equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from tts.errors import ConfigError, missing_extra, unknown_name
+from tts.experiments.analysis.comparing import Gain, amount, in_words, pareto_front
+from tts.experiments.analysis.curves import AXES, Curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Scale = Literal["auto", "log", "linear"]
+
+# Okabe and Ito, "Color universal design" (2008), in an order in which neighbours differ in grey; black is for reference lines.
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
+_REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
+    "oracle": {"color": "#000000", "linestyle": _DASHES[2], "marker": "None"},
+    "uniform": {"color": "#7A7A7A", "linestyle": _DASHES[1], "marker": "x"},
+    "allocator": {"color": "#000000", "linestyle": _DASHES[0], "marker": "*", "markersize": 8},
+}
+_FRONT: Final[dict[str, Any]] = {"linestyle": "none", "marker": "o", "markersize": 12, "color": "#CFCFCF", "markeredgewidth": 0}
+_FRONT_LABEL: Final = "_front"
+_SUFFIXES: Final = (".png", ".svg", ".pdf")
+_RC: Final[dict[str, Any]] = {
+    "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 9.0, "axes.labelsize": 9.5, "axes.titlesize": 9.5,
+    "legend.fontsize": 8.5, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "xtick.color": "#4A4A4A", "ytick.color": "#4A4A4A",
+    "xtick.labelcolor": "#1A1A1A", "ytick.labelcolor": "#1A1A1A", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.edgecolor": "#4A4A4A", "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.grid": True, "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.7, "svg.fonttype": "none", "svg.hashsalt": "tts", "pdf.fonttype": 42, "text.parse_math": False,
+}  # fmt: skip
+_INK, _SOFT = "#1A1A1A", "#5A5A5A"
+_PANEL = (5.2, 3.6)  # inches, of a panel that is alone; its legend comes beside it
+_SMALL = (3.1, 2.4)  # of one among several
+_MOST_BANDS = 5  # more would cover one another: those have whiskers
+_LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis is logarithmic
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    colour: str
+    line: dict[str, Any]
+    role: str
+
+
+def draw(
+    curves: Sequence[Curve],
+    x: str = "tokens",
+    *,
+    title: str = "",
+    scale: Scale = "auto",
+    bands: bool = True,
+    front: bool = True,
+    gained: Gain | None = None,
+) -> Figure:
+    """Return the figure of curves, with a panel for each data set and group.
+
+    Args:
+        x: a name in `AXES`. Curves without it are left out, and the caption names them.
+        title: above the figure. scale: of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.
+        bands: 95 % intervals over problems. front: marks the points that no other beats, where there are several curves.
+        gained: an efficiency gain, drawn between its two costs at its accuracy.
+
+    Raises:
+        ConfigError: no curve has that axis, or a logarithmic scale was asked for with costs of 0.
+        MissingDependency: matplotlib is not installed.
+    """
+    style = styled()
+    shown, unknown = _with_axis(curves, x)
+    logarithmic = _is_log(shown, x, scale)
+    datasets = [curve.dataset for curve in shown]
+    panels: dict[tuple[str, str | None], list[Curve]] = {}
+    for curve in shown:
+        panels.setdefault((curve.dataset, curve.group), []).append(curve)
+    panels = dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
+    styles = _styles(shown)
+    with style:
+        figure, axes = _panels(len(panels))
+        for panel, (name, lines) in zip(axes, panels.items(), strict=True):
+            if front and len([line for line in lines if line.role != "oracle"]) > 1:
+                _draw_front(panel, lines, x)
+            for curve in lines:
+                _draw_curve(panel, curve, x, styles[curve.label])
+                if bands and curve.role != "oracle":
+                    _draw_intervals(panel, curve, x, styles[curve.label].colour, filled=len(lines) <= _MOST_BANDS + 1)
+            if len(panels) > 1:
+                panel.set_title(_panel_title(*name, lines), loc="left", color=_INK)
+        if gained is not None:
+            _draw_gain(axes[0], gained, x)
+        _dress(axes, x, logarithmic=logarithmic)
+        _name(figure, axes, styles, shown, title)
+        facts = textwrap.wrap(" · ".join(_facts(shown, unknown, x, bands=bands)), int(figure.get_figwidth() * 19))
+        figure.text(0.0, -0.02, "\n".join(facts).replace("\u00a0", " "), ha="left", va="top", fontsize=7.5, linespacing=1.4, color=_SOFT)
+    return figure
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure as PNG, SVG or PDF, by the ending of the path. Equal figures give equal bytes.
+
+    Raises:
+        ConfigError: another ending, or a path that cannot be written.
+    """
+    path = check_path(path)
+    try:
+        path.write_bytes(rendered(figure, path.suffix[1:]))
+    except OSError as failure:
+        raise ConfigError(f"the figure {str(path)!r} cannot be written: {failure.strerror}", hint="name a folder that exists") from None
+
+
+def check_path(path: str | Path) -> Path:
+    """Return the path of a figure.
+
+    Raises:
+        ConfigError: it has another ending than .png, .svg and .pdf.
+    """
+    path = Path(path)
+    if path.suffix not in _SUFFIXES:
+        raise ConfigError(f"the figure is {str(path)!r}, but must end in {', '.join(_SUFFIXES)}", hint="give a name such as curve.png")
+    return path
+
+
+def styled() -> AbstractContextManager[None]:
+    """Return a context that draws figures in this package's style.
+
+    Raises:
+        MissingDependency: matplotlib is not installed.
+    """
+    return _matplotlib().rc_context(_RC)
+
+
+def rendered(figure: Figure, form: str) -> bytes:
+    """Return a figure as the bytes of a png, svg or pdf file, without a date."""
+    metadata: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    out = BytesIO()
+    with styled():
+        figure.savefig(out, format=form, dpi=200, bbox_inches="tight", pad_inches=0.08, metadata=metadata[form])
+    return out.getvalue()
+
+
+# ---- what is drawn ----
+
+
+def _with_axis(curves: Sequence[Curve], x: str) -> tuple[list[Curve], list[Curve]]:
+    if x not in AXES:
+        raise unknown_name("axis", x, AXES)
+    shown = [curve for curve in curves if x in curve.costs]
+    if not shown:
+        known = [name for name in AXES if any(name in curve.costs for curve in curves)]
+        raise ConfigError(f"axis is {x!r}, but no curve of {len(curves)} has it", hint=f"known here: {', '.join(known) or 'none'}")
+    return shown, [curve for curve in curves if x not in curve.costs]
+
+
+def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
+    costs = np.concatenate([curve.costs[x] for curve in curves])
+    if scale == "log" and not (costs > 0).all():
+        raise ConfigError(f"the scale of {x} is logarithmic, but a point costs {costs.min():g}", hint="take the linear scale")
+    return scale == "log" or (scale == "auto" and bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min()))
+
+
+def _styles(curves: Sequence[Curve]) -> dict[str, _Style]:
+    """Return a style for each label, the same in all panels. Reference lines beyond the number of dash patterns look as others do."""
+    roles = {curve.label: curve.role for curve in reversed(list(curves))}
+    counts, drawn, styles = Counter(roles.values()), Counter[str](), dict[str, _Style]()
+    for curve in curves:
+        if curve.label in styles:
+            continue
+        reference = curve.role in _REFERENCES and counts[curve.role] <= len(_DASHES)
+        kind = curve.role if reference else "strategy"
+        i, drawn[kind] = drawn[kind], drawn[kind] + 1
+        own: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": _MARKERS[i % len(_MARKERS)],
+            "linestyle": _DASHES[i % len(_DASHES)],
+        }
+        if reference:
+            own = _REFERENCES[curve.role]
+            own = own | {"linestyle": [own["linestyle"], *(dash for dash in _DASHES if dash != own["linestyle"])][i]}
+        face = "white" if curve.kind == "replayed" else own["color"]
+        line = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
+        styles[curve.label] = _Style(own["color"], line, curve.role)
+    return styles
+
+
+def _draw_curve(panel: Axes, curve: Curve, x: str, style: _Style) -> None:
+    order = np.argsort(curve.costs[x], kind="stable")
+    panel.plot(curve.costs[x][order], [curve.accuracy[i].value for i in order], zorder=4, clip_on=False, **style.line)
+
+
+def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: str, *, filled: bool) -> None:
+    order = np.argsort(curve.costs[x], kind="stable")
+    cost = curve.costs[x][order]
+    value, low, high = (np.array([getattr(curve.accuracy[i], name) for i in order]) for name in ("value", "low", "high"))
+    if filled and len(order) > 1:
+        panel.fill_between(cost, low, high, color=colour, alpha=0.13, linewidth=0, zorder=2)
+    else:
+        panel.errorbar(cost, value, [value - low, high - value], color=colour, linestyle="none", elinewidth=0.9, alpha=0.6, zorder=3)
+
+
+def _draw_front(panel: Axes, curves: Sequence[Curve], x: str) -> None:
+    front = pareto_front(curves, x)
+    costs, values = [point.cost for point in front], [point.accuracy for point in front]
+    panel.plot(costs, values, zorder=3, label=_FRONT_LABEL, clip_on=False, **_FRONT)
+
+
+def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
+    """Draw the two costs at the accuracy that both curves reach."""
+    ends = ((gained.cost, gained.accuracy), (gained.base_cost, gained.accuracy))
+    panel.annotate("", *ends, arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4}, zorder=6)
+    # in the corner that curves which rise leave free: beside its arrow it would cover points
+    words: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "bottom", "fontsize": 8, "color": _INK, "zorder": 6}
+    panel.annotate(f"\u2190 {in_words(gained, x)}", (0.99, 0.03), **words)
+
+
+# ---- how it looks ----
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise missing_extra("matplotlib", "experiments", "a figure") from None
+    return mpl
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many panels. Legend and caption lie outside of it, and are included when it is saved."""
+    from matplotlib.figure import Figure
+
+    columns = count if count < 3 else 2 if count == 4 else 3
+    rows = -(-count // columns)
+    width, height = _PANEL if count == 1 else (_SMALL[0] * columns, _SMALL[1] * rows)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for place, panel in enumerate(grid.flat):
+        panel.tick_params(labelbottom=place + columns >= count, length=3)
+    for panel in grid[:, 0]:
+        panel.set_ylabel("accuracy")
+    axes = list(grid.flat)
+    for panel in axes[count:]:
+        panel.remove()
+    return figure, axes[:count]
+
+
+def _dress(axes: Sequence[Axes], x: str, *, logarithmic: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
+
+    low, high = axes[0].get_ylim()
+    axes[0].set_ylim(max(low, -0.01), min(high, 1.01))
+    axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    if logarithmic:
+        base = 2 if x == "samples" else 10
+        axes[0].set_xscale("log", base=base)
+        least, most = axes[0].get_xlim()
+        steps = (1.0,) if base == 2 else (1.0, 2.0, 5.0) if most / least < 150 else (1.0, 3.0) if most / least < 5000 else (1.0,)
+        axes[0].xaxis.set_major_locator(LogLocator(base, subs=steps, numticks=20))
+        axes[0].xaxis.set_minor_locator(NullLocator())
+    axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
+    columns = len({panel.get_position().x0 for panel in axes})
+    for panel in axes[columns * ((len(axes) - 1) // columns) :]:
+        panel.set_xlabel(AXES[x].title)
+
+
+def _wrapped(labels: Iterable[str]) -> list[str]:
+    """Return labels with line breaks, none of them after a bar or a "by"."""
+    kept = (label.replace("| ", "|\u00a0").replace(", by ", ", by\u00a0") for label in labels)
+    wrapped = (textwrap.wrap(label, 36, break_long_words=False) for label in kept)
+    return ["\n".join(lines).replace("\u00a0", " ") for lines in wrapped]
+
+
+def _name(figure: Figure, axes: Sequence[Axes], styles: Mapping[str, _Style], curves: Sequence[Curve], title: str) -> None:
+    """Draw title and legend, the most accurate first: beside a single panel, and above several."""
+    from matplotlib.lines import Line2D
+
+    best = {label: max(max(e.value for e in curve.accuracy) for curve in curves if curve.label == label) for label in styles}
+    labels = sorted(styles, key=lambda label: -best[label])
+    lines = [Line2D([], [], **styles[label].line) for label in labels]
+    words = _wrapped(f"{label} (oracle)" if styles[label].role == "oracle" else label for label in labels)
+    if any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines):
+        lines.append(Line2D([], [], **_FRONT))
+        words.append("Pareto front")
+    bold: dict[str, Any] = {"size": 11, "weight": "bold"}
+    looks: dict[str, Any] = {"frameon": False, "handlelength": 3.2, "labelcolor": _INK, "borderaxespad": 0, "alignment": "left"}
+    if len(axes) == 1:
+        figure.text(0.0, 1.02, title, ha="left", va="bottom", color=_INK, **bold)
+        figure.legend(lines, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **looks)
+    else:
+        columns = min(len(words), len(axes), 3)
+        figure.legend(
+            lines,
+            words,
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.02),
+            ncols=columns,
+            title=title or None,
+            title_fontproperties=bold,
+            **looks,
+        )
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a sort key by which "10 steps" follows "9 steps"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split("([0-9]+)", text)]
+
+
+def _panel_title(dataset: str, group: str | None, curves: Sequence[Curve]) -> str:
+    return f"{dataset if group is None else group} ({_range([e.num for curve in curves for e in curve.accuracy], 'problem')})"
+
+
+def _facts(shown: Sequence[Curve], unknown: Sequence[Curve], x: str, *, bands: bool) -> list[str]:
+    """Return the caption: problems, seeds, model, verifier, and what is left out."""
+    names = {name: list(dict.fromkeys(getattr(curve, name) for curve in shown)) for name in ("dataset", "model", "verifier")}
+    problems = {name: len({p for curve in shown if curve.dataset == name for p in curve.problems}) for name in names["dataset"]}
+    facts = [f"{name}: {_range([count], 'problem')}" for name, count in problems.items()]
+    if any(np.isnan(curve.shares).any() for curve in shown):
+        facts.append("unfinished: points stand on different problems")
+    facts.append(_range([len(curve.seeds) for curve in shown], "seed"))
+    facts += [f"{part}{'s' if len(names[part]) > 1 else ''}:\u00a0{_listed(names[part])}" for part in ("model", "verifier")]
+    if bands:
+        facts.append("95 % intervals over problems")
+    kinds = {curve.kind for curve in shown}
+    if "replayed" in kinds:
+        facts.append("replayed from recorded samples" if kinds == {"replayed"} else "hollow markers: replayed from recorded samples")
+    if failed := sum(curve.failed for curve in shown):
+        facts.append(f"{_range([failed], 'failed run')} left out")
+    if unknown:
+        facts.append(f"{AXES[x].unit} unknown, so left out: {', '.join(dict.fromkeys(curve.label for curve in unknown))}")
+    return facts
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ("; " if any(", " in name for name in names) else ", ").join(names)
+
+
+def _range(counts: Sequence[int], noun: str) -> str:
+    low, high = min(counts), max(counts)
+    return f"{f'{low} to {high}' if low < high else low} {noun}{'' if high == 1 else 's'}"

@@ -1,0 +1,222 @@
+"""The report of a study as one page: what was run, its curves, its table, and searches side by side.
+
+The page is the template `report_page.html`. It loads nothing from a network. The page of a trace (`tts.trace.html`), embedded once, shows
+the searches. Texts of models and data sets are escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts.budget.budget import Budget
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.analysis.comparing import bases_of, compare, in_words
+from tts.experiments.analysis.curves import AXES, Curve, curves_of
+from tts.experiments.analysis.table import table
+from tts.experiments.output import plots
+from tts.experiments.output.tables import columns
+from tts.experiments.study.record import Cell, StoredStudy
+from tts.trace.html import SLOT, embedded, script_hash, sealed, viewer
+from tts.trace.trace import Trace, winning_node
+
+if TYPE_CHECKING:
+    from tts.experiments.store.store import Store
+
+_NUMBER = re.compile(r"[0-9][0-9.,e+-]*( %)?( \[.*\])?|unknown")
+_ID = re.compile(r'(\bid="|url\(#|href="#)')
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A run with a recorded search."""
+
+    cell: Cell
+    right: bool | None
+    answer: str | None
+    tokens: int
+
+    @property
+    def label(self) -> str:
+        limits = str(Budget(**self.cell.budget))  # pyright: ignore[reportArgumentType]
+        return f"{self.cell.strategy} · {limits} · {self.cell.model}"
+
+
+def report(
+    store: Store, study: StoredStudy, *, rng: np.random.Generator, x: str = "tokens", baseline: str | None = None,
+    problems: Sequence[str] = (), num_problems: int = 3,
+) -> str:  # fmt: skip
+    """Return the page of a study, finished or not.
+
+    Args:
+        rng: draws the intervals. x: the cost that is shown first, and by which strategies are compared.
+        baseline: the strategy that others are compared with; None: the first.
+        problems: ids of those whose searches are shown; none: `num_problems` of them, first those that runs disagree on.
+
+    Raises:
+        ConfigError: a named problem has no recorded search; there is no such axis or baseline.
+        MissingDependency: matplotlib is not installed.
+    """
+    if x not in AXES:
+        raise unknown_name("axis", x, AXES)
+    rows = table(store.results(study.id, drawn=False), rng=rng)
+    searches = _chosen(list(_searches(store, study)), problems, num_problems)
+    data = {"viewer": viewer(), "slot": SLOT, "searches": [_shown(store, search) for search in searches]}
+    parts = {
+        "TITLE": _text(study.name),
+        "FACTS": _facts(study),
+        "FIGURES": _figures(store, study, x, baseline, rng),
+        "TABLE": _table(columns(rows)) if rows else _note("No run is finished yet."),
+        "VIEWER_HASH": script_hash(viewer()),
+        "DATA": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
+    }
+    page = sealed(resources.files("tts.experiments.output").joinpath("report_page.html").read_text(encoding="utf-8"))
+    return re.sub("{{([A-Z_]+)}}", lambda slot: parts[slot[1]], page)
+
+
+# ---- searches ----
+
+
+def _searches(store: Store, study: StoredStudy) -> Iterable[_Search]:
+    traced = store.traced(study.id)
+    for result in store.results(study.id, drawn=False) if traced else ():
+        if result.cell.key in traced:
+            yield _Search(result.cell, result.right, result.answer, result.usage.tokens)
+
+
+def _chosen(searches: Sequence[_Search], problems: Sequence[str], count: int) -> list[_Search]:
+    """Return the searches of the named problems, else of some, first those that runs disagree on."""
+    by_problem: dict[str, list[_Search]] = {}
+    for search in searches:
+        by_problem.setdefault(search.cell.problem, []).append(search)
+    for problem in problems:
+        if problem not in by_problem:
+            raise unknown_name("problem with a recorded search", problem, by_problem)
+    agreed = {problem: len({search.right for search in of}) == 1 for problem, of in by_problem.items()}
+    chosen = problems or sorted(by_problem, key=lambda problem: agreed[problem])[:count]
+    return [search for problem in chosen for search in by_problem[problem]]
+
+
+def _shown(store: Store, search: _Search) -> dict[str, Any]:
+    recorded = store.trace(search.cell.key)
+    assert recorded is not None, "a recorded search stays in its store"
+    trace = Trace.from_json(recorded.decode("utf-8"))
+    return {
+        "problem": search.cell.problem,
+        "label": search.label,
+        "right": search.right,
+        "answer": search.answer,
+        "tokens": search.tokens,
+        "trace": embedded(trace.to_dict(), winning_node(trace)),
+    }
+
+
+# ---- parts of the page: what others wrote is escaped ----
+
+
+def _text(value: object) -> str:
+    """Return a value as escaped HTML text, with unprintable characters by their number."""
+    return html.escape("".join(c if c.isprintable() or c == "\n" else f"⟨U+{ord(c):04X}⟩" for c in str(value)))
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{_text(text)}</p>'
+
+
+def _facts(study: StoredStudy) -> str:
+    """Return the snapshots of the runs, with values that differ between runs listed once each."""
+    cells = f"{study.done:,} of {study.cells:,} done{f', {study.failed:,} failed' if study.failed else ''}"
+    facts = {"begun": f"{_minute(study.created_at)} UTC", "runs": f"{len(study.runs):,}", "cells": cells}
+    snapshots = [run.snapshot for run in study.runs]
+    facts["commit"] = "; ".join(dict.fromkeys(each.get("commit") or "unknown" for each in snapshots))
+    for name in ("machine", "versions"):
+        said = [", ".join(f"{part} {value}" for part, value in each[name].items() if value) for each in snapshots if name in each]
+        facts |= {name: "; ".join(dict.fromkeys(said))} if said else {}
+    facts |= {f"data set {name}": _source(of) for name, of in snapshots[0].get("data", {}).items()}
+    pairs = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts.items())
+    whole = _text(json.dumps([{"begun": _minute(run.begun_at), **run.snapshot} for run in study.runs], indent=2, default=str))
+    return f'<dl class="facts">{pairs}</dl><details><summary>Everything it was run with</summary><pre>{whole}</pre></details>'
+
+
+def _minute(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="minutes")[:16]
+
+
+def _source(data: Mapping[str, Any]) -> str:
+    """Return the number of problems of a data set, its source and its licence."""
+    parts = [f"{data['problems']:,} problems", data["source"], f"licence: {data['licence']}", data["note"]]
+    return "; ".join(part for part in parts if part)
+
+
+def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng: np.random.Generator) -> str:
+    """Return the figures and the comparisons, or the reason that there are none."""
+    try:
+        curves = curves_of(store.results(study.id, drawn=False), rng=rng)
+    except ConfigError as unknown:
+        return _note(f"No figure: {unknown.cause}.")
+    by_group = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
+    known = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
+    axes = sorted(known, key=lambda name: name != x)
+    compared = _comparisons(curves, baseline, axes[0], rng)
+    figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name)) for name in axes)
+    if len({curve.group for curve in by_group}) > 1:
+        figures += _figure("groups", "by group", plots.draw(by_group, axes[0]))
+    return figures + compared
+
+
+def _figure(name: str, title: str, figure: Any) -> str:
+    """Return a figure as part of the page, with ids and styles of its own."""
+    drawing = plots.rendered(figure, "svg").decode("utf-8")
+    drawing = drawing[drawing.index("<svg") :].replace('<style type="text/css">*{', f'<style type="text/css">#figure-{name} *{{')
+    drawing = _ID.sub(rf"\g<1>{name}-", drawing)
+    said = f'data-title="{_text(title)}" role="img" aria-label="accuracy against cost: {_text(title)}"'
+    return f'<figure id="figure-{name}" {said}>{drawing}</figure>'
+
+
+def _comparisons(curves: Sequence[Curve], baseline: str | None, x: str, rng: np.random.Generator) -> str:
+    """Return the gains of each strategy over the baseline."""
+    first = next((curve for curve in curves if curve.role != "oracle"), curves[0])
+    base = baseline or (first.strategy if len({curve.units for curve in curves}) > 1 else first.label)
+    bases_of(curves, base)  # or it is refused
+    several = len({curve.dataset for curve in curves}) > 1
+    try:
+        compared = compare(curves, base, x, rng=rng)
+    except ConfigError as failure:
+        return _note(f"Not compared with {base}: {failure.cause}.")
+    if not compared:
+        return ""
+    cells = {
+        "strategy": [f"{one.dataset}: {one.label}" if several else one.label for one in compared],
+        **({"compared with": [one.base for one in compared]} if any(one.base != base for one in compared) else {}),
+        "at equal accuracy": [in_words(one.gain, x) if one.gain else "no common accuracy" for one in compared],
+        "at equal cost": [in_words(one.differences[-1], x) if one.differences else "no common cost" for one in compared],
+        "crossings": ["; ".join(in_words(crossing, x) for crossing in one.crossings) or "none" for one in compared],
+    }
+    return f"<h3>Compared with {_text(base)}</h3>{_grid(cells)}"
+
+
+def _table(cells: Mapping[str, Sequence[str]]) -> str:
+    """Return the final table. Columns with one value in all rows are listed once, above it."""
+    same = {title: column[0] for title, column in cells.items() if len(set(column)) == 1}
+    pairs = "".join(f"<div><dt>{_text(title)}</dt><dd>{_text(cell)}</dd></div>" for title, cell in same.items() if cell)
+    varied = {title: column for title, column in cells.items() if title not in same}
+    return f'<dl class="facts">{pairs}</dl>{_grid(varied) if varied else ""}'
+
+
+def _grid(cells: Mapping[str, Sequence[str]]) -> str:
+    numbers = {title for title, column in cells.items() if all(_NUMBER.fullmatch(cell) for cell in column)}
+    sides = {title: ' class="number"' if title in numbers else "" for title in cells}
+    head = "".join(f'<th scope="col"{sides[title]}>{_text(title)}</th>' for title in cells)
+    rows = "".join(
+        "<tr>" + "".join(f"<td{sides[title]}>{_text(cell)}</td>" for title, cell in zip(cells, row, strict=True)) + "</tr>"
+        for row in zip(*cells.values(), strict=True)
+    )
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

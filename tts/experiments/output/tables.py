@@ -1,0 +1,155 @@
+"""Tables as text, CSV and JSON: the final table of a study, and the points of its curves."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tts.budget.budget import Budget
+from tts.experiments.analysis.curves import AXES
+from tts.experiments.analysis.points import Point
+from tts.experiments.analysis.table import TableRow
+from tts.statistics import Estimate
+
+Rows = Sequence[TableRow] | Sequence[Point]
+
+_MOST_KINDS: Final = 3  # kinds of stops, failures or errors that one cell names
+
+
+def as_json(rows: Rows) -> str:
+    """Return rows as a JSON list of objects. Unknown values are null."""
+    return json.dumps([dataclasses.asdict(row) for row in rows], indent=2, allow_nan=False)
+
+
+def as_csv(rows: Rows) -> str:
+    """Return rows as CSV with a header. Unknown values are empty, nested values are JSON."""
+    text = io.StringIO()
+    names = [f.name for f in dataclasses.fields(rows[0] if rows else TableRow)]
+    writer = csv.DictWriter(text, [column for name in names for column in _SPREAD.get(name, (name,))], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_flat({name: getattr(row, name) for name in names}) for row in rows)
+    return text.getvalue()
+
+
+# Fields of several CSV columns each.
+_SPREAD: Final[Mapping[str, tuple[str, ...]]] = {"accuracy": ("accuracy", "accuracy_low", "accuracy_high"), "costs": tuple(AXES)}
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the CSV columns of a row."""
+    flat = {name: json.dumps(value) if isinstance(value, dict | tuple) else value for name, value in record.items() if name != "costs"}
+    if (accuracy := record["accuracy"]) is not None:
+        flat |= {"accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high}
+    return flat | record.get("costs", {})
+
+
+def as_text(rows: Rows) -> str:
+    """Return rows as an aligned table. Columns with one value in all rows are listed once, above it."""
+    return text_of(columns(rows)) if rows else "no results yet"
+
+
+def columns(rows: Rows) -> dict[str, list[str]]:
+    """Return the cells of a table of at least one row, by column title."""
+    return {title: [" ".join(show(row).split()) for row in rows] for title, show in _COLUMNS[type(rows[0])].items()}
+
+
+def text_of(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it."""
+    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0]}
+    varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1}
+    margin = max(map(len, same), default=0)
+    lines = [f"{title:<{margin}}  {cell}" for title, cell in same.items()]
+    if varied:
+        lines += [""] if lines else []
+        lines += _aligned(varied)
+    return "\n".join(lines)
+
+
+def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a header and the rows below it, numbers aligned to the right."""
+    widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()}
+    sides = {title: "<" if title in _LEFT else ">" for title in columns}
+    rows = [list(columns), *zip(*columns.values(), strict=True)]
+    return ["  ".join(f"{cell:{sides[title]}{widths[title]}}" for title, cell in zip(columns, row, strict=True)).rstrip() for row in rows]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    shown = [f"{count:,} {kind}" for kind, count in list(counts.items())[:_MOST_KINDS]]
+    rest = sum(list(counts.values())[_MOST_KINDS:])
+    return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
+
+
+def _interval(accuracy: Estimate) -> str:
+    return f"{_percent(accuracy.value)} % [{_percent(accuracy.low)}, {_percent(accuracy.high)}]"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _known(value: float | None, form: str = ",") -> str:
+    return "unknown" if value is None or math.isnan(value) else f"{value:{form}}"
+
+
+def _short(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:,.1f}"
+
+
+def _origin(point: Point) -> str:
+    """Return whether a point was run or replayed, and how exact a replayed one is."""
+    if point.drawing_error is None:
+        return "live"
+    return f"replayed, ± {_percent(point.drawing_error)} % by drawing" if point.drawing_error else "replayed, exact"
+
+
+_LEFT: Final = frozenset(
+    {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows", "errors", "notes"}
+)
+_ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
+    "data set": lambda row: row.dataset,
+    "model": lambda row: row.model,
+    "setting": lambda row: row.setting[:12],
+    "verifiers": lambda row: ", ".join(f"{role}: {name}" for role, name in row.verifiers.items()),
+    "strategy": lambda row: row.strategy,
+    "budget": lambda row: str(Budget(**row.budget)),  # pyright: ignore[reportArgumentType]
+    "problems": lambda row: f"{row.problems:,}",
+    "seeds": lambda row: f"{row.seeds:,}",
+    "runs": lambda row: f"{row.runs:,}",
+    "accuracy [95 %]": lambda row: f"unknown: {row.no_accuracy}" if row.accuracy is None else _interval(row.accuracy),
+    "tokens in": lambda row: f"{row.prompt_tokens:,}",
+    "reused": lambda row: _known(row.reused_tokens),
+    "out": lambda row: f"{row.generated_tokens:,}",
+    "verifier": lambda row: f"{row.verifier_tokens:,}",
+    "cancelled": lambda row: f"{row.cancelled_tokens:,}",
+    "lost": lambda row: f"{row.lost_tokens:,}",
+    "FLOPs": lambda row: _known(row.flops, ".3g"),
+    "dollars": lambda row: _known(row.usd, ",.4f"),
+    "seconds": lambda row: f"{row.seconds:,.1f}",
+    "work seconds": lambda row: f"{row.work_seconds:,.1f}",
+    "stopped by": lambda row: _counted(row.stops),
+    "failed rows": lambda row: _counted(row.failures) or "none",
+    "failed runs": lambda row: f"{row.failed:,}",
+    "errors": lambda row: _counted(row.errors),
+    "notes": lambda row: ", ".join(row.notes),
+}
+_POINT: Final[Mapping[str, Callable[[Point], str]]] = {
+    "data set": lambda point: point.dataset,
+    "group": lambda point: point.group or "",
+    "model": lambda point: point.model,
+    "verifiers": lambda point: point.verifier,
+    "seeds": lambda point: f"{point.seeds}",
+    "problems": lambda point: f"{point.problems:,}",
+    "pools too small": lambda point: f"{point.too_small or ''}",
+    "strategy": lambda point: point.strategy,
+    "points": _origin,
+    "samples": lambda point: _short(point.costs["samples"]),
+    "out": lambda point: _short(point.costs["generated_tokens"]),
+    "verifier": lambda point: _short(point.costs["verifier_tokens"]),
+    "accuracy [95 %]": lambda point: _interval(point.accuracy),
+}
+_COLUMNS: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {TableRow: _ROW, Point: _POINT}

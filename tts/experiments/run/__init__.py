@@ -1,0 +1,1 @@
+"""Running a study: executors of its cells, the runner, progress and forecast."""

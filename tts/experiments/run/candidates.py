@@ -1,0 +1,121 @@
+"""Records the candidates of a finished cell: judged, with their scores, and with the cost of scoring each."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tts.experiments.study.record import RecordedSample
+from tts.tasks.base import TaskProtocol
+from tts.types import Candidate, Problem, Solution
+
+_Scores = Mapping[str, tuple[float, ...]]  # by role: one a step, or one of the whole
+
+
+def judge_answer(answer: str | None, task: TaskProtocol, problem: Problem) -> bool | None:
+    """Return whether the checker accepts an answer; False without one; None: the problem has no reference answer.
+
+    It may take as long as `TaskProtocol.equivalent`, so callers in an event loop call it in a thread.
+    """
+    if problem.answer is None:
+        return None
+    if answer is None:
+        return False
+    decided = task.decide(answer, problem.answer)
+    return task.equivalent(answer, problem.answer) if decided is None else decided
+
+
+def record_candidates(solution: Solution, task: TaskProtocol, problem: Problem) -> tuple[RecordedSample, ...]:
+    """Return the candidates of a solution in the order in which they were drawn, judged and with all their scores.
+
+    Each class of equivalent answers is judged once, by its first text. The verifier tokens of a call for several candidates are divided
+    among them by the tokens that had to be read of each. That is all of it, or only the steps that no earlier candidate has, where the
+    verifier scored steps and read fewer tokens than the candidates have. As `judge_answer`, it may take seconds.
+    """
+    drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
+    known = _scores_of(solution)
+    texts = [candidate.trajectory.full_text for candidate in drawn]
+    steps = [task.split(text) for text in texts]
+    stepwise = _stepwise(drawn, steps, known)
+    costs = _scoring(solution, drawn, steps, known, stepwise)
+    verdicts: dict[int | None, bool | None] = {}
+    first: dict[str, int] = {}
+    made: list[RecordedSample] = []
+    for place, (candidate, (cost, like, shared)) in enumerate(zip(drawn, costs, strict=True)):
+        kind, trajectory = candidate.answer_class, candidate.trajectory
+        if kind not in verdicts:
+            verdicts[kind] = judge_answer(candidate.answer, task, problem)
+        scores = known.get(trajectory.node, {})
+        made.append(
+            RecordedSample(
+                answer=candidate.answer,
+                answer_class=kind,
+                right=verdicts[kind],
+                status=trajectory.status,
+                tokens=trajectory.num_tokens,
+                verifier_tokens=cost,
+                like=like,
+                shared=shared,
+                same=None if first.setdefault(texts[place], place) == place else first[texts[place]],
+                scores={role: candidate.scores.get(role, said[-1] if said else math.nan) for role, said in scores.items()},
+                steps={role: said for role, said in scores.items() if role in stepwise},
+            )
+        )
+    return tuple(made)
+
+
+def _scores_of(solution: Solution) -> dict[int, _Scores]:
+    """Return the scores of each node by role."""
+    return {} if solution.trace is None else {node.node: node.scores for node in solution.trace.nodes if node.scores}
+
+
+def _stepwise(candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]) -> set[str]:
+    """Return the roles that scored steps: those with one score a step for every candidate, and more than one score for some."""
+    counts: dict[str, set[tuple[int, int]]] = {}
+    for candidate, pieces in zip(candidates, steps, strict=True):
+        for role, scores in known.get(candidate.trajectory.node, {}).items():
+            counts.setdefault(role, set()).add((len(scores), len(pieces)))
+    return {role for role, found in counts.items() if all(given == pieces for given, pieces in found) and found != {(1, 1)}}
+
+
+def _scoring(
+    solution: Solution, candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores], stepwise: set[str]
+) -> list[tuple[int, int | None, int]]:
+    """Return for each candidate the tokens that scoring it computed, the earlier candidate that it is like, and the tokens they share."""
+    computed: Counter[str] = Counter()
+    for call in () if solution.trace is None else solution.trace.calls:
+        if call.kind == "score":
+            computed[call.model] += call.usage.verifier_tokens
+    scored = [i for i, one in enumerate(candidates) if one.trajectory.node in known]
+    tokens = [candidates[i].trajectory.num_tokens for i in scored]
+    likes: list[tuple[int | None, int]] = [(None, 0)] * len(scored)
+    if all(role in stepwise and total < sum(tokens) for role, total in computed.items()):
+        likes = shared_beginnings([steps[i] for i in scored], tokens)
+    new = np.cumsum([0, *(each - shared for each, (_, shared) in zip(tokens, likes, strict=True))])
+    found: list[tuple[int, int | None, int]] = [(0, None, 0)] * len(candidates)
+    total, size = sum(computed.values()), max(1, int(new[-1]))
+    for place, (i, (like, shared)) in enumerate(zip(scored, likes, strict=True)):
+        cost = total * int(new[place + 1]) // size - total * int(new[place]) // size  # so that they sum to the total
+        found[i] = (cost, None if like is None else scored[like], shared)
+    return found
+
+
+def shared_beginnings(steps: Sequence[Sequence[str]], tokens: Sequence[int]) -> list[tuple[int | None, int]]:
+    """Return for each sample the earlier one with most first steps in common, and the tokens of these, by their share of its text.
+
+    Args:
+        steps: of each sample, as texts. tokens: of each.
+    """
+    first: dict[tuple[str, ...], int] = {}  # the first sample with these steps
+    found: list[tuple[int | None, int]] = []
+    for i, own in enumerate(steps):
+        common = next((count for count in range(len(own), 0, -1) if tuple(own[:count]) in first), 0)
+        like = first[tuple(own[:common])] if common else None
+        share = sum(map(len, own[:common])) / max(1, sum(map(len, own)))
+        found.append((like, 0 if like is None else min(round(tokens[i] * share), tokens[like])))
+        for count in range(common + 1, len(own) + 1):
+            first[tuple(own[:count])] = i
+    return found

@@ -1,0 +1,68 @@
+"""Where the cells of a study run: in this process, or on the workers of a cluster.
+
+An executor only runs cells, and may run one twice. The runner keeps leases and results, in the store of the process that runs the
+study. A new executor is one file with one class, and one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from tts.experiments.study.grid import Settings
+from tts.experiments.study.record import Cell, Result
+from tts.registry import Registry
+
+# name -> class made of (config, problems)
+EXECUTORS: Final = Registry(
+    "executor",
+    "tts.executors",
+    {
+        "local": "tts.experiments.run.local_executor:LocalExecutor",
+        "ray": "tts.experiments.run.ray_executor:RayExecutor",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """The outcome of a cell. trace: the whole search as JSON, where the study records it."""
+
+    result: Result
+    trace: bytes | None = None
+
+
+class WorkerLost(Exception):
+    """The worker of a cell died. The cell must run again."""
+
+
+class Executor(Protocol):
+    """Runs the cells of one study. Models are loaded, and what cannot run is refused, when it is created."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the study's models and tasks."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """The number of cells that it runs at once."""
+        ...
+
+    async def run(self, cell: Cell) -> CellResult:
+        """Run a cell, in the library's event loop. A failed cell is a result with an error.
+
+        Raises:
+            WorkerLost: its worker died.
+            CancelledError: the call was cancelled; `spent` has its cost.
+        """
+        ...
+
+    async def spent(self) -> Mapping[str, int]:
+        """Return the tokens spent so far on running cells, by key."""
+        ...
+
+    def close(self) -> None:
+        """Free models and workers."""
+        ...

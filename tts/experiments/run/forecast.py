@@ -1,0 +1,202 @@
+"""Forecasts of a study's cost before a run: from earlier results of the same rows, else from budgets and typical lengths."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from tts.budget.budget import USD_UNIT
+from tts.experiments.study.grid import ScoringCost, Setting, Settings
+from tts.experiments.study.record import Cell, Result
+from tts.search.protocols import ScoresAll
+from tts.solver.problem_run import ProblemRun
+from tts.verifiers.base import VerifierProtocol, members_of
+from tts.verifiers.compatibility import token_rates
+
+# The source of a forecast: earlier results of the same row, the limit itself, samples of typical length, or none.
+Basis = Literal["measured", "limit", "typical", "unknown"]
+_FEWEST: Final = 3  # results that count as measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowForecast:
+    """The expected cost of one row of the final table. Sums are over cells without a result; None: unknown.
+
+    Args:
+        dataset, model, strategy, budget: of the row. cells: asked for. done: those of them that have a result, or are in an earlier row
+            under another name.
+        tokens: generated and verified. whole: whether verifier tokens are included; else they are unknown and come on top.
+        at_most: the upper bound by the budget. basis: the source of `tokens`.
+        usd: dollars. seconds: with as many cells at once as the study runs.
+    """
+
+    dataset: str
+    model: str
+    strategy: str
+    budget: Mapping[str, float]
+    cells: int
+    done: int
+    tokens: float | None
+    whole: bool
+    at_most: float | None
+    basis: Basis
+    usd: float | None
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class _CostSums:
+    """Sums over earlier results."""
+
+    count: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    usd: float | None = 0.0
+
+    def add(self, result: Result) -> None:
+        usage = result.usage
+        self.count += 1
+        self.tokens += usage.tokens
+        self.seconds += usage.seconds
+        self.usd = None if self.usd is None or usage.usd is None else self.usd + usage.usd
+
+
+@dataclass(slots=True)
+class EarlierResults:
+    """Costs of the results in a store. keys: of finished cells."""
+
+    keys: set[str] = field(default_factory=set[str])
+    rows: dict[tuple[object, ...], _CostSums] = field(default_factory=lambda: defaultdict(_CostSums))
+    settings: dict[str, _CostSums] = field(default_factory=lambda: defaultdict(_CostSums))
+
+    def add(self, results: Iterable[Result]) -> None:
+        """Count results. Failed ones are left out of costs."""
+        for result in results:
+            if result.cell.key in self.keys:
+                continue
+            self.keys.add(result.cell.key)
+            if result.error is None:
+                self.rows[_row(result.cell)].add(result)
+                self.settings[result.cell.setting].add(result)
+
+
+def forecast(cells: Iterable[Cell], settings: Settings, earlier: EarlierResults, *, slots: int) -> list[RowForecast]:
+    """Return the forecast of each row of the final table.
+
+    Args:
+        cells, settings: of the study. earlier: results that exist. slots: how many cells run at once.
+    """
+    counted: Counter[tuple[object, ...]] = Counter()
+    finished: Counter[tuple[object, ...]] = Counter()
+    first: dict[tuple[object, ...], Cell] = {}
+    asked: set[str] = set()
+    for cell in cells:
+        row = _row(cell)
+        counted[row] += 1
+        finished[row] += cell.key in earlier.keys or cell.key in asked
+        asked.add(cell.key)
+        first.setdefault(row, cell)
+    by_digest = {(name, setting.digest): setting for (name, _), setting in settings.items()}
+    return [
+        _expected(cell, counted[row], finished[row], by_digest[cell.model, cell.setting], earlier, slots) for row, cell in first.items()
+    ]
+
+
+def _row(cell: Cell) -> tuple[object, ...]:
+    return (cell.dataset, cell.model, cell.setting, cell.strategy, tuple(sorted(cell.budget.items())))
+
+
+def _expected(cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int) -> RowForecast:
+    left, known = count - done, earlier.rows.get(_row(cell))
+    measured = known is not None and known.count >= _FEWEST
+    one = _measured(known) if measured and known is not None else _by_budget(cell.budget, setting, setting.scoring[cell.strategy])
+    like = known if measured else earlier.settings.get(cell.setting)
+    seconds, usd = None, one.usd
+    if one.tokens is not None and one.whole and like is not None and like.tokens:
+        seconds = one.tokens * like.seconds / like.tokens / min(slots, max(1, left))
+        usd = None if like.usd is None else one.tokens * like.usd / like.tokens
+    if seconds is None and "seconds" in cell.budget:
+        seconds = cell.budget["seconds"] / min(slots, max(1, left))
+    usd = cell.budget.get("usd") if usd is None else usd
+    return RowForecast(
+        dataset=cell.dataset, model=cell.model, strategy=cell.strategy, budget=cell.budget, cells=count, done=done, basis=one.basis,
+        tokens=_times(left, one.tokens), whole=one.whole or not left, at_most=_times(left, _at_most(cell.budget)), usd=_times(left, usd),
+        seconds=_times(left, seconds),
+    )  # fmt: skip
+
+
+class _One(NamedTuple):
+    """The expected cost of one cell; fields as in `RowForecast`."""
+
+    tokens: float | None
+    basis: Basis
+    usd: float | None = None
+    whole: bool = True
+
+
+def _measured(known: _CostSums) -> _One:
+    return _One(known.tokens / known.count, "measured")
+
+
+def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> _One:
+    """Return the expected cost of a cell without earlier results like it."""
+    limit, typical = budget.get("tokens", math.inf), budget.get("samples", math.inf) * setting.typical_tokens
+    written = min(budget.get("generated_tokens", math.inf), typical)
+    price = setting.usd_per_token
+    if limit <= written:
+        return _One(None, "unknown") if limit == math.inf else _One(limit, "limit", None if price is None else limit * price)
+    basis: Basis = "typical" if written == typical else "limit"
+    if scoring is None:
+        return _One(written, basis, whole=False)
+    scored = min(written / setting.typical_tokens, budget.get("verifier_calls", math.inf))
+    tokens = written + min(scored * scoring.tokens, budget.get("verifier_tokens", math.inf))
+    usd = None if price is None or scoring.usd is None else written * price + scored * scoring.usd
+    return _One(limit, "limit", usd) if limit <= tokens else _One(tokens, basis, usd)
+
+
+def _at_most(budget: Mapping[str, float]) -> float | None:
+    most = min(budget.get("tokens", math.inf), budget.get("generated_tokens", math.inf) + budget.get("verifier_tokens", math.inf))
+    return None if most == math.inf else most
+
+
+def scoring_of(run: ProblemRun) -> ScoringCost | None:
+    """Return the cost of scoring a sample of typical length in a run; None: it cannot be known before a run.
+
+    It is known for verifiers whose bound is at most the number of generated tokens: they read each token at most once. A larger bound
+    includes reserves that may not be used, such as a judge's replies. A selection that scores only some candidates is not foreseen.
+    """
+    typical, selection, found = run.task.typical_tokens(), run.selection, ScoringCost()
+    for role in run.declared:
+        verifier = run.verifiers[role]
+        stepwise = role in run.plan.strategy.verifiers
+        tokens = _read(verifier, typical, stepwise=stepwise)
+        chosen = role in selection.verifiers and not (isinstance(selection, ScoresAll) and selection.scores_all)
+        if tokens is None or (tokens and chosen and not stepwise):
+            return None
+        price = token_rates(verifier, run.backends[verifier.model]).usd_in if tokens else 0
+        usd = None if price is None or found.usd is None else found.usd + tokens * price / USD_UNIT
+        found = ScoringCost(found.tokens + tokens, usd)
+    return found
+
+
+def _read(verifier: VerifierProtocol, written: int, *, stepwise: bool) -> int | None:
+    """Return the tokens that a verifier reads of so many generated ones, step by step or once; None: it cannot be known before a run."""
+    if members := members_of(verifier):
+        parts = [_read(member, written, stepwise=stepwise) for member in members]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    tokens = verifier.bound(0, written)
+    grows = verifier.bound(0, 2 * written) == 2 * tokens  # linear in what is written, so the number of steps does not matter
+    return tokens if tokens <= written and (grows or not stepwise) else None
+
+
+def _times(count: int, each: float | None) -> float | None:
+    return 0.0 if not count else None if each is None else count * each
+
+
+def total(parts: Iterable[float | None]) -> float | None:
+    """Return a sum; None where a part of it is None."""
+    values = list(parts)
+    return None if None in values else sum(value for value in values if value is not None)

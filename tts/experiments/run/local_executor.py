@@ -1,0 +1,199 @@
+"""Runs cells in this process, concurrently on the same models, so that backends batch the work of many problems."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tts.budget.budget import USD_UNIT, Budget
+from tts.errors import ConfigError, TTSError
+from tts.experiments.run.candidates import judge_answer, record_candidates
+from tts.experiments.run.executors import CellResult
+from tts.experiments.run.forecast import scoring_of
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
+from tts.experiments.study.record import Cell, Result
+from tts.search.plan import Plan, parse
+from tts.solver.model_cache import ModelCache
+from tts.solver.problem_run import ProblemRun
+from tts.solver.solver import Solver
+from tts.tasks.base import TaskProtocol
+from tts.threads import in_thread
+from tts.types import Problem, Solution, Usage
+
+_NOTHING = Usage()
+
+
+class LocalExecutor:
+    """Runs cells with one solver for each model of the study, or one for each of its servers.
+
+    Args:
+        config: of the study. problems: of it. clock: seconds since the epoch, for results.
+
+    Raises:
+        ConfigError: a model is not available, or a strategy, budget or verifier does not fit it. Nothing has been spent.
+    """
+
+    def __init__(self, config: StudyConfig, problems: Problems, *, clock: Callable[[], float] = time.time) -> None:
+        self._config, self._problems, self._clock = config, problems, clock
+        self._cache = ModelCache()
+        self._plans: dict[str, Plan] = {}
+        self._spent: dict[str, int] = {}
+        self._traced = {(data, name) for data, of in problems.items() for name in list(of)[: config.record.traces]}
+        self.slots = config.concurrency
+        try:
+            self._solvers = {name: self._servers(name) for name in config.models}
+            self.settings: Settings = self._resolved()
+        except BaseException:
+            self._cache.close()
+            raise
+
+    def _servers(self, name: str) -> list[_Server]:
+        """Return the solvers of a model: one, or one for each url."""
+        spec, config = self._config.models[name], self._config
+        return [
+            _Server(
+                Solver(
+                    spec.records(), config.verifiers_of(name), backend=spec.backend, url=url, task=config.task,
+                    sampling=config.sampling_of(name), allow_oracle=config.allow_oracle, keep=self._cache,
+                )
+            )
+            for url in spec.url or [None]
+        ]  # fmt: skip
+
+    def _resolved(self) -> Settings:
+        """Return the settings of every model and task. Each strategy is checked with each budget."""
+        first: dict[str | None, Problem] = {}
+        for of in self._problems.values():
+            for problem in of.values():
+                first.setdefault(problem.task, problem)
+        return {(name, task): self._setting(name, problem) for name in self._solvers for task, problem in first.items()}
+
+    def _setting(self, name: str, problem: Problem) -> Setting:
+        """Return the setting of a model for the task of a problem.
+
+        Raises:
+            ConfigError: as the class, or two strategies have the same canonical text.
+        """
+        solver, strategies, scoring = self._solvers[name][0].solver, dict[str, str](), dict[str, ScoringCost | None]()
+        run = None
+        for text in self._config.strategies:
+            for budget in self._config.budgets:
+                run = solver.prepared(problem, _budget(budget), strategy=text)
+                run.check()
+                strategies[text] = str(dataclasses.replace(run.plan, selection=run.selection))
+                scoring[strategies[text]] = scoring_of(run)
+        assert run is not None, "a study has a strategy and a budget"
+        for text in strategies:
+            if (same := next(other for other, plan in strategies.items() if plan == strategies[text])) != text:
+                raise ConfigError(f"the strategies {same!r} and {text!r} are both {strategies[text]!r} here", hint="leave one out")
+        usd, backend = run.backends["policy"].rates.usd_out, self._config.models[name].backend or ""
+        place = f"{backend} " if ":" in backend else ""  # functions have one identity, and so have classes of one name
+        return Setting(
+            task=run.task.name,
+            typical_tokens=run.task.typical_tokens(),
+            identity={role: f"{place}{backend.identity}" for role, backend in run.backends.items()},
+            sampling=dataclasses.asdict(run.sampling),
+            verifiers=self._verifiers(name, run),
+            strategies=strategies,
+            scoring=scoring,
+            usd_per_token=None if usd is None else usd / USD_UNIT,
+        )
+
+    def _verifiers(self, name: str, run: ProblemRun) -> dict[str, str]:
+        """Return the verifiers of a run as texts: the study's, or the one in the model's record."""
+        given = self._config.verifiers_of(name)
+        if given is None:
+            given = {"main": self._config.models[name].records()["policy"].verifier}
+        return {role: given[role] for role in run.verifiers}
+
+    async def run(self, cell: Cell) -> CellResult:
+        """Run a cell; see `Executor`."""
+        problem = self._problems[cell.dataset][cell.problem]
+        server = min(self._solvers[cell.model], key=lambda one: one.busy)
+        server.busy += 1
+        self._spent[cell.key], spent = 0, Usage()
+        try:
+            run = server.solver.prepared(problem, _budget(cell.budget), strategy=self._plan(cell.strategy), seed=cell.seed)
+            run = dataclasses.replace(run, on_event=lambda event: self._spent.update({cell.key: event.tokens}))
+            solution = await run.solve()
+            spent = solution.usage
+            self._spent[cell.key] = spent.tokens
+            if solution.stopped_by == "interrupted":
+                raise asyncio.CancelledError
+            judge = functools.partial(self._done, cell, solution, run.task)
+            done = await in_thread(judge) if self._takes_long(solution, run.task) else judge()
+        except Exception as failure:  # noqa: BLE001 - the boundary: one cell's failure is its result
+            done = CellResult(failed(cell, failure, self._clock(), spent))
+        finally:
+            server.busy -= 1
+        del self._spent[cell.key]  # its result has it now; that of a cancelled cell stays
+        return done
+
+    def _plan(self, text: str) -> Plan:
+        if text not in self._plans:
+            self._plans[text] = parse(text)
+        return self._plans[text]
+
+    def _takes_long(self, solution: Solution, task: TaskProtocol) -> bool:
+        """Whether an answer needs a judgement that the task's fast rules do not decide. It may take seconds."""
+        reference, candidates = solution.problem.answer, solution.candidates if self._config.record.candidates else ()
+        answers = {answer for answer in (solution.answer, *(candidate.answer for candidate in candidates)) if answer is not None}
+        return reference is not None and any(task.decide(answer, reference) is None for answer in answers)
+
+    def _done(self, cell: Cell, solution: Solution, task: TaskProtocol) -> CellResult:
+        result = Result(
+            cell=cell,
+            answer=solution.answer,
+            right=None if solution.error is not None else judge_answer(solution.answer, task, solution.problem),
+            confidence=solution.confidence,
+            stopped_by=solution.stopped_by,
+            usage=solution.usage,
+            error=None if solution.error is None else one_line(solution.error),
+            failures=solution.failures,
+            warnings=solution.warnings,
+            reproducible=solution.reproducible,
+            oracle=solution.oracle,
+            seconds_at=self._clock(),
+            drawn=record_candidates(solution, task, solution.problem) if self._config.record.candidates else None,
+        )
+        kept = (cell.dataset, cell.problem) in self._traced and cell.seed == self._config.seeds[0]
+        return CellResult(result, solution.trace.to_json().encode() if kept else None)
+
+    async def spent(self) -> Mapping[str, int]:
+        """Return tokens by key; see `Executor`."""
+        return self._spent
+
+    def close(self) -> None:
+        """Free the models."""
+        self._cache.close()
+
+
+@dataclasses.dataclass(slots=True)
+class _Server:
+    """A solver, and the number of cells that it runs."""
+
+    solver: Solver
+    busy: int = 0
+
+
+def failed(cell: Cell, failure: Exception, now: float, spent: Usage = _NOTHING) -> Result:
+    """Return the result of a cell that failed, or whose answer could not be judged after tokens were spent."""
+    return Result(
+        cell=cell, answer=None, right=None, confidence=math.nan, stopped_by="failed", usage=spent, error=one_line(failure), seconds_at=now
+    )
+
+
+def one_line(failure: Exception) -> str:
+    """Return the class and the cause of a failure on one line."""
+    cause = failure.cause if isinstance(failure, TTSError) else str(failure)
+    return " ".join(f"{type(failure).__name__}: {cause}".split())
+
+
+def _budget(limits: Mapping[str, float]) -> Budget:
+    return Budget(**dict[str, Any](limits))

@@ -1,0 +1,131 @@
+"""The progress of a run: cells done, rate, cost and accuracy so far."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from tts.experiments.study.record import Result
+
+_EVERY_S = 10.0  # between two lines, where standard error is not a terminal
+
+
+class Progress:
+    """Counts of a run. Results of earlier runs count as done only.
+
+    Args:
+        total: cells of the study. done: those that had a result before. clock: seconds.
+
+    Attributes:
+        elsewhere: cells that this run waits for, because other processes hold them, or did until they were killed.
+    """
+
+    def __init__(self, total: int, done: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.total, self.done, self.elsewhere = total, done, 0
+        self._clock, self._started = clock, clock()
+        self._run = self._right = self._judged = self._tokens = 0
+        self._usd: float | None = 0.0
+        self._failures: Counter[str] = Counter()
+
+    def add(self, result: Result) -> None:
+        """Count a result."""
+        self.done += 1
+        self._run += 1
+        self._tokens += result.usage.tokens
+        self._usd = None if self._usd is None or result.usage.usd is None else self._usd + result.usage.usd
+        if result.error is not None:
+            self._failures[result.error.partition(":")[0]] += 1
+        if result.right is not None:
+            self._judged += 1
+            self._right += result.right
+
+    @property
+    def failed(self) -> int:
+        """Cells of this run with an error."""
+        return self._failures.total()
+
+    @property
+    def finished(self) -> int:
+        """Cells of this run with a result."""
+        return self._run
+
+    def line(self) -> str:
+        """Return the progress on one line."""
+        seconds = self._clock() - self._started
+        rate = self._run / seconds if seconds > 0 else 0.0
+        parts = [f"{self.done:,} of {self.total:,}"]
+        if self._run:
+            parts.append(f"{rate:,.1f} a second" if rate >= 1 else f"{rate * 60:,.1f} a minute")
+        if self._run and self.done < self.total:
+            parts.append(f"{duration((self.total - self.done) / rate)} left")
+        parts.append(f"{self._tokens:,} tokens")
+        if self._usd:
+            parts.append(f"${self._usd:,.2f}")
+        if self._judged:
+            parts.append(f"{self._right / self._judged:.1%} right")
+        if self.elsewhere:
+            parts.append(f"waiting for {self.elsewhere:,} cells that other runs hold, or held when they were killed")
+        if self._failures:
+            parts.append("failed: " + ", ".join(f"{count:,} {kind}" for kind, count in self._failures.most_common()))
+        return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as a short text: 45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def show_progress(title: str = "", *, enabled: bool = True) -> Generator[Callable[[Progress], None]]:
+    """Show progress on standard error: a live line on a terminal; elsewhere a line every ten seconds, and one at the end.
+
+    Args:
+        title: stands before each line. enabled: False shows nothing.
+
+    Yields:
+        The `report` argument of `runner.run`.
+    """
+    if not enabled:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    prefix = "".join(c if c.isprintable() else repr(c)[1:-1] for c in f"{title}: ") if title else ""
+    console = Console(stderr=True)
+    if sys.stderr.isatty() and not console.is_dumb_terminal:
+        with console.status(Text(f"{prefix}starting")) as status:
+            yield lambda progress: status.update(Text(prefix + progress.line()))
+        return
+
+    lines = _Lines(prefix)
+    try:
+        yield lines.report
+    finally:
+        lines.end()
+
+
+class _Lines:
+    """Plain lines. The last one is always shown."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix, self._line, self._shown_at = prefix, "", 0.0
+
+    def report(self, progress: Progress) -> None:
+        """Show this progress, unless the last line is recent."""
+        self._line = progress.line()
+        if time.monotonic() - self._shown_at >= _EVERY_S:
+            self._shown_at = time.monotonic()
+            self.end()
+
+    def end(self) -> None:
+        """Show the last line, if it has not been shown."""
+        if self._line:
+            sys.stderr.write(f"{self._prefix}{self._line}\n")
+            sys.stderr.flush()
+        self._line = ""

@@ -1,0 +1,117 @@
+"""Runs cells on the workers of a Ray cluster. Each worker loads the study's models; none opens the store.
+
+The store stays with the process that runs the study, so no shared file system is needed. A worker that dies is replaced, and its cells
+end with `WorkerLost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from tts.errors import EngineError, TTSError, missing_extra
+from tts.experiments.run.executors import CellResult, WorkerLost
+from tts.experiments.run.local_executor import LocalExecutor, one_line
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.grid import Problems, Settings
+from tts.experiments.study.record import Cell
+from tts.solver.model_cache import LOOP
+
+_TIMEOUT_S = 2.0  # for a worker to report its tokens; one that loads models does not answer
+
+
+class RayWorker:
+    """A worker process with a `LocalExecutor`. Models are loaded on the first call, so that errors are returned to the caller."""
+
+    def __init__(self, config: StudyConfig, problems: Problems) -> None:
+        self._config, self._problems = config, problems
+
+    @cached_property
+    def _executor(self) -> LocalExecutor:
+        return LocalExecutor(self._config, self._problems)
+
+    async def settings(self) -> Settings:
+        """Return the settings of the study's models."""
+        return self._executor.settings
+
+    async def run(self, cell: Cell) -> CellResult:
+        """Run a cell."""
+        return await LOOP.wait(self._executor.run(cell))
+
+    async def spent(self) -> Mapping[str, int]:
+        """Return the tokens spent so far by key."""
+        return dict(await self._executor.spent())
+
+
+class RayExecutor:
+    """Workers on the Ray cluster of `RAY_ADDRESS`, else on this machine: one for each GPU, or for each CPU without GPUs.
+
+    Args:
+        config: of the study; `concurrency` is that of each worker. problems: of it.
+
+    Raises:
+        ConfigError: as `LocalExecutor`. MissingDependency: Ray is not installed. EngineError: no worker starts.
+    """
+
+    def __init__(self, config: StudyConfig, problems: Problems) -> None:
+        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError:
+            raise missing_extra("ray", "ray", "--executor ray") from None
+        self._ray = ray
+        self._began = not ray.is_initialized()
+        if self._began:
+            ray.init(log_to_driver=False, logging_level="error")
+        has = ray.cluster_resources()
+        kind, count = ("num_gpus", int(has["GPU"])) if has.get("GPU", 0) >= 1 else ("num_cpus", max(1, int(has.get("CPU", 1))))
+        make = ray.remote(**{kind: 1}, max_concurrency=config.concurrency + 1)(RayWorker)
+        shared = ray.put(problems)
+        self._start: Callable[[], Any] = lambda: make.remote(config, shared)
+        self._workers = [self._start() for _ in range(count)]
+        self._busy = [0] * count
+        self._at: dict[str, int] = {}
+        self.slots = config.concurrency * count
+        try:
+            self.settings: Settings = ray.get(self._workers[0].settings.remote())
+        except ray.exceptions.RayError as failure:
+            self.close()
+            cause = getattr(failure, "cause", None)  # raised in the worker
+            if isinstance(cause, TTSError):
+                raise cause from None
+            raise EngineError(f"no worker starts: {one_line(failure)}", hint="run the study here to see why") from failure
+
+    async def run(self, cell: Cell) -> CellResult:
+        """Run a cell on the least busy worker; see `Executor`."""
+        index = min(range(len(self._workers)), key=self._busy.__getitem__)
+        worker = self._workers[index]
+        self._busy[index] += 1
+        self._at[cell.key] = index
+        try:
+            return await _answer(worker.run.remote(cell))
+        except self._ray.exceptions.RayActorError as failure:
+            if self._workers[index] is worker:  # the first of its cells to notice
+                self._workers[index] = self._start()
+            raise WorkerLost(one_line(failure)) from failure
+        finally:
+            self._busy[index] -= 1
+            del self._at[cell.key]
+
+    async def spent(self) -> Mapping[str, int]:
+        """Return tokens by key, of the workers that answer in time; see `Executor`."""
+        asked = [_answer(self._workers[index].spent.remote()) for index in {*self._at.values()}]
+        told = await asyncio.gather(*(asyncio.wait_for(one, _TIMEOUT_S) for one in asked), return_exceptions=True)
+        return {key: tokens for one in told if isinstance(one, dict) for key, tokens in one.items()}
+
+    def close(self) -> None:
+        """End the workers, and Ray if this object started it."""
+        for worker in self._workers:
+            self._ray.kill(worker)
+        if self._began:
+            self._ray.shutdown()
+
+
+async def _answer(reference: Any) -> Any:
+    return await asyncio.wrap_future(reference.future())

@@ -1,0 +1,255 @@
+"""Runs a study: leases cells from the store, runs them concurrently, and writes each result in its own transaction.
+
+Interrupted runs resume. A clean stop returns leases at once; after a kill they expire. Several processes may share a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from tts.errors import EngineError, TTSError
+from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, WorkerLost
+from tts.experiments.run.local_executor import failed
+from tts.experiments.run.progress import Progress, show_progress
+from tts.experiments.store.store import CellCounts, Store
+from tts.experiments.study.config import StudyConfig
+from tts.experiments.study.grid import Problems, cells, load_problems, shard
+from tts.experiments.study.record import Cell, Result
+from tts.experiments.study.snapshot import snapshot
+from tts.solver.event_loop import Interrupted
+from tts.solver.model_cache import LOOP
+
+T = TypeVar("T")
+Report = Callable[[Progress], None]
+
+LEASE_S: Final = 30.0  # the longest that the cells of a killed process wait
+_BEATS_PER_LEASE: Final = 4
+_POLL_S: Final = 1.0  # interval at which leases of other processes are polled
+_MOST_FAILURES: Final = 50  # first cells that all fail, after which a run ends
+_MOST_DEATHS: Final = 3  # of workers at one cell, after which it has failed
+
+
+class PreparedStudy:
+    """A study that is ready to run: its problems, and the executor with its models. A context manager.
+
+    Args:
+        executor: a name of `EXECUTORS`.
+
+    Raises:
+        ConfigError: the study cannot run. Nothing has been spent or written.
+    """
+
+    def __init__(self, config: StudyConfig, executor: str = "local") -> None:
+        self.config = config
+        make = EXECUTORS.get(executor)
+        self.problems: Problems = load_problems(config)
+        self.executor: Executor = make(config, self.problems)
+
+    def cells(self, part: tuple[int, int] = (1, 1)) -> Iterator[Cell]:
+        """Yield the cells of part i of n."""
+        return shard(cells(self.config, self.problems, self.executor.settings), *part)
+
+    def __enter__(self) -> PreparedStudy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.executor.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The end of a run. study: its id in the store. counts: of its cells. interrupted: whether Ctrl-C stopped it."""
+
+    study: int
+    counts: CellCounts
+    interrupted: bool = False
+
+
+def run(
+    prepared: PreparedStudy,
+    store: Store,
+    *,
+    part: tuple[int, int] = (1, 1),
+    retry_failed: bool = False,
+    lease_s: float = LEASE_S,
+    report: Report = lambda _: None,
+) -> RunSummary:
+    """Run the cells of a study without a result, and return when all are finished, here or in another process.
+
+    Args:
+        part: i of n: the cells of one shard. retry_failed: whether cells that failed before run again.
+        lease_s: seconds after which the cells of a killed process run again.
+        report: called in another thread, at the beginning and after results.
+
+    Raises:
+        TTSError: the store failed, or only failures came of the first cells. Finished cells are kept.
+    """
+    study = store.begin(prepared.config.name, snapshot(prepared.config, prepared.problems, prepared.executor.settings))
+    store.add(study, prepared.cells(part))
+    if retry_failed:
+        store.forget_failed(study)
+    counts = store.counts(study)
+    progress = Progress(sum((counts.done, counts.failed, counts.pending, counts.leased)), counts.done + counts.failed)
+    runner = _Runner(prepared.executor, store, study, progress, report, lease_s)
+    try:
+        LOOP.run(runner.run())
+    except Interrupted:
+        return RunSummary(study, store.counts(study), interrupted=True)
+    finally:
+        runner.close()
+    return RunSummary(study, store.counts(study))
+
+
+def results_of(config: StudyConfig, store: Store) -> list[Result]:
+    """Run the cells of a study that have no result, with progress on standard error, and return all its results; see `tts.Study`.
+
+    Raises:
+        TTSError: as `run`.
+        KeyboardInterrupt: it was stopped; finished cells are kept, and the same call resumes.
+    """
+    with PreparedStudy(config) as prepared, show_progress(config.name) as report:
+        summary = run(prepared, store, report=report)
+    if summary.interrupted:
+        raise KeyboardInterrupt(f"the study {config.name!r} was stopped; finished cells are kept")
+    return list(store.results(summary.study))
+
+
+class _Runner:
+    """One run of a study.
+
+    One thread makes all calls to the store, which may wait for other processes. That thread alone knows which cells are leased: no
+    heartbeat follows a result, and a stop leaves no lease.
+
+    Args:
+        executor, store, study, progress, report, lease_s: see `run`.
+    """
+
+    def __init__(self, executor: Executor, store: Store, study: int, progress: Progress, report: Report, lease_s: float) -> None:
+        self._executor, self._store, self._study = executor, store, study
+        self._progress, self._report, self._lease_s = progress, report, lease_s
+        self._worker = secrets.token_hex(8)
+        self._at: dict[str, asyncio.Task[None]] = {}  # cells that run or wait to be written, by key
+        self._ended: asyncio.Queue[CellResult | Cell] = asyncio.Queue()  # results, and cells whose worker was lost
+        self._deaths: Counter[str] = Counter()
+        self._leased: set[str] = set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-store")
+
+    async def run(self) -> None:
+        """Run cells until none is left."""
+        self._report(self._progress)
+        beating = asyncio.create_task(self._beat_on())
+        try:
+            while await self._fill():
+                await self._keep(await self._next())
+                if beating.done():
+                    beating.result()
+        finally:
+            beating.cancel()
+            await self._stop()
+
+    async def _fill(self) -> bool:
+        """Lease cells while there is room. Return whether any are running."""
+        room = self._executor.slots - len(self._at)
+        if self._at and room * 4 < self._executor.slots:  # a lease is a transaction, so several cells are leased at once
+            return True
+        while True:
+            for cell in await self._stored(self._lease, room):
+                self._at[cell.key] = asyncio.create_task(self._run(cell))
+            if self._at:
+                self._progress.elsewhere = 0
+                return True
+            counts = await self._stored(self._store.counts, self._study)
+            self._progress.done = counts.done + counts.failed  # other processes may have finished cells
+            self._progress.elsewhere = counts.leased
+            if not counts.pending + counts.leased:
+                return False
+            self._report(self._progress)
+            await asyncio.sleep(_POLL_S if counts.leased else 0)  # other processes hold the rest, or did until they were killed
+
+    async def _run(self, cell: Cell) -> None:
+        try:
+            self._ended.put_nowait(await self._executor.run(cell))
+        except WorkerLost as lost:
+            self._deaths[cell.key] += 1
+            if self._deaths[cell.key] < _MOST_DEATHS:
+                self._ended.put_nowait(cell)
+            else:
+                failure = EngineError(f"{_MOST_DEATHS} workers were lost at this cell: {lost}")
+                self._ended.put_nowait(CellResult(failed(cell, failure, time.time())))
+
+    async def _next(self) -> list[CellResult | Cell]:
+        """Return finished cells, at least one."""
+        ended = [await self._ended.get()]
+        while not self._ended.empty():
+            ended.append(self._ended.get_nowait())
+        return ended
+
+    async def _keep(self, ended: Sequence[CellResult | Cell]) -> None:
+        """Write results, and return leases of cells that must run again."""
+        done, lost = [one for one in ended if isinstance(one, CellResult)], [one.key for one in ended if isinstance(one, Cell)]
+        await self._stored(self._write, done, lost)
+        for key in (*lost, *(one.result.cell.key for one in done)):
+            del self._at[key]
+        for one in done:
+            self._progress.add(one.result)
+        self._report(self._progress)
+        if done and self._progress.finished == self._progress.failed >= _MOST_FAILURES:
+            raise TTSError(
+                f"the first {self._progress.failed} cells all failed, the last one with {done[-1].result.error}",
+                hint="remove the cause, then run the study again with --retry-failed",
+            )
+
+    async def _beat_on(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_s / _BEATS_PER_LEASE)
+            await self._stored(self._beat, await self._executor.spent())
+
+    async def _stop(self) -> None:
+        """Cancel running cells, write finished ones, book the cost of the others, and return their leases."""
+        for task in self._at.values():
+            task.cancel()
+        await asyncio.gather(*self._at.values(), return_exceptions=True)
+        with suppress(TTSError):  # if the store has failed, the leases expire
+            if not self._ended.empty():
+                await self._keep(await self._next())
+        with suppress(TTSError):
+            await self._stored(self._give_back, await self._executor.spent())
+
+    async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Call the store in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+    def close(self) -> None:
+        """End the thread of the store."""
+        self._thread.shutdown()
+
+    # called in the thread of the store
+
+    def _lease(self, count: int) -> list[Cell]:
+        cells = self._store.lease(self._study, self._worker, count, seconds=self._lease_s)
+        self._leased.update(cell.key for cell in cells)
+        return cells
+
+    def _write(self, done: Sequence[CellResult], lost: Sequence[str]) -> None:
+        for one in done:
+            self._store.finish(self._worker, one.result, one.trace)
+            self._leased.discard(one.result.cell.key)
+        if lost:
+            self._store.release(self._worker, lost)
+            self._leased.difference_update(lost)
+
+    def _beat(self, spent: Mapping[str, int]) -> None:
+        self._store.beat(self._worker, {key: spent.get(key, 0) for key in self._leased}, seconds=self._lease_s)
+
+    def _give_back(self, spent: Mapping[str, int]) -> None:
+        if self._leased:
+            self._beat(spent)
+            self._store.release(self._worker, self._leased)

@@ -1,0 +1,106 @@
+"""The format of cells and results in the store: JSON objects with field names, where default values are left out.
+
+A field with a default can therefore be added to a record, and older stores stay readable. NaN is written as null. Texts are escaped to
+ASCII, so that any text of a model or data set is restored exactly, lone surrogates included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.types import Usage
+
+_CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
+_APART: Final = frozenset({"cell", "usage", "confidence", "lost_tokens", "drawn"})  # fields of a result with their own format
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """Return the default of each field of a record; MISSING for required fields."""
+    factories = {f.name: f.default_factory for f in dataclasses.fields(kind) if f.default_factory is not dataclasses.MISSING}
+    return {f.name: factories[f.name]() if f.name in factories else f.default for f in dataclasses.fields(kind)}
+
+
+_USAGE: Final = _defaults(Usage)
+_RESULT: Final = {name: default for name, default in _defaults(Result).items() if name not in _APART}
+
+
+def to_json(value: Any) -> str:
+    """Return the canonical JSON of a value: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def condition_body(cell: Cell) -> str:
+    """Return what a cell shares with all cells of its row of the table, names of data set and model included."""
+    return to_json({name: plain(getattr(cell, name)) for name in _CONDITION})
+
+
+def cell_body(cell: Cell) -> str:
+    """Return what is particular to a cell: problem, group and seed."""
+    return to_json([cell.problem, cell.group, cell.seed])
+
+
+def cell_of(key: str, condition: Mapping[str, Any], body: str) -> Cell:
+    """Return a cell from its key, its parsed condition, which all its cells share, and its own body."""
+    problem, group, seed = json.loads(body)
+    return Cell(key=key, problem=problem, group=group, seed=seed, **condition)
+
+
+def result_body(result: Result) -> str:
+    """Return a result without its cell, its candidates and its lost tokens, which the store keeps elsewhere."""
+    body = _told(result, _RESULT)
+    body["confidence"] = plain(result.confidence)
+    body["usage"] = _told(result.usage, _USAGE)
+    return to_json(body)
+
+
+def _told(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: plain(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
+
+
+def result_of(cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
+    """Return a result from its cell, its body and its packed candidates."""
+    fields = json.loads(body)
+    fields["usage"] = Usage(**fields["usage"])
+    fields["warnings"] = tuple(fields.get("warnings", ()))
+    fields["confidence"] = _number(fields["confidence"])
+    return Result(cell=cell, lost_tokens=lost_tokens, drawn=None if drawn is None else _unpacked(drawn), **fields)
+
+
+def tokens_of(body: str) -> int:
+    """Return the tokens that a result spent, from its body."""
+    return Usage(**json.loads(body)["usage"]).tokens
+
+
+def packed(drawn: Sequence[RecordedSample] | None) -> bytes | None:
+    """Return candidates as compressed bytes; None: they were not recorded."""
+    if drawn is None:
+        return None
+    rows = [{f.name: plain(getattr(one, f.name)) for f in dataclasses.fields(RecordedSample)} for one in drawn]
+    return zlib.compress(to_json(rows).encode("ascii"), 1)
+
+
+def _unpacked(drawn: bytes) -> tuple[RecordedSample, ...]:
+    rows = json.loads(zlib.decompress(drawn))
+    for row in rows:
+        row["scores"] = {role: _number(score) for role, score in row["scores"].items()}
+        row["steps"] = {role: tuple(map(_number, scores)) for role, scores in row["steps"].items()}
+    return tuple(RecordedSample(**row) for row in rows)
+
+
+def plain(value: Any) -> Any:
+    """Return a value with mappings as dict, sequences as list, and NaN as None."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,368 @@
+"""The store of results: one SQLite file, which several processes may share.
+
+Each result is one transaction. A cell is leased to a worker, whose heartbeat renews the lease. When a lease expires, the cell is leased
+again, and the tokens of the first attempt are booked as lost. A killed process therefore loses only the cells that it was running.
+
+Results belong to the key of a cell, not to a study. Studies with equal cells share their results, whatever names they use; a study that
+asks for a cell under two names has its result under both.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Self
+
+from tts.errors import ConfigError, unknown_name
+from tts.experiments.store.merging import carry_over
+from tts.experiments.store.rows import cell_body, cell_of, condition_body, packed, result_body, result_of, to_json, tokens_of
+from tts.experiments.store.schema import connect, explained
+from tts.experiments.study.record import RESULT_VERSION, Cell, Result, StoredRun, StoredStudy
+
+_PAGE: Final = 1000  # results read in one query
+_BATCH: Final = 10_000  # cells added in one transaction
+
+
+def default_store() -> Path:
+    """Return the default file: `.tts/store.sqlite` in the working directory."""
+    return Path(".tts", "store.sqlite")
+
+
+@dataclass(frozen=True, slots=True)
+class CellCounts:
+    """The cells of a study by state. Each cell is in one of them, however many names it has.
+
+    Args:
+        done: has a result. failed: has a result with an error. pending: has none, and no process runs it. leased: is running.
+    """
+
+    done: int
+    failed: int
+    pending: int
+    leased: int
+
+
+class Store:
+    """Cells and results in a file. Threads may share an object; each process opens its own.
+
+    Args:
+        path: the file, created where missing. clock: seconds since the epoch, by which leases expire.
+
+    Raises:
+        ConfigError: the file is not a store, or has another version. It is left unchanged.
+        TTSError: from any method: the disk is full, or the file is locked, damaged or read-only. Finished results are kept.
+    """
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._conditions: dict[int, dict[str, Any]] = {}
+        self._connection = connect(self.path)
+
+    @classmethod
+    def existing(cls, path: str | Path) -> Self:
+        """Open a store that must exist.
+
+        Raises:
+            ConfigError: there is no such file; or as `Store`.
+        """
+        if not Path(path).exists():
+            raise ConfigError(f"store {path} is not there", hint="name the file of your runs with --store, or make one with tts run")
+        return cls(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Leases stay until they expire; see `release`."""
+        with self._lock, explained(self.path):
+            self._connection.close()
+
+    # studies
+
+    def begin(self, name: str, snapshot: Mapping[str, Any]) -> int:
+        """Return the id of a study: that of an earlier run of the same study, or a new one.
+
+        Args:
+            name: from the configuration.
+            snapshot: JSON, kept for each run. Studies are the same if name, `snapshot["configuration"]`, the checksums of data and models,
+                and `RESULT_VERSION` are equal.
+        """
+        same, now = (name, _identity(snapshot), RESULT_VERSION), self._clock()
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO studies (name, configuration, result_version, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*same, now),
+            )
+            (study,) = db.execute("SELECT id FROM studies WHERE (name, configuration, result_version) = (?, ?, ?)", same).fetchone()
+            db.execute("INSERT INTO runs (study, begun_at, snapshot) VALUES (?, ?, ?)", (study, now, to_json(snapshot)))
+        return study
+
+    def add(self, study: int, cells: Iterable[Cell]) -> None:
+        """Add cells to a study. Those that it already has stay unchanged."""
+        rest = iter(cells)
+        while batch := list(islice(rest, _BATCH)):
+            bodies = [condition_body(cell) for cell in batch]
+            keys = [(study, cell.key) for cell in batch]
+            with self._writing() as db:
+                db.executemany(
+                    "INSERT INTO conditions (body) VALUES (?) ON CONFLICT DO NOTHING", ((body,) for body in dict.fromkeys(bodies))
+                )
+                db.executemany("INSERT INTO cells (key) VALUES (?) ON CONFLICT DO NOTHING", ((cell.key,) for cell in batch))
+                db.executemany(
+                    "INSERT INTO members SELECT ?, cells.id, conditions.id, ? FROM cells JOIN conditions WHERE key = ? AND body = ?"
+                    " ON CONFLICT DO NOTHING",
+                    ((study, cell_body(cell), cell.key, body) for cell, body in zip(batch, bodies, strict=True)),
+                )
+                db.executemany(
+                    "INSERT INTO unfinished SELECT ?, id FROM cells WHERE key = ? AND id NOT IN (SELECT cell FROM results)"
+                    " ON CONFLICT DO NOTHING",
+                    keys,
+                )
+
+    def studies(self) -> list[StoredStudy]:
+        """Return all studies, the oldest first."""
+        return [self._study(*row) for row in self._read("SELECT id, name, created_at FROM studies ORDER BY id")]
+
+    def find(self, study: str | None = None) -> StoredStudy:
+        """Return a study by its id or name: the newest of several with that name; without an argument, the newest of all.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        studies = self.studies()
+        if not studies:
+            raise ConfigError(f"store {self.path} has no study yet", hint="make one with tts run, or name another file with --store")
+        found = [each for each in studies if study in (None, each.name, str(each.id))]
+        if not found:
+            raise unknown_name("study", str(study), {each.name for each in studies})
+        return found[-1]
+
+    def counts(self, study: int) -> CellCounts:
+        """Return the number of cells of a study in each state."""
+        (row,) = self._read(
+            "SELECT (SELECT count(DISTINCT cell) FROM members WHERE study = :study),"
+            " (SELECT count(*) FROM unfinished WHERE study = :study),"
+            " (SELECT count(DISTINCT cell) FROM members WHERE study = :study AND cell IN (SELECT cell FROM results WHERE failed)),"
+            " (SELECT count(*) FROM unfinished WHERE study = :study AND cell IN (SELECT cell FROM attempts WHERE ends > :now))",
+            {"study": study, "now": self._clock()},
+        )
+        cells, unfinished, failed, leased = row
+        return CellCounts(done=cells - unfinished - failed, failed=failed, pending=unfinished - leased, leased=leased)
+
+    # leases
+
+    def lease(self, study: int, worker: str, count: int, *, seconds: float = 60.0) -> list[Cell]:
+        """Lease up to `count` pending cells, in the order in which they were added.
+
+        A worker does not get a cell again whose lease it let expire: it may still run it, and can `finish` or `release` it. A cell with
+        several names has the first one in the table.
+
+        Args:
+            worker: a unique name. seconds: until the leases expire, unless `beat` renews them.
+        """
+        now = self._clock()
+        with self._writing() as db:
+            rows = db.execute(
+                "SELECT id, key, condition, body FROM unfinished JOIN cells ON id = unfinished.cell JOIN members USING (study, cell)"
+                " WHERE study = ? AND condition = (SELECT min(condition) FROM members AS all_of"
+                " WHERE (all_of.study, all_of.cell) = (unfinished.study, unfinished.cell))"
+                " AND unfinished.cell NOT IN (SELECT cell FROM attempts WHERE ends > ? OR (worker = ? AND ends > 0))"
+                " ORDER BY unfinished.cell LIMIT ?",
+                (study, now, worker, count),
+            ).fetchall()
+            db.executemany("INSERT INTO attempts (cell, worker, ends) VALUES (?, ?, ?)", ((row[0], worker, now + seconds) for row in rows))
+        return [cell_of(key, self._condition(condition), body) for _, key, condition, body in rows]
+
+    def beat(self, worker: str, spent: Mapping[str, int], *, seconds: float = 60.0) -> None:
+        """Renew a worker's leases, and record what it has spent. Cells that were leased to another worker meanwhile stay with that one.
+
+        Args:
+            spent: tokens so far (`Usage.tokens`), by key. seconds: from now until the leases expire.
+        """
+        now = self._clock()
+        with self._writing() as db:
+            for key, tokens in spent.items():
+                db.execute(
+                    "UPDATE attempts SET spent = :tokens, ends = CASE WHEN EXISTS (SELECT 1 FROM attempts AS other WHERE"
+                    " other.cell = attempts.cell AND other.id != attempts.id AND other.ends > :now) THEN ends ELSE :ends END"
+                    " WHERE id = :id",
+                    {"id": _attempt(db, worker, key), "tokens": tokens, "now": now, "ends": now + seconds},
+                )
+
+    def finish(self, worker: str, result: Result, trace: bytes | None = None) -> bool:
+        """Store the result of a cell, in one transaction. The first result of a cell stays.
+
+        Args:
+            result: its `lost_tokens` is ignored: the store counts them. trace: the whole search, in the caller's format.
+
+        Returns:
+            False if another worker was first; the tokens of this result are then lost.
+
+        Raises:
+            ConfigError: the cell was never added.
+        """
+        key = result.cell.key
+        with self._writing() as db:
+            found = db.execute("SELECT id, cell FROM cells LEFT JOIN results ON id = cell WHERE key = ?", (key,)).fetchone()
+            if found is None:
+                raise ConfigError(f"the cell of problem {result.cell.problem!r} is not in the store", hint="add it to a study first")
+            cell, finished = found
+            db.execute("DELETE FROM attempts WHERE id = ?", (_attempt(db, worker, key),))
+            if finished is not None:
+                _lose(db, cell, worker, result.usage.tokens)
+                return False
+            row = (cell, result.error is not None, result_body(result), packed(result.drawn))
+            db.execute("INSERT INTO results (cell, failed, body, drawn) VALUES (?, ?, ?, ?)", row)
+            if trace is not None:
+                db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, trace))
+            db.execute("DELETE FROM unfinished WHERE cell = ?", (cell,))
+        return True
+
+    def release(self, worker: str, keys: Iterable[str]) -> None:
+        """Return leases: the cells are pending again, and their recorded tokens are lost."""
+        with self._writing() as db:
+            for key in keys:
+                db.execute("UPDATE attempts SET ends = 0 WHERE id = ?", (_attempt(db, worker, key),))
+
+    def forget_failed(self, study: int) -> int:
+        """Make the failed cells of a study pending again, in every study that has them. Their tokens are lost.
+
+        Returns:
+            How many they are.
+        """
+        with self._writing() as db:
+            failed = db.execute(
+                "SELECT cell, body FROM results WHERE failed AND EXISTS (SELECT 1 FROM members WHERE study = ? AND cell = results.cell)"
+                " ORDER BY cell",
+                (study,),
+            ).fetchall()
+            for cell, body in failed:
+                _lose(db, cell, "failed", tokens_of(body))
+                db.execute("DELETE FROM results WHERE cell = ?", (cell,))
+                db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
+                db.execute("INSERT INTO unfinished SELECT DISTINCT study, cell FROM members WHERE cell = ?", (cell,))
+        return len(failed)
+
+    def merge(self, path: str | Path) -> int:
+        """Copy the studies and results that another store has and this one lacks. The other stays unchanged, and may be in use.
+
+        Returns:
+            The number of copied results.
+
+        Raises:
+            ConfigError: the path has no store of this version, or is this store.
+        """
+        Store.existing(path).close()
+        if Path(path).samefile(self.path):
+            raise ConfigError(f"store {path} is to be merged with itself", hint="name another file")
+        with self._lock, explained(self.path):
+            self._connection.execute("ATTACH ? AS other", (str(path),))
+            try:
+                with self._writing() as db:
+                    return carry_over(db)
+            finally:
+                self._connection.execute("DETACH other")
+
+    # results
+
+    def results(self, study: int, *, drawn: bool = True) -> Iterator[Result]:
+        """Yield a study's results in the order in which their cells were added. Results that arrive meanwhile may be among them.
+
+        Args:
+            drawn: whether to read recorded candidates, which take most of the time.
+        """
+        last = (0, 0)
+        while rows := self._read(
+            f"SELECT cells.id, condition, key, members.body, results.body, {'drawn' if drawn else 'NULL'},"
+            " (SELECT sum(spent) FROM attempts WHERE attempts.cell = cells.id AND ends <= ?)"
+            " FROM members JOIN cells ON cells.id = members.cell JOIN results ON results.cell = cells.id"
+            " WHERE study = ? AND (members.cell, condition) > (?, ?) ORDER BY members.cell, condition LIMIT ?",
+            (self._clock(), study, *last, _PAGE),
+        ):
+            for _, condition, key, cell, result, candidates, lost in rows:
+                yield result_of(cell_of(key, self._condition(condition), cell), result, candidates, lost or 0)
+            last = rows[-1][:2]
+
+    def trace(self, key: str) -> bytes | None:
+        """Return the search of a cell as `finish` got it; None: it was not recorded."""
+        rows = self._read("SELECT trace FROM traces WHERE cell = (SELECT id FROM cells WHERE key = ?)", (key,))
+        return rows[0][0] if rows else None
+
+    def traced(self, study: int) -> set[str]:
+        """Return the keys of a study's cells with a recorded search, without reading the searches."""
+        query = "SELECT key FROM traces JOIN cells ON id = traces.cell WHERE traces.cell IN (SELECT cell FROM members WHERE study = ?)"
+        return {key for (key,) in self._read(query, (study,))}
+
+    def lost_tokens(self, study: int) -> int:
+        """Return the tokens spent on a study's cells by attempts without a result."""
+        (row,) = self._read(
+            "SELECT total(spent) FROM attempts WHERE ends <= ? AND EXISTS (SELECT 1 FROM members WHERE study = ? AND cell = attempts.cell)",
+            (self._clock(), study),
+        )
+        return int(row[0])
+
+    def _study(self, number: int, name: str, created_at: float) -> StoredStudy:
+        runs = self._read("SELECT begun_at, snapshot FROM runs WHERE study = ? ORDER BY begun_at, id", (number,))
+        counts = self.counts(number)
+        return StoredStudy(
+            id=number,
+            name=name,
+            created_at=created_at,
+            runs=tuple(StoredRun(begun_at, json.loads(snapshot)) for begun_at, snapshot in runs),
+            cells=counts.done + counts.failed + counts.pending + counts.leased,
+            done=counts.done,
+            failed=counts.failed,
+        )
+
+    def _condition(self, number: int) -> dict[str, Any]:
+        """Return a condition, as one object for all its cells."""
+        if number not in self._conditions:
+            (row,) = self._read("SELECT body FROM conditions WHERE id = ?", (number,))
+            self._conditions[number] = json.loads(row[0])
+        return self._conditions[number]
+
+    def _read(self, query: str, values: Any = ()) -> list[Any]:
+        with self._lock, explained(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def _writing(self) -> Generator[sqlite3.Connection]:
+        """Run a block as one transaction."""
+        with self._lock, explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk may have ended the transaction
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+def _attempt(db: sqlite3.Connection, worker: str, key: str) -> int | None:
+    """Return a worker's last open attempt at a cell; None: it has none."""
+    query = "SELECT max(attempts.id) FROM attempts JOIN cells ON cells.id = cell WHERE key = ? AND worker = ? AND ends > 0"
+    return db.execute(query, (key, worker)).fetchone()[0]
+
+
+def _identity(snapshot: Mapping[str, Any]) -> str:
+    """Return what identifies a study beside its name: its configuration, and the checksums of problems and models."""
+    data = {title: of["sha256"] for title, of in snapshot.get("data", {}).items()}
+    return to_json({"configuration": snapshot.get("configuration"), "data": data, "models": snapshot.get("models")})
+
+
+def _lose(db: sqlite3.Connection, cell: int, worker: str, tokens: int) -> None:
+    """Book tokens of an attempt without a result."""
+    db.execute("INSERT INTO attempts (cell, worker, ends, spent) VALUES (?, ?, 0, ?)", (cell, worker, tokens))

@@ -1,0 +1,306 @@
+"""The configuration of a study: one YAML file of at most thirty lines. Unknown keys are refused with the nearest name.
+
+    name: selections
+    models: pocket
+    problems: {dataset: arithmetic, limit: 200, split: validation, group_by: operations}
+    strategies: [best_of_n | majority, best_of_n | weighted]
+    budgets: {samples: [1, 2, 4, 8]}
+    seeds: 3
+
+Lists are sweeps: every combination of model, problem, strategy, budget and seed is a cell of the study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from tts.backends.base import Sampling
+from tts.budget.budget import Budget
+from tts.errors import ConfigError, shown, unknown_name
+from tts.experiments import datasets
+from tts.models import registry
+from tts.models.registry import ModelRecord
+from tts.search.plan import parse
+from tts.solver.verifier_roles import NO_VERIFIERS
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ModelConfig(_Section):
+    """A model of a study, and how it runs.
+
+    Args:
+        model: by role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where `backend` is
+            a place.
+        backend: that runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
+        url: servers that run it. Cells are distributed among several.
+        options: of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
+        verifiers: by role; None: the study's. A single text is "main"; "none": none.
+        sampling: parameters of `Sampling`, in place of the study's of the same name.
+    """
+
+    model: dict[str, str]
+    backend: str | None = None
+    url: list[str] = []
+    options: dict[str, str | int | float] = {}
+    verifiers: dict[str, str] | None = None
+    sampling: dict[str, Any] = {}
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _roles(cls, given: Any) -> Any:
+        return {"policy": given} if isinstance(given, str) else given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_backend(cls, given: Any) -> Any:
+        return {"model": {}, **given} if isinstance(given, dict) and ":" in str(given.get("backend")) else given
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _urls(cls, given: Any) -> Any:
+        return [given] if isinstance(given, str) else given
+
+    @field_validator("verifiers", mode="before")
+    @classmethod
+    def _verifiers(cls, given: Any) -> Any:
+        return _by_role(given)
+
+    @field_validator("sampling")
+    @classmethod
+    def _sampling(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return _checked_sampling(given)
+
+    def records(self) -> dict[str, ModelRecord]:
+        """Return the record of each role's model, with the backend's options.
+
+        Raises:
+            ConfigError: a model is unknown.
+        """
+        options = tuple(sorted(self.options.items()))
+        if not self.model and self.backend is not None:
+            return {"policy": ModelRecord(name=self.backend, backend=self.backend, task="text", options=options)}
+        return {role: dataclasses.replace(registry.get(name), options=options) for role, name in self.model.items()}
+
+
+class ProblemsConfig(BaseModel):
+    """The problems of a study: a data set, and any of its own parameters beside these.
+
+    Args:
+        dataset: its name in the registry of data sets, or its place, "package.module:name". name: in the study; "": the data set's.
+        limit: the most problems, the first ones; None: all that the data set returns.
+        group_by: the metadata of a problem by which figures are divided into panels.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    dataset: str
+    name: str = ""
+    limit: int | None = Field(default=None, ge=1)
+    group_by: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The name in the study."""
+        return self.name or self.dataset
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The data set's own parameters."""
+        return dict(self.model_extra or {})
+
+
+class RecordConfig(_Section):
+    """What is stored of every run beside its result.
+
+    Args:
+        candidates: every candidate with its answer and scores, for replay.
+        traces: whole searches, of so many problems of each data set: of every strategy and budget, with the first seed.
+    """
+
+    candidates: bool = False
+    traces: int = Field(default=0, ge=0)
+
+
+class StudyConfig(_Section):
+    """A whole study.
+
+    Args:
+        name: of the study. models: by the names that tables show; a name, a list of names, or `ModelConfig` by name.
+        problems: one data set or several. task: of problems that name none, by name or place; None: the model's.
+        strategies: plans, as texts. budgets: numbers of tokens, or limits by unit; a limit may be a list.
+        seeds: a list, or a number of seeds, from 0.
+        verifiers, sampling: of models without their own; see `ModelConfig`.
+        allow_oracle: whether verifiers may see reference answers. record: what is stored beside results.
+        concurrency: cells in flight at once. Results do not depend on it.
+    """
+
+    name: str = Field(min_length=1)
+    models: dict[str, ModelConfig] = Field(min_length=1)
+    problems: list[ProblemsConfig] = Field(min_length=1)
+    task: str | None = None
+    strategies: list[str] = Field(min_length=1)
+    budgets: list[dict[str, int | float]] = Field(min_length=1)
+    seeds: list[int] = Field(default=[0], min_length=1)
+    verifiers: dict[str, str] | None = None
+    sampling: dict[str, Any] = {}
+    allow_oracle: bool = False
+    record: RecordConfig = RecordConfig()
+    concurrency: int = Field(default=64, ge=1)
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _models(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            given = [given]
+        if isinstance(given, list):
+            without_duplicates("models", given)
+            return {name: {"model": name} for name in given}
+        if isinstance(given, dict):
+            return {name: {"model": model} if isinstance(model, str) else model for name, model in given.items()}
+        return given
+
+    @field_validator("problems", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return given if isinstance(given, list) else [given]
+
+    @field_validator("problems")
+    @classmethod
+    def _problems(cls, given: list[ProblemsConfig]) -> list[ProblemsConfig]:
+        for one in given:
+            _check_parameters(one)
+        without_duplicates("the names of problems", [one.title for one in given], hint="give one of them another `name`")
+        return given
+
+    @field_validator("strategies", mode="before")
+    @classmethod
+    def _strategies(cls, given: Any) -> Any:
+        texts = given if isinstance(given, list) else [given]
+        return without_duplicates("strategies", [str(parse(text)) if isinstance(text, str) else text for text in texts])
+
+    @field_validator("budgets", mode="before")
+    @classmethod
+    def _budgets(cls, given: Any) -> Any:
+        found = [limits for one in (given if isinstance(given, list) else [given]) for limits in _swept(one)]
+        return without_duplicates("budgets", found)
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, given: Any) -> Any:
+        if type(given) is int and given < 1:
+            raise ConfigError(f"seeds is {given}, but must be at least 1", hint="give how many, from 0, or a list of them")
+        return list(range(given)) if type(given) is int else without_duplicates("seeds", given) if isinstance(given, list) else given
+
+    @field_validator("verifiers", mode="before")
+    @classmethod
+    def _verifiers(cls, given: Any) -> Any:
+        return _by_role(given)
+
+    @field_validator("sampling")
+    @classmethod
+    def _sampling(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return _checked_sampling(given)
+
+    def sampling_of(self, model: str) -> Sampling:
+        """Return the sampling parameters of a model of the study."""
+        return Sampling(**{**self.sampling, **self.models[model].sampling})
+
+    def verifiers_of(self, model: str) -> dict[str, str] | None:
+        """Return the verifiers of a model of the study by role; None: the one in its record, if any."""
+        own = self.models[model].verifiers
+        return self.verifiers if own is None else own
+
+    def resolved(self) -> dict[str, Any]:
+        """Return all settings that results depend on as plain values, defaults included."""
+        return self.model_dump(mode="json", exclude={"concurrency"})
+
+
+def study_config(data: Mapping[str, Any]) -> StudyConfig:
+    """Return the study that plain values describe.
+
+    Raises:
+        ConfigError: a key is unknown (the hint has the nearest), or a value is not valid.
+    """
+    try:
+        return StudyConfig.model_validate(dict(data))
+    except ValidationError as failure:
+        errors = failure.errors(include_url=False)
+        unknown = (error for error in errors if error["type"] == "extra_forbidden")  # a missing key may be a misspelled one
+        raise _refused(next(unknown, errors[0])) from None
+
+
+def _refused(error: Any) -> ConfigError:
+    """Return the error for the first fault that pydantic found."""
+    *path, last = error["loc"] or ("the study",)
+    where = ".".join(map(str, (*path, last)))
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):
+        return ConfigError(f"{where}: {cause.cause}", hint=cause.hint)
+    parts: dict[Any, type[BaseModel]] = {"models": ModelConfig, "problems": ProblemsConfig, "record": RecordConfig}
+    fields = (parts.get(path[0], StudyConfig) if path else StudyConfig).model_fields
+    if error["type"] == "extra_forbidden":
+        return unknown_name(f"key of {'.'.join(map(str, path)) or 'the study'}", str(last), fields)
+    if error["type"] == "missing":
+        return ConfigError(f"{where} is missing, but must be given", hint=f"keys: {', '.join(fields)}")
+    rule = re.sub("^(Input|List|Dictionary|String) should", "must", error["msg"]).removesuffix(" after validation, not 0")
+    return ConfigError(f"{where} is {shown(error['input'])}, but {rule[:1].lower()}{rule[1:]}")
+
+
+def _check_parameters(one: ProblemsConfig) -> None:
+    known = inspect.signature(datasets.get(one.dataset)).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for name in one.parameters:
+        if name not in known:
+            raise unknown_name(f"key of the problems of {one.dataset!r}", name, {*ProblemsConfig.model_fields, *known})
+
+
+def _by_role(given: Any) -> Any:
+    if isinstance(given, str):
+        return {} if given == NO_VERIFIERS else {"main": given}
+    return given
+
+
+def _checked_sampling(given: dict[str, Any]) -> dict[str, Any]:
+    known = [f.name for f in dataclasses.fields(Sampling)]
+    for name in given:
+        if name not in known:
+            raise unknown_name("parameter of the sampling", name, known)
+    Sampling(**given)
+    return given
+
+
+def _swept(budget: Any) -> list[dict[str, float]]:
+    """Return the limits of a number of tokens, or every combination of limits by unit."""
+    if not isinstance(budget, dict):
+        return [Budget.of(budget).limits]
+    units = [f.name for f in dataclasses.fields(Budget)]
+    for unit in budget:
+        if unit not in units:
+            raise unknown_name("budget unit", str(unit), units)
+    sweeps = [value if isinstance(value, list) else [value] for value in budget.values()]
+    return [Budget(**dict(zip(budget, values, strict=True))).limits for values in itertools.product(*sweeps)]
+
+
+def without_duplicates(what: str, values: list[Any], hint: str = "leave one out") -> list[Any]:
+    """Return values unchanged.
+
+    Raises:
+        ConfigError: a value is there twice; the text names it.
+    """
+    seen: set[str] = set()
+    for value in values:
+        if repr(value) in seen:
+            raise ConfigError(f"{what} has {value} twice, but each may be there once", hint=hint)
+        seen.add(repr(value))
+    return values

@@ -1,0 +1,103 @@
+"""Reads a study's file, with settings of the command line or of a call in place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tts.errors import ConfigError, missing_extra, shown
+from tts.experiments.study.config import StudyConfig, study_config, without_duplicates
+
+
+def read_study(source: str | Path, overrides: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> StudyConfig:
+    """Return the study that a YAML file describes.
+
+    Args:
+        source: the path of the file, or the YAML itself: a text of several lines, or one that begins with a brace.
+        overrides: "a.b=c" each: the value of b below a, in place of the file's; c is YAML. Below a list, all its members are set.
+        settings: the same as values by key: {"a.b": c}.
+
+    Raises:
+        ConfigError: the file cannot be read or is not YAML, a key is unknown (the hint has the nearest), or a value is not valid.
+        MissingDependency: PyYAML is not installed.
+    """
+    is_text = isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{"))
+    text = str(source) if is_text else _read(Path(source))
+    try:
+        data = _yaml(text)
+        if not isinstance(data, dict):
+            raise ConfigError("a study is a mapping of keys to values, such as name: first")
+        for override in overrides:
+            put(data, override)
+        for key, value in (settings or {}).items():
+            _set(data, key, value, f"the setting {key!r} is {shown(value)}")
+        return study_config(data)
+    except ConfigError as failure:
+        raise ConfigError(f"{'the study' if is_text else source}: {failure.cause}", hint=failure.hint) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8"
+        raise ConfigError(f"the study is {str(path)!r}, but it cannot be read: {why}", hint="give the path of a YAML file") from None
+
+
+def put(data: dict[str, Any], override: str) -> None:
+    """Set what "a.b=c" names in plain values.
+
+    Raises:
+        ConfigError: it is not of that form, or a has no keys below it.
+    """
+    path, equals, text = override.partition("=")
+    if not equals or not all(path.strip().split(".")):
+        raise ConfigError(f"--set is {override!r}, but must be KEY=VALUE", hint="for example --set problems.limit=20")
+    _set(data, path.strip(), text, f"--set is {override!r}", _yaml)
+
+
+def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[[str], Any] | None = None) -> None:
+    """Set a value in place of what plain values have at a path.
+
+    Args:
+        what: the setting, as the error begins. read: converts the value, once the path is known to be valid; None: it is used as it is.
+    """
+    *parents, last = path.split(".")
+    places: list[Any] = [data]
+    for name in parents:
+        places = [below for place in places for below in _members(place.setdefault(name, {}))]
+        if not all(isinstance(place, dict) for place in places):
+            raise ConfigError(f"{what}, but {name} has no keys below it", hint=f"set {name} as a whole")
+    for place in places:
+        place[last] = value if read is None else read(value)
+
+
+def _members(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _yaml(text: str) -> Any:
+    """Return the value of a YAML text. Duplicate keys are refused, of which YAML would take the last."""
+    try:
+        import yaml
+    except ImportError:
+        raise missing_extra("pyyaml", "experiments", "reading a study") from None
+
+    class Loader(yaml.SafeLoader):
+        """The safe loader, which refuses duplicate keys."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001 - PyYAML's form
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            without_duplicates(f"line {node.start_mark.line + 1}", keys)
+            return super().construct_mapping(node, deep)
+
+    load: Callable[..., Any] = yaml.load
+    try:
+        return load(text, Loader=Loader)
+    except yaml.MarkedYAMLError as failure:
+        mark = failure.problem_mark
+        place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigError(f"this is no YAML{place}: {failure.problem}", hint="texts with : or # need quotes") from None
+    except yaml.YAMLError as failure:
+        raise ConfigError(f"this is no YAML: {' '.join(str(failure).split())}") from None

@@ -1,0 +1,158 @@
+"""The cells of a study: every combination of model, problem, strategy, budget and seed, each with a content key.
+
+The key is a hash of everything that a result depends on, and of nothing else. The names of study, data set, model and group are only
+shown. Renamed studies therefore find their results again, and any other change runs new cells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tts.errors import ConfigError, unknown_name
+from tts.experiments import datasets
+from tts.experiments.study.config import ProblemsConfig, StudyConfig
+from tts.experiments.study.record import RESULT_VERSION, Cell
+from tts.types import Problem
+
+# Problems by their id, by the name of their data set in the study.
+Problems = Mapping[str, Mapping[str, Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringCost:
+    """The cost of scoring one sample of typical length: verifier tokens, and dollars; None: there are no prices."""
+
+    tokens: int = 0
+    usd: float | None = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How a model of a study runs the problems of one task, as far as results depend on it.
+
+    Args:
+        task: its name. typical_tokens: of a solution, by the task.
+        identity: by role of models, all that results depend on: weights, precision, kind of device, and the place of a backend.
+        sampling: parameters. verifiers: by role, as texts.
+        strategies: canonical texts, which name the selection, by their texts in the study.
+        scoring: cost of scores by canonical text; None: it cannot be known before a run.
+        usd_per_token: dollars for a generated token; None without prices.
+    """
+
+    task: str
+    typical_tokens: int
+    identity: Mapping[str, str]
+    sampling: Mapping[str, Any]
+    verifiers: Mapping[str, str]
+    strategies: Mapping[str, str]
+    scoring: Mapping[str, ScoringCost | None]
+    usd_per_token: float | None
+
+    @property
+    def digest(self) -> str:
+        """A hash of how models and verifiers run. Only results with the same one are averaged."""
+        return digest(identity=dict(self.identity), sampling=dict(self.sampling), verifiers=dict(self.verifiers))[:16]
+
+
+# Settings by the model's name in the study and the task that a problem names.
+Settings = Mapping[tuple[str, str | None], Setting]
+
+
+def load_problems(config: StudyConfig) -> Problems:
+    """Return the problems of a study by data set and id.
+
+    Raises:
+        ConfigError: a data set is empty or unknown, or `tts.experiments.datasets.load` refuses it.
+    """
+    return {one.title: _loaded(one) for one in config.problems}
+
+
+def _loaded(one: ProblemsConfig) -> dict[str, Problem]:
+    parameters = one.parameters
+    if one.limit is not None and "limit" in inspect.signature(datasets.get(one.dataset)).parameters:
+        parameters["limit"] = one.limit
+    problems = datasets.load(one.dataset, **parameters)[: one.limit]
+    if not problems:
+        raise ConfigError(f"the data set {one.title!r} has no problems, but a study needs at least one", hint="see its parameters")
+    if one.group_by is not None and one.group_by not in problems[0].metadata:
+        raise unknown_name(f"metadata of the data set {one.title!r}", one.group_by, map(str, problems[0].metadata))
+    return {str(problem.id): problem for problem in problems}
+
+
+def digest(**parts: Any) -> str:
+    """Return the SHA-256 of plain values by name, in hexadecimal. The order of names does not matter."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")).hexdigest()
+
+
+def key(problem: str, run: str) -> str:
+    """Return the key of a cell from the digest of its problem and the digest of all else."""
+    return hashlib.sha256(f"{problem} {run}".encode("ascii")).hexdigest()
+
+
+def problem_digest(problem: Problem) -> str:
+    """Return the hash of everything that a run and its checker see of a problem."""
+    prompt = problem.prompt if isinstance(problem.prompt, str) else [[turn.role, turn.content] for turn in problem.prompt]
+    return digest(id=problem.id, prompt=prompt, answer=problem.answer)
+
+
+def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterator[Cell]:
+    """Yield the cells of a study, by seed, then problem: an interrupted study has run all strategies on the same problems."""
+    runs = _Runs(config, settings)
+    for seed in config.seeds:
+        for model in config.models:
+            for source in config.problems:
+                for place, problem in enumerate(problems[source.title].values()):
+                    traced = place < config.record.traces and seed == config.seeds[0]
+                    hashed = problem_digest(problem)
+                    for like in runs.of(source.title, _group(source, problem), model, problem.task, seed, traced=traced):
+                        yield dataclasses.replace(like, key=key(hashed, like.key), problem=str(problem.id))
+
+
+class _Runs:
+    """Cells without their problems. Their keys are digests of everything but the problem, so there are few of them."""
+
+    def __init__(self, config: StudyConfig, settings: Settings) -> None:
+        self._config, self._settings = config, settings
+        self._made: dict[tuple[Any, ...], list[Cell]] = {}
+
+    def of(self, dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
+        """Return a cell for every strategy and budget."""
+        address = (dataset, group, model, task, seed, traced)
+        if address not in self._made:
+            setting = self._settings[model, task]
+            alike = (
+                Cell(
+                    key="", dataset=dataset, problem="", group=group, model=model, setting=setting.digest, verifiers=setting.verifiers,
+                    strategy=setting.strategies[strategy], budget=budget, seed=seed,
+                )
+                for strategy in self._config.strategies
+                for budget in self._config.budgets
+            )  # fmt: skip
+            kept = [self._config.record.candidates, traced]
+            self._made[address] = [dataclasses.replace(cell, key=_run_digest(cell, setting.task, kept)) for cell in alike]
+        return self._made[address]
+
+
+def _run_digest(cell: Cell, task: str, kept: list[bool]) -> str:
+    """Return the hash of all that a result depends on except the problem, and of what is stored beside it."""
+    return digest(
+        version=RESULT_VERSION, setting=cell.setting, task=task, strategy=cell.strategy, budget=dict(cell.budget), seed=cell.seed, kept=kept
+    )
+
+
+def _group(source: ProblemsConfig, problem: Problem) -> str | None:
+    """Return the group of a problem, such as "4 operations" or "level hard"."""
+    if source.group_by is None or (value := problem.metadata.get(source.group_by)) is None:
+        return None
+    return f"{value} {source.group_by}" if isinstance(value, int | float) and not isinstance(value, bool) else f"{source.group_by} {value}"
+
+
+def shard(every: Iterable[Cell], index: int, count: int) -> Iterator[Cell]:
+    """Yield part `index` of `count` of the cells, from 1. The key decides, so parts are disjoint on every machine."""
+    return (cell for cell in every if int(cell.key[:16], 16) % count == index - 1)

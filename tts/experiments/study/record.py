@@ -1,0 +1,116 @@
+"""Records of a study: cells, results and drawn samples, as the store keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tts.types import Usage
+
+RESULT_VERSION: Final = 4  # part of every key; raised when the result of the same cell changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One unit of work: one problem by one strategy under one budget with one seed.
+
+    Args:
+        key: hash of the resolved configuration and of `RESULT_VERSION` (`tts.experiments.study.grid.key`).
+        dataset: the data set's name in the study. problem: its id. group: the panel of figures that it belongs to, such as "4 operations".
+        model: the model's name in the study. setting: hash of how model and verifiers run (sampling, checksums, backend, precision,
+            device kind). Results of different settings are never averaged.
+        verifiers: by role, as text. strategy: the plan's canonical text.
+        budget: limits by unit, as `Budget.limits`. seed: of the run.
+    """
+
+    key: str
+    dataset: str
+    problem: str
+    group: str | None = None
+    model: str
+    setting: str
+    verifiers: Mapping[str, str] = field(default_factory=dict[str, str])
+    strategy: str
+    budget: Mapping[str, float]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSample:
+    """A candidate of a recorded pool.
+
+    Args:
+        answer: as written; None: there is none. answer_class: index of its class of equivalent answers in the pool; None without an
+            answer. right: whether the checker accepts it; None: the problem has no reference answer.
+        status: of its trajectory. tokens: generated for it. verifier_tokens: computed to score it, after all candidates before it.
+        like, shared: the earlier candidate with the same first steps, and the tokens of these steps, which a verifier that reads shared
+            steps once did not read again; None: the verifier read all of it.
+        same: the first earlier candidate with the same text; None: there is none.
+        scores: by verifier role, of the whole, aggregated as the verifier states. steps: by verifier role, of each step, where given.
+    """
+
+    answer: str | None
+    answer_class: int | None
+    right: bool | None
+    status: str
+    tokens: int
+    verifier_tokens: int = 0
+    like: int | None = None
+    shared: int = 0
+    same: int | None = None
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    steps: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The result of a cell.
+
+    Args:
+        cell: that was run. answer, confidence, stopped_by, failures, warnings, reproducible, oracle: as in `Solution`.
+        right: whether the answer is right; False without an answer; None: the problem has no reference answer, or the run failed.
+        error: one line, where the run failed. Its usage is still what was spent.
+        usage: of this run. lost_tokens: of earlier runs of this cell that were interrupted.
+        seconds_at: when it was finished, seconds since the epoch. drawn: its candidates, where the study records them.
+    """
+
+    cell: Cell
+    answer: str | None
+    right: bool | None
+    confidence: float
+    stopped_by: str
+    usage: Usage
+    error: str | None = None
+    failures: Mapping[str, int] = field(default_factory=dict[str, int])
+    warnings: tuple[str, ...] = ()
+    reproducible: bool = True
+    oracle: bool = False
+    lost_tokens: int = 0
+    seconds_at: float = 0.0
+    drawn: tuple[RecordedSample, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """One start of a study. snapshot: resolved configuration, versions, commit, machine and checksums."""
+
+    begun_at: float
+    snapshot: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStudy:
+    """A study in a store.
+
+    Args:
+        name: from its configuration. runs: in order; machine and release may differ between them. cells, done, failed: counts of cells.
+    """
+
+    id: int
+    name: str
+    created_at: float
+    runs: tuple[StoredRun, ...]
+    cells: int
+    done: int
+    failed: int

@@ -1,0 +1,95 @@
+"""The snapshot of a run as plain values: configuration, versions, commit, machine, checksums, and sources of the problems."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from tts.experiments import datasets
+from tts.experiments.study.config import ProblemsConfig, StudyConfig
+from tts.experiments.study.grid import Problems, Settings, digest, problem_digest
+from tts.experiments.study.record import RESULT_VERSION
+
+# packages that results may depend on
+_PACKAGES: Final = ("test-time-search", "numpy", "scipy", "torch", "transformers", "tokenizers", "numba", "math-verify", "datasets", "ray")
+_TIMEOUT_S: Final = 10.0
+
+
+def snapshot(config: StudyConfig, problems: Problems, settings: Settings) -> dict[str, Any]:
+    """Return the snapshot of a study. Its "configuration" identifies the study.
+
+    Args:
+        settings: of the study's models, for their checksums.
+    """
+    return {
+        "configuration": config.resolved(),
+        "concurrency": config.concurrency,
+        "result_version": RESULT_VERSION,
+        "versions": versions(),
+        "commit": commit(),
+        "machine": machine(),
+        "models": {name: dict(setting.identity) for (name, _), setting in settings.items()},
+        "data": {one.title: data_of(one, problems[one.title]) for one in config.problems},
+    }
+
+
+def data_of(one: ProblemsConfig, problems: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the source and licence of problems as their data set states them, with a checksum."""
+    dataset, path = datasets.get(one.dataset), one.parameters.get("path")
+    return {
+        "dataset": one.dataset,
+        "source": dataset.source if path is None else f"{dataset.source}: {path}",
+        "licence": dataset.licence,
+        "note": dataset.note,
+        "problems": len(problems),
+        "sha256": data_checksum(problems),
+    }
+
+
+def data_checksum(problems: Mapping[str, Any]) -> str:
+    """Return a hash of problems and their answers, in order."""
+    return digest(problems=[problem_digest(problem) for problem in problems.values()])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of every installed package that results may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """Return the commit of this package's checkout, marked if files have changed; None: it is not a checkout."""
+    folder = Path(__file__).parent
+    if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:  # it may be installed inside another checkout
+        return None
+    head, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return head and f"{head}{' with changes' if changes else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    """Return the kind of this machine. Names of machine and user are left out."""
+    found: dict[str, Any] = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
+    torch: Any = sys.modules.get("torch")  # not imported for the snapshot alone
+    if torch is not None:
+        found["threads"] = torch.get_num_threads()
+        found["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return found

@@ -1,0 +1,216 @@
+"""The report on a study's verifiers, as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tts.errors import ConfigError
+from tts.experiments.output.tables import text_of
+from tts.experiments.store.rows import plain
+from tts.experiments.study.record import Result
+from tts.experiments.verifier_report.advice import advice
+from tts.experiments.verifier_report.measures import MOST_TRIES, Ceiling, Position, VerifierMeasures, measure_verifier
+from tts.experiments.verifier_report.scores import VerifierScores, collect_scores
+from tts.experiments.verifier_report.selection_effect import SelectionEffect, selection_effect
+from tts.experiments.verifier_report.steps import step_gold
+from tts.search.algorithms.aggregation import check_aggregate
+from tts.statistics import Estimate
+
+_GOLD = {"answer": "step scores against the final answer", "step": "step scores against the steps themselves, each given those before it"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The findings on one verifier.
+
+    Args:
+        selection: None where it cannot be computed; `measures.unknown` has the reason. advice: one sentence.
+    """
+
+    scored: VerifierScores
+    measures: VerifierMeasures
+    selection: SelectionEffect | None
+    advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierReport:
+    """The verifiers of a study. passed_over: how many results are in none of the verdicts, by reason."""
+
+    verdicts: Sequence[Verdict]
+    passed_over: dict[str, int]
+
+
+def verifier_report(
+    results: Iterable[Result],
+    trace_of: Callable[[str], bytes | None],
+    *,
+    role: str | None = None,
+    aggregate: str = "last",
+    thresholds: Sequence[float] = (),
+    seed: int = 0,
+) -> VerifierReport:
+    """Return a verdict on each verifier that scored recorded candidates of a study.
+
+    Args:
+        results: of the study, candidates included. trace_of: a cell's recorded search by its key, for labels of steps.
+        role: of a single verifier; None: all. aggregate: how step scores are aggregated. thresholds: as in `measure_verifier`.
+        seed: of the intervals and random subsets.
+
+    Raises:
+        ConfigError: nothing was recorded or scored, or no answer is known to be right or wrong; the aggregation is unknown; a threshold
+            is NaN.
+    """
+    check_aggregate(aggregate)
+    for threshold in thresholds:
+        if math.isnan(threshold):
+            raise ConfigError("threshold is nan, but must be a number", hint="give a score, such as 0.5")
+    found = collect_scores(results, aggregate=aggregate, role=role)
+    gold = step_gold(trace_of)
+    verdicts: list[Verdict] = []
+    for scored in found.scored:
+        chosen = selection_effect(scored, aggregate=aggregate, seed=seed)
+        of = measure_verifier(scored, gold, thresholds=thresholds, seed=seed)
+        if isinstance(chosen, str):
+            of = dataclasses.replace(of, unknown={**of.unknown, "best of N": chosen})
+        told = None if isinstance(chosen, str) else chosen
+        verdicts.append(Verdict(scored=scored, measures=of, selection=told, advice=advice(scored, of, chosen)))
+    return VerifierReport(verdicts=verdicts, passed_over=found.passed_over)
+
+
+def as_json(report: VerifierReport) -> str:
+    """Return the report as a JSON list, an object for each verifier. Unknown values are null, with the reason under "unknown"."""
+    return json.dumps([_object(verdict) for verdict in report.verdicts], indent=2, allow_nan=False)
+
+
+def as_text(report: VerifierReport) -> str:
+    """Return the report as text."""
+    return "\n\n\n".join("\n\n".join(_blocks(verdict)) for verdict in report.verdicts)
+
+
+def _object(verdict: Verdict) -> dict[str, Any]:
+    scored = verdict.scored
+    bounds = None if scored.range is None else [None if math.isinf(end) else end for end in scored.range]
+    record: dict[str, Any] = {
+        name: getattr(scored, name) for name in ("dataset", "model", "role", "verifier", "strategy", "setting", "oracle")
+    }
+    record |= {"range": bounds, "problems": len(scored.problems), "seeds": len(scored.seeds), "candidates": len(scored.scores)}
+    record |= {name: getattr(scored, name) for name in ("unasked", "unknown", "unchecked")}
+    record["unknown_scores"] = record.pop("unknown")
+    measures: dict[str, Any] = dataclasses.asdict(verdict.measures)
+    for ceiling in measures["ceilings"]:
+        ceiling["tries"] = {f"{cost:g}": tries for cost, tries in ceiling["tries"].items()}
+    chosen = None if verdict.selection is None else dataclasses.asdict(verdict.selection)
+    return plain({**record, **measures, "choosing": chosen, "advice": verdict.advice})
+
+
+def _blocks(verdict: Verdict) -> list[str]:
+    """Return the parts of a verifier's report, with its advice in the first."""
+    of, chosen = verdict.measures, verdict.selection
+    blocks = [_head(verdict)]
+    for gold, title in _GOLD.items():
+        if positions := [position for position in of.positions if position.gold == gold]:
+            blocks.append(f"{title}\n{text_of(_by_position(positions))}")
+    if of.aggregations:
+        rows = {"steps made one by": list(of.aggregations), "AUC within problems": [_known(each) for each in of.aggregations.values()]}
+        blocks.append(text_of(rows))
+    if chosen is not None:
+        blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_by_size(chosen))}")
+    wrong = "a wrong answer's cost where a right one is worth 1"
+    title = f"sampling until a score is high enough: no number of tries passes `reaches`; best number of tries by {wrong}"
+    blocks.append(f"{title}\n{text_of(_by_threshold(of.ceilings))}")
+    if of.unknown:
+        blocks.append("\n".join(f"{name} is unknown: {why}" for name, why in of.unknown.items()))
+    return blocks
+
+
+def _head(verdict: Verdict) -> str:
+    scored, of, chosen = verdict.scored, verdict.measures, verdict.selection
+    left_out = {"not asked about": scored.unasked, "without a score": scored.unknown, "without a reference answer": scored.unchecked}
+    length = of.length
+    rows = {
+        "verifier": f"{scored.role}: {scored.verifier}{' (oracle)' if scored.oracle else ''}",
+        "scored": f"{scored.strategy} of {scored.model} on {scored.dataset}",
+        "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, {100 * of.quality.share:.1f} % right",
+        "left out": ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count),
+        "AUC": _known(of.quality.auc),
+        "AUC within problems": _known(of.quality.within),
+        "calibration error": _known(of.quality.error),
+        "goes with length": f"{_known(length.plain, '+.2f')}; given right or wrong {_known(length.given_right, '+.2f')}; "
+        f"and within problems {_known(length.within, '+.2f')}",
+    }
+    if chosen is not None:
+        apart, most = chosen.agreement, chosen.sizes[-1]
+        rows |= {
+            "agrees with the vote": f"{_percent(apart.same)}; of {apart.num:,} pools where not it is right in {apart.by_score:,}, the "
+            f"vote in {apart.by_vote:,}",
+            f"gain at {most}": f"{_points(chosen.over_majority)} over the vote; "
+            f"as weights of votes {_points(chosen.weighted_over_majority)}",
+            "peak": f"{chosen.peak} samples; {_points(chosen.fall)} from there to {most}",
+        }
+    rows["advice"] = verdict.advice
+    margin = max(map(len, rows))
+    return "\n".join(f"{title:<{margin}}  {text}" for title, text in rows.items() if text)
+
+
+def _by_position(positions: Sequence[Position]) -> dict[str, list[str]]:
+    of = [position.quality for position in positions]
+    return {
+        "step": [f"{p.first}" if p.first == p.last else f"{p.first} to {p.last}" for p in positions],
+        "scores": [f"{each.num:,}" for each in of],
+        "right": [f"{100 * each.share:.1f} %" for each in of],
+        "AUC": [_known(each.auc) for each in of],
+        "AUC within problems": [_known(each.within) for each in of],
+        "calibration error": [_known(each.error) for each in of],
+    }
+
+
+def _by_size(chosen: SelectionEffect) -> dict[str, list[str]]:
+    return {
+        "samples": [f"{size:,}" for size in chosen.sizes],
+        "score of the best": [_known(each) for each in chosen.proxy],
+        "right: best": [_percent(each) for each in chosen.best],
+        "majority": [_percent(each) for each in chosen.majority],
+        "weighted": [_percent(each) for each in chosen.weighted],
+        "any (pass@k)": [_percent(each) for each in chosen.coverage],
+    }
+
+
+def _by_threshold(ceilings: Sequence[Ceiling]) -> dict[str, list[str]]:
+    columns = {
+        "score from": [f"{each.threshold:.4g}" for each in ceilings],
+        "accepts": [_share(each.accepted) for each in ceilings],
+        "of right": [_share(each.completeness) for each in ceilings],
+        "of wrong": [_share(1 - each.soundness) for each in ceilings],
+        "right of those": [_share(each.precision) for each in ceilings],
+        "reaches": [_percent(each.accuracy) for each in ceilings],
+    }
+    costs = list(ceilings[0].tries)
+    return columns | {f"cost {abs(cost):g}": [_tries(each.tries[cost]) for each in ceilings] for cost in costs}
+
+
+def _tries(tries: int) -> str:
+    return f"{tries}" if tries < MOST_TRIES else f"{tries} or more"
+
+
+def _known(each: Estimate, form: str = ".3f") -> str:
+    if math.isnan(each.value):
+        return "unknown"
+    return f"{each.value:{form}}" + ("" if math.isnan(each.low) else f" [{each.low:{form}}, {each.high:{form}}]")
+
+
+def _percent(each: Estimate) -> str:
+    return _share(each.value) + ("" if math.isnan(each.low) else f" [{100 * each.low:.1f}, {100 * each.high:.1f}]")
+
+
+def _points(each: Estimate) -> str:
+    return f"{100 * each.value:+.1f} [{100 * each.low:+.1f}, {100 * each.high:+.1f}] points"
+
+
+def _share(value: float) -> str:
+    return "unknown" if math.isnan(value) else f"{100 * value:.1f} %"

@@ -1,0 +1,201 @@
+"""Collects the scores of recorded candidates, as columns for each verifier and way of drawing.
+
+Pools (`tts.experiments.analysis.pools`) are used where a study has any: their candidates are independent draws, which have a best-of-N
+curve. Otherwise candidates of searches are used, each strategy and budget separately. A search keeps candidates by the scores that are to
+be judged, so these are weaker evidence, and the report names them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.budget.budget import Budget
+from tts.errors import ConfigError, TTSError
+from tts.experiments.analysis.pools import Pool, pools_of
+from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.search.algorithms.aggregation import aggregate_scores
+from tts.solver.verifier_roles import made
+from tts.verifiers.base import StepScores
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VerifierScores:
+    """One verifier's scores of candidates that were drawn alike, of problems with reference answers.
+
+    Shapes: N candidates with a score, P problems.
+
+    Args:
+        dataset, model, setting: of their cells. role, verifier: of the verifier, as role and as text. strategy: that drew them.
+        range: the verifier's least and greatest score; None: unknown, because the verifier cannot be loaded here. oracle: whether it saw
+            the reference answer.
+        scores: [N]. steps: [N], of each step, () where only the whole was scored. right, answered: [N], whether the candidate is right, and
+            whether it has an answer. tokens: [N]. at: [N], index of its problem. places: [N], its cell's key, and its place in the cell.
+        problems: [P], their ids. seeds: of the runs. pools: those with a score for every candidate; none where a search drew them.
+        unasked, unknown, unchecked: numbers of candidates that were not scored, whose score is NaN, and without a reference answer. They
+            are left out.
+    """
+
+    dataset: str
+    model: str
+    setting: str
+    role: str
+    verifier: str
+    strategy: str
+    range: tuple[float, float] | None
+    oracle: bool
+    scores: Floats
+    steps: Sequence[tuple[float, ...]]
+    right: Floats
+    answered: NDArray[np.bool_]
+    tokens: Floats
+    at: Whole
+    places: Sequence[tuple[str, int]]
+    problems: Sequence[str]
+    seeds: Sequence[int]
+    pools: Sequence[Pool]
+    unasked: int
+    unknown: int
+    unchecked: int
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether scores lie in [0, 1], so that they can be compared with frequencies."""
+        return self.range is not None and self.range[0] >= 0 and self.range[1] <= 1
+
+
+class CollectedScores(NamedTuple):
+    """The scores of all verifiers of a study. passed_over: how many results are left out, by reason."""
+
+    scored: list[VerifierScores]
+    passed_over: dict[str, int]
+
+
+class _Source(NamedTuple):
+    """Candidates that were drawn together. pool: None: a search drew them."""
+
+    cell: Cell
+    strategy: str
+    drawn: Sequence[RecordedSample]
+    pool: Pool | None
+
+
+@dataclass
+class _ScoreColumns:
+    sources: list[_Source] = field(default_factory=list[_Source])
+    rows: list[tuple[float, tuple[float, ...], bool, bool, int, int, tuple[str, int]]] = field(default_factory=list)
+    problems: dict[str, int] = field(default_factory=dict[str, int])
+    unasked: int = 0
+    unknown: int = 0
+    unchecked: int = 0
+
+
+def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
+    """Return the score of a candidate, with step scores aggregated as in a selection."""
+    steps = drawn.steps.get(role)
+    return aggregate_scores(StepScores(whole=drawn.scores[role]) if steps is None else StepScores(steps=steps), aggregate)
+
+
+def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: str | None = None) -> CollectedScores:
+    """Return the scores of each verifier, in order of first appearance.
+
+    Args:
+        results: of a study. aggregate: how step scores are aggregated. role: of a single verifier; None: all.
+
+    Raises:
+        ConfigError: no result recorded its candidates, none of these was scored (by the role), or none has a reference answer.
+    """
+    found = list(results)
+    sources, passed_over = _sources(found)
+    columns: dict[tuple[str, ...], _ScoreColumns] = {}
+    roles = {name for source in sources for drawn in source.drawn for name in drawn.scores}
+    if not roles or (role is not None and role not in roles):
+        known = f"; there are scores by {', '.join(sorted(roles))}" if roles else ""
+        raise ConfigError(
+            f"no verifier{'' if role is None else f' of the role {role!r}'} scored any of the recorded candidates{known}",
+            hint="draw samples with tts sample, of a study that names its verifiers",
+        )
+    for source in sources:
+        named = {name for drawn in source.drawn for name in drawn.scores} if role is None else {role}
+        for name in sorted(named, key=lambda name: (name != "main", name)):
+            key = (source.cell.dataset, source.cell.model, source.cell.setting, source.strategy, name)
+            _add(columns.setdefault(key, _ScoreColumns()), source, name, aggregate)
+    scored = [_scored(key, of) for key, of in columns.items() if of.rows]
+    if not scored:
+        raise _nothing(list(columns.values()))
+    return CollectedScores(scored, passed_over)
+
+
+def _sources(results: Sequence[Result]) -> tuple[list[_Source], dict[str, int]]:
+    """Return the pools, if there are any, else the candidates of searches."""
+    recorded = [result for result in results if result.drawn is not None and result.error is None]
+    if not recorded:
+        raise ConfigError(
+            f"none of the study's {len(results):,} results recorded its candidates",
+            hint="draw samples with tts sample, or say record: {candidates: true} in the study",
+        )
+    try:
+        found = pools_of(results)
+    except ConfigError:  # there is none
+        searches = [(result.cell, result.drawn or ()) for result in recorded]
+        sources = [_Source(cell, f"{cell.strategy} within {Budget(**dict(cell.budget))}", drawn, None) for cell, drawn in searches]  # pyright: ignore[reportArgumentType]
+        return sources, {"failed or did not record their candidates": missing} if (missing := len(results) - len(recorded)) else {}
+    return [_Source(pool.cell, str(pool.law), pool.drawn, pool) for pool in found.pools], dict(found.passed_over)
+
+
+def _add(columns: _ScoreColumns, source: _Source, role: str, aggregate: str) -> None:
+    columns.sources.append(source)
+    for place, drawn in enumerate(source.drawn):
+        if drawn.right is None:
+            columns.unchecked += 1
+        elif role not in drawn.scores:
+            columns.unasked += 1
+        elif math.isnan(score := score_of(drawn, role, aggregate)):
+            columns.unknown += 1
+        else:
+            at = columns.problems.setdefault(source.cell.problem, len(columns.problems))
+            row = (score, drawn.steps.get(role, ()), drawn.right, drawn.answer is not None, drawn.tokens, at, (source.cell.key, place))
+            columns.rows.append(row)
+
+
+def _scored(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
+    dataset, model, setting, strategy, role = key
+    scores, steps, right, answered, tokens, at, places = zip(*columns.rows, strict=True)
+    whole = [s.pool for s in columns.sources if s.pool is not None and s.pool.has(role) and all(d.right is not None for d in s.drawn)]
+    verifier = columns.sources[0].cell.verifiers.get(role, "")
+    bounds, oracle = _known(verifier)
+    return VerifierScores(
+        dataset=dataset, model=model, setting=setting, role=role, verifier=verifier or "not named", strategy=strategy, range=bounds,
+        oracle=oracle, scores=np.array(scores), steps=steps, right=np.array(right, np.float64), answered=np.array(answered),
+        tokens=np.array(tokens, np.float64), at=np.array(at), places=places, problems=list(columns.problems),
+        seeds=sorted({source.cell.seed for source in columns.sources}), pools=whole, unasked=columns.unasked, unknown=columns.unknown,
+        unchecked=columns.unchecked,
+    )  # fmt: skip
+
+
+def _known(verifier: str) -> tuple[tuple[float, float] | None, bool]:
+    """Return the range of a verifier, and whether it needs the answer; (None, False) where it cannot be loaded here."""
+    try:
+        one = (made(verifier) or {})["main"]
+        return one.range, one.oracle
+    except TTSError:
+        return None, False
+
+
+def _nothing(columns: Sequence[_ScoreColumns]) -> ConfigError:
+    """Return the error for candidates all of which are left out."""
+    unchecked, unknown = sum(each.unchecked for each in columns), sum(each.unknown for each in columns)
+    if unknown:
+        return ConfigError(f"none of the {unknown:,} scores of candidates with a reference answer is known", hint="tts show has its notes")
+    return ConfigError(
+        f"none of the {unchecked:,} recorded candidates is of a problem with a reference answer, so none is known to be right or wrong",
+        hint="give the problems answers",
+    )

@@ -1,0 +1,170 @@
+"""The effect of selection by a verifier's scores, by number of samples: the score of the chosen sample, its accuracy, and the vote's.
+
+The score of the chosen sample (the proxy) rises with every sample. Where the accuracy (the gold) falls, or rises less, selection exploits
+errors of the verifier. All points are exact means over subsets of the recorded samples, except weighted votes, which use random subsets
+(`tts.experiments.analysis.replay`).
+
+Source: Gao, Schulman and Hilton, "Scaling laws for reward model overoptimization" (2022), arXiv:2210.10760, for proxy against gold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tts.errors import ConfigError
+from tts.experiments.analysis.curves import Curve
+from tts.experiments.analysis.pools import Pool
+from tts.experiments.analysis.recorded_search import RecordedSearch
+from tts.experiments.analysis.replay import COVERAGE, replay
+from tts.experiments.verifier_report.scores import Floats, VerifierScores, score_of
+from tts.randomness import generator
+from tts.search.plan import parse
+from tts.search.selections.best import Best
+from tts.search.selections.majority import Majority
+from tts.search.selections.weighted import Weighted
+from tts.search.strategies.best_of_n import BestOfN
+from tts.statistics import Estimate, best_at_k, clustered_mean, paired_difference
+
+_ENOUGH = 0.9  # share of problems whose pools must be large enough for a size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """The candidate with the highest score compared with the majority, on all samples of each pool.
+
+    Args:
+        same: share of problems where both have the same answer. num: pools where they differ. by_score, by_vote: how many of these the
+            highest score, and the majority, has right.
+    """
+
+    same: Estimate
+    num: int
+    by_score: int
+    by_vote: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionEffect:
+    """Best-of-N by a verifier's scores, at B sizes.
+
+    Args:
+        sizes: [B]. proxy: [B], the mean score of the chosen sample. best, majority, weighted, coverage: [B], accuracies of the highest
+            score, of the vote, of votes weighted by score, and of a perfect selection.
+        peak: the size at which the highest score is most accurate. fall: its accuracy at the largest size minus that at the peak.
+        over_majority, weighted_over_majority: accuracy minus that of the vote, at the largest size, on the same problems.
+        agreement: see there.
+    """
+
+    sizes: Sequence[int]
+    proxy: Sequence[Estimate]
+    best: Sequence[Estimate]
+    majority: Sequence[Estimate]
+    weighted: Sequence[Estimate]
+    coverage: Sequence[Estimate]
+    peak: int
+    fall: Estimate
+    over_majority: Estimate
+    weighted_over_majority: Estimate
+    agreement: Agreement
+
+
+def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: int = 0) -> SelectionEffect | str:
+    """Return the effect of selection by scores, or the reason that it cannot be computed.
+
+    Args:
+        aggregate: how step scores are aggregated. seed: of intervals and subsets.
+
+    Cost: of order n^3 for each pool of n samples, as `majority_at_k`.
+    """
+    if scored.range is None:
+        return f"the verifier {scored.verifier!r} cannot be made here, which choosing by its scores needs"
+    if not scored.pools:
+        return "the candidates are not independent samples all of which were scored, as those of tts sample are"
+    sizes = _sizes(scored.pools)
+    by_score = f"{BestOfN()} | {Best(verifier=scored.role, aggregate=aggregate)}"
+    by_weight = f"{BestOfN()} | {Weighted(verifier=scored.role, aggregate=aggregate)}"
+    by_vote = f"{BestOfN()} | {Majority()}"
+    asked = [by_score, by_vote, by_weight, COVERAGE]
+    best, majority, weighted, coverage = (one.curve for one in replay(scored.pools, asked, sizes, seed=seed))
+    rng = generator(seed, 0, "trust", scored.role, "choosing")
+    peak = max(range(len(sizes)), key=lambda i: best.accuracy[i].value)
+    return SelectionEffect(
+        sizes=sizes,
+        proxy=[_mean(row, rng) for row in _promised(scored, best.problems, sizes, aggregate)],
+        best=best.accuracy,
+        majority=majority.accuracy,
+        weighted=weighted.accuracy,
+        coverage=coverage.accuracy,
+        peak=sizes[peak],
+        fall=_difference(best, best, rng, at=(len(sizes) - 1, peak)),
+        over_majority=_difference(best, majority, rng),
+        weighted_over_majority=_difference(weighted, majority, rng),
+        agreement=_agreement(scored.pools, by_score, by_vote, rng),
+    )
+
+
+def _sizes(pools: Sequence[Pool]) -> list[int]:
+    """Return powers of two, and the largest size that nearly all problems have samples for."""
+    of: dict[str, int] = {}
+    for pool in pools:
+        of[pool.cell.problem] = max(of.get(pool.cell.problem, 0), len(pool.drawn))
+    ordered = sorted(of.values(), reverse=True)
+    largest = max(1, ordered[math.ceil(_ENOUGH * len(ordered)) - 1])
+    return sorted({*(2**i for i in range(largest.bit_length())), largest})
+
+
+def _promised(scored: VerifierScores, problems: Sequence[str], sizes: Sequence[int], aggregate: str) -> Floats:
+    """Return the mean score of the chosen sample, [B, P], over a problem's pools; NaN where no score is known.
+
+    `best_at_k` averages the "right" of the chosen candidate over subsets. Here that is its score, scaled to [0, 1], and, as the divisor,
+    whether the score is known.
+    """
+    low, high = float(scored.scores.min()), float(scored.scores.max())
+    column = {problem: i for i, problem in enumerate(problems)}
+    sums, num = np.zeros((len(sizes), len(problems))), np.zeros((len(sizes), len(problems)))
+    for pool in scored.pools:
+        scores = np.array([score_of(drawn, scored.role, aggregate) for drawn in pool.drawn])
+        answers = [-1 if drawn.answer_class is None else drawn.answer_class for drawn in pool.drawn]
+        known = ~np.isnan(scores)
+        scaled = np.where(known, (scores - low) / (high - low) if high > low else 0.0, 0.0)
+        chance, total = (best_at_k(answers, scores, values, sizes) for values in (known.astype(np.float64), np.clip(scaled, 0, 1)))
+        told = np.nan_to_num(chance) > 0
+        sums[told, column[pool.cell.problem]] += low + (high - low) * total[told] / chance[told]
+        num[told, column[pool.cell.problem]] += 1
+    return np.where(num > 0, sums / np.where(num > 0, num, 1), np.nan)
+
+
+def _agreement(pools: Sequence[Pool], by_score: str, by_vote: str, rng: np.random.Generator) -> Agreement:
+    same: dict[str, list[bool]] = {}
+    apart: list[tuple[bool, bool]] = []
+    for pool in pools:
+        order = range(len(pool.drawn))
+        best, majority = (RecordedSearch(pool, parse(text)).run(order) for text in (by_score, by_vote))
+        kinds: Mapping[str | None, int | None] = {drawn.answer: drawn.answer_class for drawn in pool.drawn}
+        same.setdefault(pool.cell.problem, []).append(kinds.get(best.answer) == kinds.get(majority.answer))
+        if not same[pool.cell.problem][-1]:
+            apart.append((best.right is True, majority.right is True))
+    shares = [sum(found) / len(found) for found in same.values()]
+    return Agreement(
+        same=clustered_mean(shares, rng=rng, bounds=(0, 1)),
+        num=len(apart),
+        by_score=sum(best for best, _ in apart),
+        by_vote=sum(majority for _, majority in apart),
+    )
+
+
+def _mean(values: Floats, rng: np.random.Generator) -> Estimate:
+    return clustered_mean(values[~np.isnan(values)], rng=rng)
+
+
+def _difference(first: Curve, second: Curve, rng: np.random.Generator, at: tuple[int, int] = (-1, -1)) -> Estimate:
+    """Return the difference in accuracy of two points, on the problems that have both."""
+    pair = np.stack([first.shares[at[0]], second.shares[at[1]]])
+    pair = pair[:, ~np.isnan(pair).any(axis=0)]
+    if not pair.size:
+        raise ConfigError("no problem has samples enough for both points that are compared")
+    return paired_difference(*pair, rng=rng).mean

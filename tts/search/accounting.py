@@ -1,0 +1,189 @@
+"""What one search spends: grants from the meter, what stays reserved for scoring, and a ledger row for every call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from tts.backends.protocol import BackendProtocol
+from tts.budget.budget import USD_UNIT
+from tts.budget.ledger import Call, Ledger
+from tts.budget.meter import Exhausted, Grant, Meter, Rates, RowCost
+from tts.types import Usage
+from tts.verifiers.base import VerifierProtocol, traits_of
+
+
+class Accounting:
+    """Books every call of one problem against its meter.
+
+    Args:
+        meter: of the problem's budget. verifiers: by role. declared: roles whose cost is reserved with every row.
+        rates: cost of a verifier's tokens, by role.
+
+    Attributes:
+        rates: as given.
+    """
+
+    def __init__(
+        self, meter: Meter, verifiers: Mapping[str, VerifierProtocol], declared: Sequence[str], rates: Mapping[str, Rates]
+    ) -> None:
+        self.meter = meter
+        self.ledger = Ledger()
+        self._verifiers = verifiers
+        self._declared = [role for role in declared if role in verifiers]
+        self.rates = rates
+        self._reserves: dict[int, dict[str, int]] = {}
+        self._prompt_bounds = {role: bound for role, one in verifiers.items() if (bound := traits_of(one).prompt_bound) is not None}
+        self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
+
+    def row_cost(self, backend: BackendProtocol, prefix: int, computed: int = 0) -> RowCost:
+        """Return the bound of a row behind `prefix` tokens, of which it may compute `computed` again; declared verifiers included."""
+        reused = 0 if computed else prefix
+        if not self._declared:
+            return RowCost(backend.rates, computed, reused)
+        bounds = [(role, self._verifiers[role].bound) for role in self._declared]
+        return RowCost(
+            backend.rates,
+            computed,
+            reused,
+            lambda new: sum(bound(prefix, new) for _, bound in bounds),
+            len(bounds),
+            lambda unit, new: sum(self._verifying(role, unit, bound(prefix, new), prefix + new) for role, bound in bounds),
+        )
+
+    def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
+        """Return the bound of a row that may have to pay what verifiers' own models read of its prompt; tokens by root.
+
+        Every row of a call is bounded so, for any of them may be the one; what stays held behind the call is one such amount a root
+        (see `reserve_prompt`).
+        """
+        dearest = {unit: max(self._prompts_cost(unit, *one) for one in prompts.items()) for unit in ("flops", "usd")}
+        if not any(dearest.values()):
+            return cost
+        return dataclasses.replace(cost, verifier_cost=lambda unit, new: dearest[unit] + cost.verifier_cost(unit, new))
+
+    def _prompts_cost(self, unit: str, root: int, tokens: int) -> int:
+        """Return what declared verifiers' own models may yet cost to read a prompt; 0 where that is held already, or not limited."""
+        if root in self._reserves or unit not in self.meter.limits:
+            return 0
+        return sum(self.rates[role].cost(unit, computed=self.unread_prompt(role, root, tokens)) for role in self._declared)
+
+    def unread_prompt(self, role: str, root: int, tokens: int, *, again: bool = False) -> int:
+        """Return the most tokens that a verifier's own model has yet to read of a prompt; `again`: whether it is opened anew."""
+        if role not in self._prompt_bounds or ((role, root) in self._read and not again):
+            return 0
+        return self._prompt_bounds[role](tokens)
+
+    def prompts_were_read(self, role: str, roots: Iterable[int]) -> None:
+        """Note which prompts a verifier's own model has read: it reads each once."""
+        self._read.update((role, root) for root in roots)
+
+    def reserve_prompt(self, root: int, tokens: int) -> None:
+        """Hold what declared verifiers' own models may cost to read a prompt, if it can be paid and is not held already."""
+        amounts = {unit: amount for unit in ("flops", "usd") if (amount := self._prompts_cost(unit, root, tokens))}
+        if amounts:
+            with suppress(Exhausted):
+                self._reserves[root] = self.meter.amounts(**amounts).held
+
+    def score_cost(self, role: str, tokens: int, calls: int, paths: int, prompts: int) -> dict[str, int]:
+        """Return the bound, in each limited unit, of scoring `calls` trajectories.
+
+        Args:
+            tokens: verifier tokens in all. paths: tokens of the trajectories, prompts included, in all.
+            prompts: tokens of prompts that the verifier's own model may have to read first.
+        """
+        costs = {"tokens": tokens, "verifier_tokens": tokens, "verifier_calls": calls}
+        for unit in ("flops", "usd"):
+            if unit in self.meter.limits:
+                costs[unit] = self._verifying(role, unit, tokens, paths) + self.rates[role].cost(unit, computed=prompts)
+        return {unit: costs[unit] for unit in self.meter.limits if unit in costs}
+
+    def _verifying(self, role: str, unit: str, tokens: int, path: int) -> int:
+        """Return what a verifier's tokens may cost at most: all read, or all written by a judge; all read again, and the path."""
+        rates = self.rates[role]
+        dearest = max(rates.cost(unit, computed=tokens), rates.cost(unit, generated=tokens))
+        return dearest + rates.cost(unit, reused=tokens + path)
+
+    @property
+    def holds_reserves(self) -> bool:
+        """Whether anything is held for scoring."""
+        return bool(self._reserves)
+
+    def is_reserved(self, node: int) -> bool:
+        """Whether something is held for scoring a node."""
+        return node in self._reserves
+
+    def reserve(self, node: int, cost: RowCost, generated: int) -> bool:
+        """Hold what scoring this node may cost; False where the limits cannot pay it."""
+        amounts = {unit: amount for unit in self.meter.limits if (amount := cost.reserve(unit, generated))} if self._declared else None
+        if not amounts:
+            return True
+        try:
+            self._reserves[node] = self.meter.amounts(**amounts).held
+        except Exhausted:
+            return False
+        return True
+
+    def reserved(self) -> dict[str, int]:
+        """Return what is held for scoring, by unit."""
+        total: Counter[str] = Counter()
+        for amounts in self._reserves.values():
+            total.update(amounts)
+        return dict(total)
+
+    def free(self, node: int) -> None:
+        """Release what is held for scoring a node."""
+        if (amounts := self._reserves.pop(node, None)) is not None:
+            self.meter.release(amounts)
+
+    def free_all(self) -> None:
+        """Release every reserve: the search is over."""
+        for node in list(self._reserves):
+            self.free(node)
+
+    def book(
+        self,
+        kind: str,
+        model: str,
+        rows: int,
+        usage: Usage,
+        *,
+        rates: Rates | None = None,
+        priced: Mapping[str, int] | None = None,
+        granted: int = 0,
+        grant: Grant | None = None,
+    ) -> None:
+        """Price a call, add its ledger row and settle its grant.
+
+        Args:
+            rates: of the model that was called; None: no model was. priced: what it cost, in `flops` and `usd`, where that is known.
+
+        Raises:
+            BudgetExceeded: the call spent more than granted.
+        """
+        flops = usd = 0
+        if rates is not None:
+            computed = usage.prompt_tokens + usage.verifier_tokens
+            reused = (usage.reused_tokens or 0) + usage.verifier_reused_tokens
+            generated = usage.generated_tokens + usage.cancelled_tokens
+            if priced is None:
+                priced = {unit: rates.cost(unit, computed=computed, reused=reused, generated=generated) for unit in ("flops", "usd")}
+            flops, usd = priced["flops"], priced["usd"]
+            unpriced = rates.usd_in is None or rates.usd_out is None
+            usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if unpriced else usd / USD_UNIT)
+        self.ledger.add(Call(kind, model, rows, granted, usage))
+        if grant is not None:
+            self.meter.settle(
+                grant,
+                {
+                    "tokens": usage.tokens,
+                    "generated_tokens": usage.generated_tokens + usage.cancelled_tokens,
+                    "verifier_tokens": usage.verifier_tokens,
+                    "verifier_calls": usage.verifier_calls,
+                    "samples": usage.samples,
+                    "flops": flops,
+                    "usd": usd,
+                },
+            )

@@ -1,0 +1,1 @@
+"""Pure functions that methods use: resampling, apportioning, clustering, pruning, aggregation, embedding, calibration."""

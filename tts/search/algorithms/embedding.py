@@ -1,0 +1,95 @@
+"""Texts to vectors, for clustering: the default needs no model and no download."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_int, check_text
+from tts.errors import ConfigError, MissingDependency
+from tts.threads import in_thread
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one length."""
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return unit vectors [texts, dimensions] (zeros for an empty text)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashedNgrams:
+    """Counts of hashed character n-grams, normalised: near-copies are near, meaning is not seen.
+
+    Args:
+        size: characters in an n-gram. dimensions: of the vectors.
+    """
+
+    size: int = 3
+    dimensions: int = 256
+
+    def __post_init__(self) -> None:
+        check_int("size", self.size, 1)
+        check_int("dimensions", self.dimensions, 1)
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """See `Embedder.embed`."""
+        padded = [f" {' '.join(text.split())} " if text.strip() else "" for text in texts]
+        places = [
+            row * self.dimensions + zlib.crc32(text[start : start + self.size].encode()) % self.dimensions
+            for row, text in enumerate(padded)
+            for start in range(len(text) - self.size + 1)
+        ]
+        vectors = np.bincount(np.array(places, np.int64), minlength=len(texts) * self.dimensions)
+        vectors = vectors.reshape(len(texts), self.dimensions).astype(np.float64)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.divide(vectors, norms, out=vectors, where=norms > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentences:
+    """A model of sentences, on the machine's own processors, loaded once: texts that mean the same are near.
+
+    Args:
+        model: a name that sentence-transformers knows, or a local folder.
+
+    Raises:
+        MissingDependency: sentence-transformers is not installed.
+        ConfigError: when it is first asked, if there is no such model.
+    """
+
+    model: str = "all-MiniLM-L6-v2"
+
+    def __post_init__(self) -> None:
+        check_text("model", self.model)
+        if find_spec("sentence_transformers") is None:
+            raise MissingDependency(
+                "the embedder 'sentences' needs the optional dependency sentence-transformers",
+                hint="pip install 'test-time-search[embeddings]'",
+            )
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """See `Embedder.embed`."""
+        return await in_thread(lambda: np.array(_sentences(self.model).encode(list(texts), normalize_embeddings=True), dtype=np.float64))
+
+
+@functools.cache
+def _sentences(model: str) -> Any:
+    sentence_transformers = importlib.import_module("sentence_transformers")
+    try:
+        return sentence_transformers.SentenceTransformer(model, device="cpu")
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"model is {model!r}, but must be one that sentence-transformers can load: {reason}",
+            hint="name one that is installed or can be downloaded, or a local folder",
+        ) from None

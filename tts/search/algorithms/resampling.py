@@ -1,0 +1,83 @@
+"""Resampling: draw ancestors from weights, so that particle i has N p_i descendants in the mean.
+
+All four schemes are unbiased; they differ in how much the counts scatter. Every one inverts the cumulative weights, so a
+weight of zero is never drawn.
+
+Source: Douc, Cappe, Moulines, "Comparison of Resampling Schemes for Particle Filtering" (cs/0507025): `stratified` and `residual`
+never scatter more than `multinomial`; `systematic` may, where the order of the particles conspires.
+
+Shapes: N particles, M ancestors to draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_text
+from tts.errors import unknown_name
+
+Weights = NDArray[np.float64]  # [N], not negative, with a positive sum
+Ancestors = NDArray[np.int64]  # [M], in [0, N), never decreasing
+
+
+def softmax(log_weights: NDArray[np.float64], temperature: float = 1.0) -> Weights:
+    """Return the weights [N] that log-weights [N] (natural, -inf for none) stand for, at a temperature above 0; they sum to 1."""
+    scaled = (log_weights - log_weights.max()) / temperature
+    weights = np.exp(scaled)
+    return weights / weights.sum()
+
+
+def effective_sample_size(p: Weights) -> float:
+    """Return (sum p)^2 / sum p^2, from 1 (one particle has it all) to N (all alike)."""
+    return float(p.sum() ** 2 / np.square(p).sum())
+
+
+def multinomial(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
+    """Draw each ancestor by itself."""
+    return _inverted(p, np.sort(rng.random(count)))
+
+
+def stratified(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
+    """Draw one ancestor in each of M equal slices of the cumulative weights."""
+    return _inverted(p, (np.arange(count) + rng.random(count)) / count)
+
+
+def systematic(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
+    """Draw one ancestor in each slice, all at the same place of it: floor(M p_i) or ceil(M p_i) of each."""
+    return _inverted(p, (np.arange(count) + rng.random()) / count)
+
+
+def residual(p: Weights, count: int, rng: np.random.Generator) -> Ancestors:
+    """Give each particle floor(M p_i) descendants, and draw the rest from what is left of the weights."""
+    shares = count * p / p.sum()
+    counts = np.floor(shares + 1e-12).astype(np.int64)  # 3 x 1/3 is one, not none
+    rest = count - int(counts.sum())
+    if rest > 0:
+        left = np.clip(shares - counts, 0.0, None)
+        counts += np.bincount(multinomial(left, rest, rng), minlength=len(p))
+    return np.repeat(np.arange(len(p)), counts)
+
+
+def _inverted(p: Weights, points: NDArray[np.float64]) -> Ancestors:
+    """Return where sorted points of [0, 1) fall among the cumulative weights."""
+    edges = np.cumsum(p)
+    found = np.searchsorted(edges, points * edges[-1], side="right")
+    return np.minimum(found, np.flatnonzero(p)[-1])  # rounding must not leave a gap behind the last
+
+
+SCHEMES: Mapping[str, Callable[[Weights, int, np.random.Generator], Ancestors]] = {
+    "multinomial": multinomial,
+    "stratified": stratified,
+    "systematic": systematic,
+    "residual": residual,
+}
+
+
+def check_scheme(name: str) -> None:
+    """Raise ConfigError for a name that is no resampling scheme."""
+    check_text("resampling", name)
+    if name not in SCHEMES:
+        raise unknown_name("resampling", name, list(SCHEMES))

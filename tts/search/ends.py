@@ -1,0 +1,84 @@
+"""How rows and searches end: at a step, at the end of a solution, after so many tokens, or by a stop rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+from tts.checks import check_int
+from tts.types import Candidate
+
+
+class Until(Enum):
+    """Where `Search.expand` ends a row: at the next step boundary, or at the end of the solution."""
+
+    STEP = "step"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Where `Search.expand` ends a row: after so many tokens."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        check_int("Tokens", self.count, 1, optional=False)
+
+
+STEP, END = Until.STEP, Until.END
+
+
+@dataclass(frozen=True, slots=True)
+class StopDecision:
+    """A stop rule's verdict.
+
+    Args:
+        reason: shown as `Solution.stopped_by`.
+        answer: the answer to return whatever the selection says; None: let the selection choose.
+        used: the candidates the selection may use.
+    """
+
+    reason: str
+    answer: str | None = None
+    used: slice = field(default_factory=lambda: slice(None))
+
+
+class SearchEnded(Exception):
+    """The search is over: `reason` says why; `stop` is the stop rule's verdict where it was one."""
+
+    def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.stop = stop
+
+
+@runtime_checkable
+class StopRuleProtocol(Protocol):
+    """When to stop early. Asked on the candidates in index order, as soon as all before are finished."""
+
+    @property
+    def registered_as(self) -> str:
+        """Its name in the table."""
+        ...
+
+    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
+        """Return a verdict on the candidates so far; it must not depend on anything else."""
+        ...
+
+
+@runtime_checkable
+class GoesByScores(Protocol):
+    """A stop rule that reads `Candidate.scores`: candidates are scored by its role, where that can be paid, before it is asked."""
+
+    @property
+    def verifier(self) -> str:
+        """The role."""
+        ...
+
+    @property
+    def aggregate(self) -> str:
+        """Step scores to one."""
+        ...

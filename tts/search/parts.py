@@ -1,0 +1,147 @@
+"""Base classes for parts of one's own. One method is enough for each: `run`, `should_stop`, `select`.
+
+    class Two(tts.Strategy):
+        async def run(self, search):
+            return await search.complete([search.root], n=2)
+
+    tts.solve(problem, budget, strategy=Two())
+
+A part with parameters is a frozen dataclass: its fields are the parameters of its text form. An object that has all members of the
+protocol (`tts.search.protocols`) is accepted without the base class.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Self, cast
+
+from tts.search.parameters import check_bounded
+from tts.search.plan import SELECTIONS, Named
+
+if TYPE_CHECKING:
+    from tts.search.ends import StopDecision
+    from tts.search.protocols import Selected, SelectionProtocol
+    from tts.search.search import Search
+    from tts.types import Candidate
+
+# a method of `Search` -> the capability of the backend that it takes
+_CAPABILITIES = {"rollout": "steps", "extend": "extend", "ask": "next_logprobs", "hidden": "hidden"}
+
+
+class _Needs:
+    """The capabilities that a strategy's own methods ask for, read from their code."""
+
+    def __get__(self, part: object, owner: type) -> tuple[str, ...]:
+        names = _names_in(owner)
+        stepwise = "expand" in names and ("STEP" in names or not names & {"END", "Tokens"})
+        return tuple(
+            dict.fromkeys((["steps"] if stepwise else []) + [_CAPABILITIES[name] for name in sorted(names & _CAPABILITIES.keys())])
+        )
+
+
+class _Roles:
+    """The role that a part scores with: its parameter `verifier` where it has one, else "main" where its own methods score."""
+
+    def __get__(self, part: object, owner: type) -> tuple[str, ...]:
+        if isinstance(role := getattr(owner if part is None else part, "verifier", None), str):
+            return (role,)
+        return ("main",) if _names_in(owner) & {"score", "score_affordable", "step_scores"} else ()
+
+
+class Strategy(Named, ABC):
+    """How compute is spent on one problem. A subclass defines `run`; the rest has defaults.
+
+    Attributes:
+        registered_as: its name in text forms; by default its place, "module:Class".
+        needs: capabilities of the policy's backend (`Caps`) that it uses; what lacks one is refused before anything is spent. By default
+            those that its own methods ask for: "steps" for `expand` by steps or `rollout`, "extend", "next_logprobs" for `ask`, "hidden".
+        verifiers: the roles that it scores with while it searches; their cost is reserved with every row. By default its parameter
+            `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
+
+    The defaults see the methods of the class alone. Set both attributes if functions outside of the class call the search.
+    """
+
+    __slots__ = ()
+    needs: tuple[str, ...] = cast("tuple[str, ...]", _Needs())
+    verifiers: tuple[str, ...] = cast("tuple[str, ...]", _Roles())
+
+    @abstractmethod
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Search, and return the candidates to choose from: usually `search.candidates`."""
+        ...
+
+    def size(self, units: int | None) -> Self:
+        """Return the strategy with parameters left None filled in from what the budget pays.
+
+        The default returns the strategy itself: an `n` left None stands for as many as the budget turns out to pay.
+
+        Args:
+            units: plain samples of typical length that the budget pays; None: the budget does not bound them.
+
+        Raises:
+            ConfigError: neither the parameters nor the budget bound the search.
+        """
+        if getattr(self, "n", 1) is None:
+            check_bounded(self.registered_as, "n", units)
+        return self
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return the selection where the caller names none: `weighted` if there is a verifier, else `majority`."""
+        return SELECTIONS.get("weighted" if verified else "majority")()
+
+
+class StopRule(Named, ABC):
+    """When to stop before the budget does. A subclass defines `should_stop`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
+        """Return a decision on the candidates so far, in index order; it must depend on nothing else. None: go on."""
+        ...
+
+
+class Selection(Named, ABC):
+    """How candidates become an answer. A subclass defines `select`; the rest has defaults.
+
+    Attributes:
+        registered_as: its name in text forms; by default its place, "module:Class".
+        verifiers: the roles that it may score with; their worst case is reserved with every row. Default: as `Strategy.verifiers`.
+        scores_all: whether it scores every candidate that it may score; such scores may be made before it asks.
+    """
+
+    __slots__ = ()
+    verifiers: tuple[str, ...] = cast("tuple[str, ...]", _Roles())
+    scores_all: bool = False
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """Return whether it may ever score a candidate; what was reserved for the score is free again where it may not.
+
+        Args:
+            agreeing: earlier candidates of the same answer that were not truncated.
+        """
+        del candidate, agreeing
+        return bool(self.verifiers)
+
+    @abstractmethod
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose. A truncated candidate counts only if it has an answer."""
+        ...
+
+
+@functools.lru_cache(maxsize=256)
+def _names_in(part: type) -> frozenset[str]:
+    """Return the global and attribute names that the methods of a part's own classes use."""
+    own = [cls for cls in part.__mro__ if issubclass(cls, Strategy | Selection) and cls not in (Strategy, Selection)]
+    methods = [value for cls in own for value in vars(cls).values() if isinstance(value, FunctionType)]
+    return frozenset(name for method in methods for name in _used(method.__code__))
+
+
+def _used(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _used(constant)

@@ -1,0 +1,226 @@
+"""Prefill-only calls of one search: prompts, forced text, next-token probabilities, hidden states; and the handles of trajectories.
+
+A trajectory is continued by its own handle on the model that wrote it, and as text on any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import TEMPLATE_TOKENS, Extension, Reply
+from tts.backends.metadata import metadata_of
+from tts.backends.protocol import BackendProtocol, text_bound
+from tts.errors import PromptTooLong
+from tts.search.accounting import Accounting
+from tts.search.tree import Tree
+from tts.tasks.base import TaskProtocol
+from tts.types import Problem, Trajectory, Usage
+
+Charge = Callable[[Sequence[Reply[Any]]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A prompt that was read: its handle and its tokens."""
+
+    handle: Any
+    tokens: int
+
+
+class Prompts:
+    """Opens prompts and reads texts behind trajectories, on the models of one search, and books what that costs.
+
+    Args:
+        backends: by role. clock: seconds.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        task: TaskProtocol,
+        backends: Mapping[str, BackendProtocol],
+        accounting: Accounting,
+        tree: Tree,
+        clock: Callable[[], float],
+    ) -> None:
+        self._problem = problem
+        self._task = task
+        self._backends = backends
+        self._accounting = accounting
+        self._tree = tree
+        self._clock = clock
+        self._prompts: dict[int, tuple[str, tuple[str, ...]]] = {}  # kind and texts of each root
+        self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
+
+    def remember(self, root: Trajectory, texts: tuple[str, ...]) -> None:
+        """Note what a root was opened with, so that another model can open it too."""
+        self._prompts[root.node] = (root.root_kind, texts)
+
+    async def read(self, model: str, kind: str, texts: Sequence[str], path: str = "", charge: Charge | None = None) -> Opened:
+        """Open a prompt, with the text of a path behind it.
+
+        Args:
+            charge: called with what was read, in place of a grant and a ledger row of its own.
+
+        Raises:
+            ConfigError: the task has no such prompt. PromptTooLong: it leaves no room in the context.
+            Exhausted: the budget cannot pay it.
+        """
+        backend = self._backends[model]
+        prompt = self._task.prompt(self._problem, kind, texts)
+        tokens = backend.count(prompt)
+        if backend.context is not None and tokens >= backend.context:
+            raise PromptTooLong(
+                f"the prompt has {tokens} tokens, but the model's context (on the backend {backend.name!r}) holds {backend.context}",
+                hint="shorten the problem, or choose a model with a longer context",
+            )
+        cost = {unit: backend.rates.cost(unit, computed=tokens + text_bound(backend, path), reused=tokens) for unit in ("flops", "usd")}
+        grant = None if charge else self._accounting.meter.amounts(**cost)
+        started = self._clock()
+        replies: list[Reply[Any]] = []
+        try:
+            replies += await backend.open([prompt])
+            handle = replies[0].value
+            if path:
+                try:
+                    replies += await backend.extend([handle], [path])
+                finally:
+                    backend.release([handle])
+                handle = replies[1].value.handle
+        finally:
+            if charge:
+                charge(replies)
+            else:
+                usage = input_usage(replies, seconds=self._clock() - started)
+                self._accounting.book("open", model, 1, usage, rates=backend.rates, grant=grant)
+        return Opened(handle, tokens)
+
+    def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
+        """Return the most tokens of its path that a row behind one of `ts` computes again: none where forks are native."""
+        backend = self._backends[model]
+        if backend.caps.fork == "native":
+            return 0
+        return max(map(self._path_bytes, ts)) + max(TEMPLATE_TOKENS, metadata_of(backend).template_tokens)
+
+    def _path_bytes(self, t: Trajectory) -> int:
+        prompt = self._task.prompt(self._problem, *self._prompts[t.root.node])
+        text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
+        return len(text.encode()) + len(t.full_text.encode())
+
+    async def handles(self, ts: Sequence[Trajectory], model: str, charge: Charge | None = None) -> list[Any]:
+        """Return the handles of trajectories on a model; across models, or released ones, travel as text.
+
+        Args:
+            charge: as in `read`, for paths of other models; a path of this one whose state was released is an "open" again.
+
+        Raises:
+            Exhausted: the budget cannot pay reading one of them.
+        """
+        handles: list[Any] = []
+        for t in ts:
+            if t.model == model and t.node in self._tree.held:
+                handles.append(t.handle)
+                continue
+            if (t.node, model) not in self._abroad:
+                kind, texts = self._prompts[t.root.node]
+                self._abroad[t.node, model] = (
+                    await self.read(model, kind, texts, t.full_text, None if t.model == model else charge)
+                ).handle
+            handles.append(self._abroad[t.node, model])
+        return handles
+
+    def release(self, t: Trajectory) -> None:
+        """Give up every handle of a node."""
+        if t.handle is not None and self._tree.release(t):
+            self._backends[t.model].release([t.handle])
+        for model, backend in self._backends.items():
+            if (handle := self._abroad.pop((t.node, model), None)) is not None:
+                backend.release([handle])
+
+    def release_all(self) -> None:
+        """Give up every handle of the search."""
+        for t in list(self._tree.held.values()):
+            self.release(t)
+        for (_, model), handle in self._abroad.items():
+            self._backends[model].release([handle])
+        self._abroad.clear()
+
+    async def extend(self, ts: Sequence[Trajectory], text: str, model: str, samples: int) -> list[Extension]:
+        """Append a text to each; `samples`: what that costs in branches.
+
+        Raises:
+            Exhausted: the budget cannot pay it.
+        """
+        backend = self._backends[model]
+        _, cost = self._cost(backend, ts, text)
+        grant = self._accounting.meter.amounts(samples=samples, **cost)
+        replies: list[Reply[Extension]] = []
+        started = self._clock()
+        try:
+            replies = await backend.extend(await self.handles(ts, model), [text] * len(ts))
+        finally:
+            usage = input_usage(replies, samples=samples, seconds=self._clock() - started)
+            self._accounting.book("extend", model, len(ts), usage, rates=backend.rates, grant=grant)
+        return [reply.value for reply in replies]
+
+    async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
+        """Return the probabilities [trajectories, tokens] behind an appended text, which is charged as verifier tokens.
+
+        Raises:
+            Exhausted: the budget cannot pay it.
+        """
+        backend = self._backends[model]
+        size, cost = self._cost(backend, ts, text)
+        grant = self._accounting.meter.amounts(tokens=size, verifier_tokens=size, verifier_calls=len(ts), **cost)
+        replies: list[Reply[Any]] = []
+        started = self._clock()
+        try:
+            replies = await backend.next_logprobs(await self.handles(ts, model), [text] * len(ts), tokens)
+        finally:
+            usage = input_usage(replies, seconds=self._clock() - started, verifier=True)
+            self._accounting.book("ask", model, len(ts), usage, rates=backend.rates, grant=grant)
+        return np.exp(np.array([reply.value for reply in replies]).reshape(len(ts), len(tokens)))
+
+    async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
+        """Return the policy's last hidden state at the end of each path: [trajectories, its width].
+
+        Raises:
+            Exhausted: the budget cannot pay it.
+        """
+        backend = self._backends["policy"]
+        _, cost = self._cost(backend, ts, "")
+        grant = self._accounting.meter.amounts(**cost)
+        replies: list[Reply[Any]] = []
+        started = self._clock()
+        try:
+            replies = await backend.hidden(await self.handles(ts, "policy"))
+        finally:
+            usage = input_usage(replies, seconds=self._clock() - started)
+            self._accounting.book("hidden", "policy", len(ts), usage, rates=backend.rates, grant=grant)
+        return np.array([reply.value for reply in replies], dtype=np.float64)
+
+    def _cost(self, backend: BackendProtocol, ts: Sequence[Trajectory], text: str) -> tuple[int, dict[str, int]]:
+        """Return the most tokens that reading a text behind each computes, and what that costs."""
+        paths, size = sum(map(self._tree.path_tokens, ts)), text_bound(backend, text) * len(ts)
+        return size, {unit: backend.rates.cost(unit, computed=size, reused=paths) for unit in ("flops", "usd")}
+
+
+def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
+    """Return the usage of a call that only reads: `replies` are `Reply`s; `verifier`: booked as verifier tokens."""
+    computed = sum(reply.computed for reply in replies)
+    reused = None if any(reply.reused is None for reply in replies) else sum(reply.reused or 0 for reply in replies)
+    work = sum(reply.seconds for reply in replies)
+    if verifier:
+        return Usage(
+            verifier_tokens=computed,
+            verifier_reused_tokens=reused or 0,
+            verifier_calls=len(replies),
+            seconds=seconds,
+            work_seconds=work,
+        )
+    return Usage(prompt_tokens=computed, reused_tokens=reused, samples=samples, seconds=seconds, work_seconds=work)

@@ -1,0 +1,115 @@
+"""What a strategy and a selection are to a search; `tts.search.parts` has the classes to subclass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a selection chose.
+
+    Args:
+        answers: the chosen answers, best first, as their first candidate wrote them; empty when none was extracted.
+        ranked: the candidates, best first, with their weights and scores filled in.
+        confidence: the winner's share of the weight of all candidates, those without an answer included; NaN without candidates.
+        abstained: why no answer is chosen although there are some; "" where that is not so.
+    """
+
+    answers: tuple[str, ...]
+    ranked: tuple[Candidate, ...]
+    confidence: float
+    abstained: str = ""
+
+
+@runtime_checkable
+class StrategyProtocol(Protocol):
+    """How compute is spent on one problem: a frozen dataclass of its own parameters, written against `Search`."""
+
+    @property
+    def registered_as(self) -> str:
+        """Its name in the table."""
+        ...
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The capabilities of the policy's backend that it uses."""
+        ...
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The roles it scores with while it searches, whose cost is reserved with every row."""
+        ...
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Search, and return the candidates to choose from."""
+        ...
+
+    def size(self, units: int | None) -> Self:
+        """Fill parameters left None from what the budget pays.
+
+        Args:
+            units: plain samples of typical length that the budget pays; None: the budget does not bound them.
+
+        Raises:
+            ConfigError: neither the parameters nor the budget bound the search.
+        """
+        ...
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return the selection that fits this strategy where the caller names none; `verified`: whether there is a verifier."""
+        ...
+
+
+@runtime_checkable
+class SelectionProtocol(Protocol):
+    """How candidates become an answer."""
+
+    @property
+    def registered_as(self) -> str:
+        """Its name in the table."""
+        ...
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """The roles it may score with; their worst case is reserved with every row."""
+        ...
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """Return whether it may ever ask about a candidate; what was reserved for its score is free again where it may not.
+
+        Args:
+            agreeing: earlier candidates of the same answer that were not truncated.
+        """
+        ...
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose; a truncated candidate counts only if it has an answer."""
+        ...
+
+
+@runtime_checkable
+class ScoresAll(Protocol):
+    """A selection that may say that it scores every candidate which it may score: those scores may be made before it asks."""
+
+    @property
+    def scores_all(self) -> bool:
+        """Whether it does."""
+        ...
+
+
+@runtime_checkable
+class GoesByPairs(Protocol):
+    """A selection that compares candidates two by two; that its verifier can (`Traits.comparison`) is checked before anything is spent."""
+
+    @property
+    def judge(self) -> str:
+        """The role that compares."""
+        ...

@@ -1,0 +1,230 @@
+"""One call for rows: granted, sent, read in row order, cancelled where a rule says so, and booked whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.protocol import BackendProtocol
+from tts.budget.meter import Grant, RowCost
+from tts.randomness import MAIN_WORD, child_stream
+from tts.search.accounting import Accounting
+from tts.types import Trajectory, Usage
+
+OUT_OF_TIME = "out of time"  # the error of a row that timed out before producing text: neither a candidate nor a failure
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatchSpec:
+    """What a wave asks for.
+
+    Args:
+        kind: for the ledger. model: the role. backend: its model. sampling, stop: of every row.
+        cap: most tokens of a row. typical: usual tokens of a row. hold: tokens that stay payable beside it.
+        whole_first: see `Meter.rows`. word: which draws. spreads: see `SampleRequest`.
+    """
+
+    kind: str
+    model: str
+    backend: BackendProtocol
+    sampling: Sampling
+    stop: StopCondition
+    cap: int
+    typical: int
+    hold: int = 0
+    whole_first: bool = False
+    word: int = MAIN_WORD
+    spreads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowTask:
+    """One row to start.
+
+    Args:
+        handle: the parent's, on the wave's backend. branch: what it costs in samples. room: tokens the context leaves it.
+    """
+
+    parent: Trajectory
+    handle: object
+    stream: int
+    branch: int
+    room: int
+
+
+# Called with each row's task, sample and cap in row order; what it raises ends the wave: later rows are cancelled.
+OnRow = Callable[[RowTask, Sample, int], Awaitable[None]]
+
+
+class RowBatch:
+    """Runs one call of rows.
+
+    Args:
+        accounting: where it is booked. cost: the bound of a row. clock: seconds.
+    """
+
+    def __init__(self, spec: RowBatchSpec, accounting: Accounting, cost: RowCost, clock: Callable[[], float]) -> None:
+        self.spec = spec
+        self._accounting = accounting
+        self._cost = cost
+        self._clock = clock
+        self.timed_out = False
+
+    def grant(self, branches: Sequence[int]) -> Grant:
+        """Return the grant for as many of the rows as may start; `branches`: what each costs in samples.
+
+        Raises:
+            Exhausted: none may.
+        """
+        spec = self.spec
+        return self._accounting.meter.rows(
+            self._cost, branches, cap=spec.cap, typical=spec.typical, hold=spec.hold, whole_first=spec.whole_first
+        )
+
+    async def run(self, tasks: Sequence[RowTask], grant: Grant, on_row: OnRow) -> None:
+        """Start the rows of a grant and read them; book the call even if it breaks or is cancelled."""
+        started = self._clock()
+        caps = [min(cap, task.room) for cap, task in zip(grant.caps, tasks, strict=True)]
+        requests, places = self._requests(tasks, caps)
+        rowsets: list[RowSet] = []
+        timer = self._timer(rowsets)
+        cancelled_from = 0
+        try:
+            rowsets.extend(self.spec.backend.sample(request) for request in requests)
+            for index, (which, row) in enumerate(places):
+                sample = await rowsets[which].row(row)
+                if self.timed_out and sample.finish == "cancelled":
+                    sample = dataclasses.replace(
+                        sample, **({"finish": "length"} if sample.text else {"finish": "error", "error": OUT_OF_TIME})
+                    )
+                cancelled_from = index + 1  # should `on_row` end the search, every later row is cancelled
+                await on_row(tasks[index], sample, caps[index])
+        except BaseException:
+            await self._stop(rowsets)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            unread = [rowsets[which].samples[row] for which, row in places[cancelled_from:] if which < len(rowsets)]
+            self.spec.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
+            self._book(tasks, grant, rowsets, places, cancelled_from, self._clock() - started)
+
+    def _requests(self, tasks: Sequence[RowTask], caps: Sequence[int]) -> tuple[list[SampleRequest], list[tuple[int, int]]]:
+        """Return one request a parent, and the place (request, row) of each task."""
+        spec = self.spec
+        by_parent: dict[int, tuple[int, list[Row]]] = {}
+        places: list[tuple[int, int]] = []
+        order: list[RowTask] = []
+        for task, cap in zip(tasks, caps, strict=True):
+            if (entry := by_parent.get(task.parent.node)) is None:
+                entry = by_parent[task.parent.node] = (len(order), [])
+                order.append(task)
+            places.append((entry[0], len(entry[1])))
+            entry[1].append(Row(task.stream, task.parent.num_tokens, cap, spec.word))
+        priced = [unit for unit in ("flops", "usd") if unit in self._accounting.meter.limits and self._cost.rates.cost(unit, computed=1)]
+        requests = [
+            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.parent.full_text, spec.spreads, not priced)
+            for task, (_, rows) in zip(order, by_parent.values(), strict=True)
+        ]
+        return requests, places
+
+    def _timer(self, rowsets: Sequence[RowSet]) -> asyncio.TimerHandle | None:
+        deadline = self._accounting.meter.deadline
+        if deadline is None:
+            return None
+
+        def stop() -> None:
+            self.timed_out = True
+            for rows in rowsets:
+                rows.cancel()
+
+        return asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), stop)
+
+    async def _stop(self, rowsets: Sequence[RowSet]) -> None:
+        """Cancel rows and return when each is resolved; should the search be cancelled meanwhile, it ends then: the books need them."""
+        for rows in rowsets:
+            rows.cancel()
+        interrupted: asyncio.CancelledError | None = None
+        for rows in rowsets:
+            while not rows.done:
+                try:
+                    await rows.drain()
+                except asyncio.CancelledError as again:
+                    interrupted = again
+        if interrupted is not None:
+            raise interrupted
+
+    def _book(
+        self,
+        tasks: Sequence[RowTask],
+        grant: Grant,
+        rowsets: Sequence[RowSet],
+        places: Sequence[tuple[int, int]],
+        cancelled_from: int,
+        seconds: float,
+    ) -> None:
+        generated = cancelled = 0
+        work, estimated = 0.0, False
+        for index, (which, row) in enumerate(places):
+            if which >= len(rowsets):  # never sent
+                continue
+            sample = rowsets[which].samples[row]
+            if sample is None:  # the backend broke: nobody knows what the row cost, so it is charged in full
+                generated, estimated = generated + grant.caps[index], True
+                continue
+            work += sample.seconds
+            estimated = estimated or sample.estimated
+            if index >= cancelled_from:
+                cancelled += sample.num_tokens
+            else:
+                generated += sample.num_tokens
+        computed = sum(rows.prompt_tokens for rows in rowsets)
+        reused = _sum_known([rows.reused_tokens for rows in rowsets])
+        usage = Usage(
+            prompt_tokens=computed,
+            reused_tokens=reused,
+            generated_tokens=generated,
+            cancelled_tokens=cancelled,
+            samples=sum(task.branch for task in tasks),
+            seconds=seconds,
+            work_seconds=work,
+            kv_bytes_per_token=self.spec.backend.kv_bytes_per_token,
+            estimated=estimated,
+        )
+        self._accounting.book(
+            self.spec.kind, self.spec.model, len(tasks), usage, rates=self.spec.backend.rates, granted=sum(grant.caps), grant=grant
+        )
+
+
+def _sum_known(counts: Sequence[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def tasks_for(
+    rows: Sequence[tuple[Trajectory, object, int]], branches: Sequence[int], next_child: Callable[[Trajectory], int]
+) -> list[RowTask]:
+    """Return the tasks of rows (parent, handle, room), taking a child index, hence a stream, for each."""
+    tasks: list[RowTask] = []
+    for (parent, handle, room), branch in zip(rows, branches, strict=False):
+        stream = child_stream(parent.stream, parent.num_tokens, next_child(parent))
+        tasks.append(RowTask(parent, handle, stream, branch, room))
+    return tasks
+
+
+def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory], int]) -> list[int]:
+    """Return what each row would cost in samples, were all of them started in this order."""
+    seen: dict[int, int] = {}
+    costs: list[int] = []
+    for parent in parents:
+        made = seen.get(parent.node, children_of(parent))
+        seen[parent.node] = made + 1
+        costs.append(1 if parent.parent is None or made > 0 else 0)
+    return costs

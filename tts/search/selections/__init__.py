@@ -1,0 +1,35 @@
+"""Selections, one a file: from candidates to an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.search.selections.best import Best as Best
+    from tts.search.selections.best_of_majority import BestOfMajority as BestOfMajority
+    from tts.search.selections.borda import Borda as Borda
+    from tts.search.selections.deepconf import DeepConfidence as DeepConfidence
+    from tts.search.selections.hierarchical import Hierarchical as Hierarchical
+    from tts.search.selections.majority import Majority as Majority
+    from tts.search.selections.pairwise import Pairwise as Pairwise
+    from tts.search.selections.rpc import Rpc as Rpc
+    from tts.search.selections.selective import Selective as Selective
+    from tts.search.selections.weighted import Weighted as Weighted
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.search.selections.best": ("Best",),
+        "tts.search.selections.best_of_majority": ("BestOfMajority",),
+        "tts.search.selections.borda": ("Borda",),
+        "tts.search.selections.deepconf": ("DeepConfidence",),
+        "tts.search.selections.hierarchical": ("Hierarchical",),
+        "tts.search.selections.majority": ("Majority",),
+        "tts.search.selections.pairwise": ("Pairwise",),
+        "tts.search.selections.rpc": ("Rpc",),
+        "tts.search.selections.selective": ("Selective",),
+        "tts.search.selections.weighted": ("Weighted",),
+    },
+)

@@ -1,0 +1,145 @@
+"""What selections have in common: who may win, what they score, and how classes of answers are weighed and ranked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_text
+from tts.errors import ConfigError
+from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.parts import Selection
+from tts.search.protocols import Selected
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByScore(Selection):
+    """The parameters of selections that go by the scores of candidates: of all of them, unless they say otherwise.
+
+    Args:
+        verifier: the role that scores. aggregate: step scores to one. truncated: "vote": a truncated candidate with an answer counts;
+            "drop": it does not.
+    """
+
+    scores_all = True
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        check_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+        check_truncated(self.truncated)
+
+
+def check_truncated(value: str) -> None:
+    """Raise ConfigError where a selection's rule for truncated candidates is none."""
+    check_text("truncated", value)
+    if value not in ("vote", "drop"):
+        raise ConfigError(f"truncated is {value!r}, but must be 'vote' or 'drop'")
+
+
+def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:
+    """Return the indices of the candidates that may win: those with an answer."""
+    return [i for i, c in enumerate(candidates) if c.answer_class is not None and (truncated == "vote" or not c.truncated)]
+
+
+async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str) -> NDArray[np.float64]:
+    """Return a role's score of each candidate; NaN where unknown, or not affordable."""
+    if not candidates:
+        return np.zeros(0)
+    return await search.score_affordable([c.trajectory for c in candidates], verifier, aggregate)
+
+
+def with_weights(candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None) -> list[Candidate]:
+    """Return the candidates with their weights, and with the scores of a role where there are some."""
+    if scores is None:
+        return [
+            Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, c.scores, w)
+            for c, w in zip(candidates, weights.tolist(), strict=True)
+        ]
+    role = scores[0]
+    return [
+        Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, {**c.scores, role: score}, w)
+        for c, w, score in zip(candidates, weights.tolist(), scores[1].tolist(), strict=True)
+    ]
+
+
+def by_class(
+    candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
+) -> Selected:
+    """Return the class of greatest summed weight; the ranking goes by class, then by weight."""
+    members: dict[int, list[float]] = {}
+    listed = weights.tolist()
+    for i in voters:
+        members.setdefault(candidates[i].answer_class or 0, []).append(listed[i])
+    totals = {kind: math.fsum(of_kind) for kind, of_kind in members.items()}
+    ranked = ranked_by(with_weights(candidates, weights, scores), voters, totals)
+    if not totals:
+        return Selected((), ranked, no_answer(candidates))
+    winner = min(totals, key=lambda kind: (-totals[kind], kind))
+    answer = next(candidates[i].answer or "" for i in voters if candidates[i].answer_class == winner)
+    everything = math.fsum(listed)
+    return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
+
+
+def ranked_by(judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None) -> tuple[Candidate, ...]:
+    """Return the candidates by their class's total, then by weight; those that may not win come last."""
+    may_win = set(voters)
+
+    def key(i: int) -> tuple[float, ...]:
+        if i not in may_win:
+            return (1, 0.0, 0, 0.0, i)
+        kind = judged[i].answer_class or 0
+        return (0, -totals[kind] if totals else 0.0, kind, -low(judged[i].weight), i)
+
+    return tuple(judged[i] for i in sorted(range(len(judged)), key=key))
+
+
+def first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:
+    """Return the winner's answer as the first candidate of its class wrote it."""
+    return next(c.answer or "" for c in candidates if c.answer_class == winner.answer_class)
+
+
+def share_of(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float:
+    """Return the share that the first candidate's class has in all weight."""
+    everything = math.fsum(weights.tolist())
+    mine = math.fsum(c.weight for c in ranked if c.answer_class == ranked[0].answer_class)
+    return mine / everything if everything > 0 else 0.0
+
+
+def led_by(selected: Selected, answer: str) -> Selected:
+    """Return what was selected with another answer in front: its candidates lead, and the confidence is theirs."""
+    answers = (answer, *(each for each in selected.answers if each != answer))
+    kind = next((c.answer_class for c in selected.ranked if c.answer == answer), None)
+    if selected.answers[:1] == (answer,) or kind is None:
+        return Selected(answers, selected.ranked, selected.confidence)
+    ranked = tuple(sorted(selected.ranked, key=lambda c: c.answer_class != kind))
+    return Selected(answers, ranked, share_of(ranked, np.array([c.weight for c in ranked])))
+
+
+def no_answer(candidates: Sequence[Candidate]) -> float:
+    """Return the confidence where no candidate has an answer: nobody's share of their weight; NaN without candidates."""
+    return 0.0 if candidates else math.nan
+
+
+def mean_of(scores: Sequence[float]) -> float:
+    """Return the mean of what is known; NaN where nothing is."""
+    known = [score for score in scores if not math.isnan(score)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def low(value: float) -> float:
+    """Return a score to sort by: one that is unknown comes after all others."""
+    return -math.inf if math.isnan(value) else value

@@ -1,0 +1,59 @@
+"""Best: the answer of the candidate with the highest score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.search.protocols import Selected
+from tts.search.selections._common import (
+    ByScore,
+    first_writing,
+    no_answer,
+    ranked_by,
+    scores_of,
+    share_of,
+    voters_of,
+    with_weights,
+)
+from tts.types import Candidate
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best(ByScore):
+    """Chooses the answer of the candidate with the highest score (plain best-of-N); the first among equals.
+
+    Source: algorithm A1, mode plain. Differs: a candidate without an answer cannot win; without a single known score the first
+    answer wins.
+
+    Args:
+        verifier, aggregate, truncated: as in `ByScore`.
+
+    Cost: one verifier call a candidate.
+    """
+
+    registered_as = "best"
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by highest score."""
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        voters = voters_of(candidates, self.truncated)
+        if np.isnan(scores).all():
+            answers = tuple(candidates[i].answer or "" for i in voters[:1])
+            return Selected(answers, ranked_by(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan)
+        weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
+        order += [i for i in voters if math.isnan(scores[i])]
+        judged = with_weights(candidates, weights, (self.verifier, scores))
+        rest = sorted(set(range(len(judged))) - set(voters))
+        ranked = tuple(judged[i] for i in [*order, *rest])
+        winner = first_writing(ranked[0], judged) if order else None
+        return Selected(() if winner is None else (winner,), ranked, share_of(ranked, weights) if order else no_answer(candidates))

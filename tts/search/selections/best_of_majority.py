@@ -1,0 +1,95 @@
+"""Best-of-majority: the best-scored of the answers that are frequent enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.checks import check_int, check_number
+from tts.search.protocols import Selected
+from tts.search.selections._common import (
+    ByScore,
+    Scores,
+    low,
+    mean_of,
+    no_answer,
+    scores_of,
+    voters_of,
+    with_weights,
+)
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOfMajority(ByScore):
+    """Keeps the answers that are frequent enough, asks the verifier about those only, and chooses the k it likes most.
+
+    Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
+    Differs, where the paper leaves it open: an answer's score is the mean over (at most `asked`) of its responses; when no answer
+    is frequent enough the k most frequent are returned; equal scores go to the more frequent answer, then to the first seen.
+
+    Args:
+        k: answers to return, at least 1; all of those kept when they are fewer.
+        alpha: least share of all N candidates, in [0, 1]; None: 2/N, so that answers given once go.
+        asked: most responses of one answer that are scored. verifier, aggregate, truncated: as in `ByScore`.
+
+    Cost: at most `asked` / alpha verifier calls.
+    """
+
+    registered_as = "best_of_majority"
+    scores_all = False
+    k: int = 1
+    alpha: float | None = None
+    asked: int = 4
+
+    def __post_init__(self) -> None:
+        ByScore.__post_init__(self)
+        check_int("k", self.k, 1, optional=False)
+        check_int("asked", self.asked, 1, optional=False)
+        check_number("alpha", self.alpha, 0, 1)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about the first `asked` of an answer."""
+        return candidate.answer_class is not None and agreeing < self.asked
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose k answers."""
+        total, voters = len(candidates), voters_of(candidates, self.truncated)
+        members: dict[int, list[int]] = {}
+        for i in voters:
+            members.setdefault(candidates[i].answer_class or 0, []).append(i)
+        alpha = 2 / total if self.alpha is None and total else self.alpha or 0.0
+        kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
+        if not kept:
+            return self._most_frequent(candidates, members)
+        asked = [i for kind in kept for i in members[kind][: self.asked]]
+        scores = await scores_of([candidates[i] for i in asked], search, self.verifier, self.aggregate)
+        by_index = dict(zip(asked, scores.tolist(), strict=True))
+        means = {kind: mean_of([by_index[i] for i in members[kind][: self.asked]]) for kind in kept}
+        if all(math.isnan(mean) for mean in means.values()):
+            return self._most_frequent(candidates, {kind: members[kind] for kind in kept})
+        order = sorted(kept, key=lambda kind: (-low(means[kind]), -len(members[kind]), kind))
+        column = np.array([by_index.get(i, math.nan) for i in range(total)])
+        return self._selected(candidates, members, order, (self.verifier, column))
+
+    def _most_frequent(self, candidates: Sequence[Candidate], members: Mapping[int, list[int]]) -> Selected:
+        order = sorted(members, key=lambda kind: (-len(members[kind]), kind))
+        return self._selected(candidates, members, order, None)
+
+    def _selected(
+        self, candidates: Sequence[Candidate], members: Mapping[int, list[int]], order: Sequence[int], scores: Scores | None
+    ) -> Selected:
+        chosen = order[: self.k]
+        judged = with_weights(candidates, np.ones(len(candidates)), scores)
+        first = [i for kind in order for i in members[kind]]
+        rest = sorted(set(range(len(candidates))) - set(first))
+        answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
+        share = len(members[chosen[0]]) / len(candidates) if chosen else no_answer(candidates)
+        return Selected(answers, tuple(judged[i] for i in [*first, *rest]), share)

@@ -1,0 +1,76 @@
+"""Borda voting: candidates are ranked by a score, and a higher rank is worth more votes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_number
+from tts.search.protocols import Selected
+from tts.search.selections._common import ByScore, by_class, scores_of, voters_of
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borda(ByScore):
+    """Chooses the answer with most votes, where the candidate of rank r among N has (N - r + 1) ** exponent of them.
+
+    Only the order of scores matters, so any verifier will do, on any scale; the paper's is self-certainty,
+    `verifier="confidence(measure='certainty')"`.
+
+    Source: algorithm B4, Kang, Zhao, Song, "Scalable Best-of-N Selection for Large Language Models via Self-Certainty" (2502.18581),
+    from code: votes, and candidates without an answer behind all others. Differs: one whose score is unknown has no vote and no rank,
+    which N does not count; candidates of equal score share their votes evenly, where the code goes by index;
+    without a single known score it is a majority vote.
+
+    Args:
+        exponent: 0 is a majority vote, and the larger it is, the more the best-ranked decides; 0.3 for few samples, 0.7 to 1.2 for many
+            (secondary), 0.5 by the paper's script.
+        verifier, aggregate, truncated: as in `ByScore`.
+
+    Cost: one verifier call a candidate.
+    """
+
+    registered_as = "borda"
+    exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        ByScore.__post_init__(self)
+        check_number("exponent", self.exponent, 0, 100, optional=False)
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about those that may win."""
+        del agreeing
+        return candidate.answer_class is not None and (self.truncated == "vote" or not candidate.truncated)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by votes."""
+        voters = voters_of(candidates, self.truncated)
+        scores = np.full(len(candidates), math.nan)
+        scores[voters] = await scores_of([candidates[i] for i in voters], search, self.verifier, self.aggregate)
+        if np.isnan(scores).all():
+            return by_class(candidates, np.ones(len(candidates)), voters)
+        ranked = np.full(len(candidates), -math.inf)  # behind all others
+        ranked[voters] = scores[voters]
+        return by_class(candidates, ballots(ranked, self.exponent), voters, (self.verifier, scores))
+
+
+def ballots(scores: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+    """Return the votes of each score, [N], divided by those of a first without equals; 0 for an unknown one."""
+    known = ~np.isnan(scores)
+    count = int(known.sum())
+    by_rank = (np.arange(count, 0, -1) / max(1, count)) ** exponent  # no exponent is too large
+    _, place, ties = np.unique(-scores[known], return_inverse=True, return_counts=True)
+    ends = np.cumsum(ties)
+    shared = np.array([by_rank[end - tie : end].mean() for end, tie in zip(ends, ties, strict=True)])
+    votes = np.zeros(len(scores))
+    votes[known] = shared[place]
+    return votes

@@ -1,0 +1,59 @@
+"""Hierarchical: weighted votes within each group, then among the groups' winners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.search.protocols import Selected
+from tts.search.selections._common import (
+    ByScore,
+    by_class,
+    scores_of,
+    voters_of,
+)
+from tts.types import Candidate
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchical(ByScore):
+    """Chooses within each group by `weighted`, then among the groups' winners by `weighted`: for chains of revisions.
+
+    A group's winner is the highest-scored candidate that has the group's winning answer; the first among equals.
+
+    Source: algorithm A14, Snell et al. (2408.03314), appendix, selection by verifier, verified. Differs: as `Weighted`; without a
+    single known score it is a flat vote over all candidates, as in the paper, where voting within short chains proved unstable.
+
+    Args:
+        verifier, aggregate, truncated: as in `ByScore`.
+
+    Cost: one verifier call a candidate.
+    """
+
+    registered_as = "hierarchical"
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by summed score, group by group, then over all."""
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        voters = voters_of(candidates, self.truncated)
+        if np.isnan(scores).all():
+            return by_class(candidates, np.ones(len(candidates)), voters)
+        units = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        groups: dict[int, dict[int, list[int]]] = {}
+        for i in voters:
+            groups.setdefault(candidates[i].group, {}).setdefault(candidates[i].answer_class or 0, []).append(i)
+        winners: list[int] = []
+        for classes in groups.values():
+            ahead = max(classes.values(), key=lambda of_kind: math.fsum(units[of_kind].tolist()))
+            winners.append(max(ahead, key=lambda i: units[i]))
+        weights = np.zeros(len(candidates))
+        weights[winners] = units[winners]
+        return by_class(candidates, weights, sorted(winners), (self.verifier, scores))

@@ -1,0 +1,46 @@
+"""Majority: the most frequent answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.search.parts import Selection
+from tts.search.protocols import Selected
+from tts.search.selections._common import (
+    by_class,
+    check_truncated,
+    voters_of,
+)
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Majority(Selection):
+    """Chooses the most frequent answer (self-consistency).
+
+    Source: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (2203.11171).
+
+    Args:
+        truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
+
+    Cost: nothing.
+    """
+
+    registered_as = "majority"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        check_truncated(self.truncated)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by count."""
+        del search
+        weights = np.ones(len(candidates))
+        return by_class(candidates, weights, voters_of(candidates, self.truncated))

@@ -1,0 +1,90 @@
+"""Pairwise selection: the most frequent answers meet two by two, before a judge that sees both orders."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.checks import check_int, check_text
+from tts.search.parts import Selection
+from tts.search.protocols import Selected
+from tts.search.selections._common import by_class, check_truncated, voters_of
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairwise(Selection):
+    """Chooses the answer that wins most of its comparisons with the other frequent answers, each told by its first candidate.
+
+    A comparison is worth how far the judge prefers the one over the other, over both orders; one that is unknown is worth a half to
+    each, as if it had not been held. Wins are divided by the comparisons; equal ones go to the more frequent answer, then to the first.
+
+    Source: tournaments of answers as in Liu et al., "PairJudge RM" (2501.13007), UNVERIFIED (from memory). Differs: every answer meets
+    every other, where the paper's lose one match and leave; position-swapped as Zheng et al. (2306.05685).
+
+    Args:
+        most: answers that are compared, the most frequent; at least 2. verifier: the role that compares (`judge`).
+        truncated: as in `Majority`.
+
+    Cost: at most `most` (`most` - 1) / 2 verifier calls, each a pair in both orders; as many, in order, as the budget pays.
+    """
+
+    registered_as = "pairwise"
+    most: int = 4
+    verifier: str = "main"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        check_int("most", self.most, 2, optional=False)
+        check_text("verifier", self.verifier)
+        check_truncated(self.truncated)
+
+    @property
+    def judge(self) -> str:
+        """The role that compares."""
+        return self.verifier
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about the first of an answer."""
+        return candidate.answer_class is not None and agreeing == 0
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by comparisons won."""
+        members: dict[int, list[int]] = defaultdict(list)
+        voters = voters_of(candidates, self.truncated)
+        for i in voters:
+            members[candidates[i].answer_class or 0].append(i)
+        kinds = sorted(members, key=lambda kind: (-len(members[kind]), kind))[: self.most]
+        pairs = list(combinations(kinds, 2))
+        tell = {kind: candidates[members[kind][0]].trajectory for kind in kinds}
+        said = await search.scoring.compare([(tell[a], tell[b]) for a, b in pairs], self.verifier, search.problem) if pairs else []
+        if not pairs or all(map(math.isnan, said)):
+            return by_class(candidates, np.ones(len(candidates)), voters)
+        won: dict[int, list[float]] = {kind: [] for kind in kinds}
+        for (a, b), one in zip(pairs, said, strict=True):
+            share = 0.5 if math.isnan(one) else one
+            won[a].append(share)
+            won[b].append(1 - share)
+        wins = {kind: math.fsum(shares) / len(shares) for kind, shares in won.items()}
+        order = sorted(kinds, key=lambda kind: (-wins[kind], -len(members[kind]), kind))
+        return self._selected(candidates, members, order, wins)
+
+    @staticmethod
+    def _selected(candidates: Sequence[Candidate], members: dict[int, list[int]], order: Sequence[int], wins: dict[int, float]) -> Selected:
+        weights = np.zeros(len(candidates))
+        for kind in order:
+            weights[members[kind][0]] = wins[kind]
+        ranked = by_class(candidates, weights, sorted(i for kind in order for i in members[kind])).ranked
+        first = [c for c in ranked if c.answer_class == order[0]]
+        rest = [c for c in ranked if c.answer_class != order[0]]
+        answer = candidates[members[order[0]][0]].answer or ""
+        return Selected((answer,), (*first, *rest), wins[order[0]] / math.fsum(wins.values()))

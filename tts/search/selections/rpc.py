@@ -1,0 +1,123 @@
+"""RPC: votes weighed by the model's own path probabilities, after the paths of the improbable mode are dropped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import gamma
+
+from tts.checks import check_int
+from tts.search.protocols import Selected
+from tts.search.selections._common import ByScore, by_class, scores_of, voters_of
+from tts.types import Candidate
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_LEAST = 1e-12  # of a probability: the law has no density at 0
+_START = (0.5, 1.0, 1.0, 1.5, 2.0)
+_LIMITS = ((0.2, 0.8), *((0.01, None),) * 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rpc(ByScore):
+    """Drops the paths that belong to the low mode of the probabilities, and chooses the answer whose distinct paths' sum highest.
+
+    Source: algorithm B3, Zhou et al., "Bridging Internal Probability and Self-Consistency for Effective and Efficient LLM Reasoning"
+    (2502.00511), from code: length-normalised probabilities (the paper writes path probabilities), two Weibull laws fitted by maximum
+    likelihood, the second test that guards against a bad fit, each path text counted once. Differs: the probabilities are the scores of
+    `verifier`, which is to be `confidence` (its default is this probability); below `least` paths nothing is dropped; scores outside
+    [0, high] are mapped to [0, 1] first; without a single known one it is a majority vote.
+
+    Args:
+        least: known probabilities below which the fit means nothing, and nothing is dropped.
+        verifier, aggregate, truncated: as in `ByScore`.
+
+    Cost: one verifier call a candidate, without tokens for `confidence`; a fit of five numbers.
+    """
+
+    registered_as = "rpc"
+    least: int = 10
+
+    def __post_init__(self) -> None:
+        ByScore.__post_init__(self)
+        check_int("least", self.least, 2, optional=False)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by the summed probability of distinct paths."""
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        voters = voters_of(candidates, self.truncated)
+        if np.isnan(scores).all():
+            return by_class(candidates, np.ones(len(candidates)), voters)
+        likely = to_unit(scores, search.scoring.get(self.verifier).range)
+        known = np.flatnonzero(~np.isnan(likely))
+        weights = np.zeros(len(candidates))
+        weights[known] = likely[known]
+        if len(known) >= self.least:
+            weights[known[improbable(likely[known])]] = 0.0
+        seen: set[str] = set()
+        for i in known.tolist():
+            text = candidates[i].trajectory.full_text
+            if text in seen:
+                weights[i] = 0.0
+            seen.add(text)
+        return by_class(candidates, weights, voters, (self.verifier, scores))
+
+
+class Mixture(NamedTuple):
+    """Two Weibull laws: the share of the first, and each law's shape and scale."""
+
+    share: float
+    shapes: tuple[float, float]
+    scales: tuple[float, float]
+
+    def density(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the log-density of each law, its share included, [2, values]."""
+        shares = np.log([self.share, 1 - self.share])
+        return np.stack([shares[i] + _log_weibull(values, self.shapes[i], self.scales[i]) for i in (0, 1)])
+
+    @property
+    def high(self) -> int:
+        """Return which of the laws has the larger mean."""
+        means = [scale * gamma(1 + 1 / shape) for shape, scale in zip(self.shapes, self.scales, strict=True)]
+        return int(np.argmax(means))
+
+
+def fit(values: NDArray[np.float64]) -> Mixture:
+    """Return the mixture that makes values above 0 most likely, from the paper's start and within its limits; a function of the set."""
+    ordered = np.sort(values)  # so that no rounding depends on the order of the paths
+
+    def surprise(at: NDArray[np.float64]) -> float:
+        return -float(np.logaddexp.reduce(_mixture(at).density(ordered), axis=0).sum())
+
+    found = minimize(surprise, np.array(_START), method="L-BFGS-B", bounds=_LIMITS)
+    return _mixture(found.x)
+
+
+def improbable(likely: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which paths belong to the low mode: the low law explains them better, and they are below the mean."""
+    values = np.maximum(likely, _LEAST)
+    if np.ptp(values) == 0:
+        return np.zeros(len(values), np.bool_)
+    mixture = fit(values)
+    density = mixture.density(values)
+    high = mixture.high
+    return (density[high] < density[1 - high]) & (likely < math.fsum(likely.tolist()) / len(likely))
+
+
+def _mixture(at: NDArray[np.float64]) -> Mixture:
+    share, shape1, scale1, shape2, scale2 = at.tolist()
+    return Mixture(share, (shape1, shape2), (scale1, scale2))
+
+
+def _log_weibull(values: NDArray[np.float64], shape: float, scale: float) -> NDArray[np.float64]:
+    relative = np.log(values / scale)
+    with np.errstate(over="ignore"):
+        return math.log(shape / scale) + (shape - 1) * relative - np.exp(np.minimum(shape * relative, 700))

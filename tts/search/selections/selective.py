@@ -1,0 +1,112 @@
+"""Selective answering: another selection's answer where it is sure enough, and none, with the reason, where it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.checks import check_number, check_text
+from tts.errors import ConfigError, shown
+from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.parts import Selection
+from tts.search.protocols import ScoresAll, Selected, SelectionProtocol
+from tts.search.selections._common import check_truncated
+from tts.types import Candidate
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selective(Selection):
+    """Chooses by another selection, and answers only where the confidence reaches a threshold.
+
+    A threshold that keeps a wanted risk is chosen on calibration data: `tts.search.algorithms.calibration.choose_threshold`.
+
+    Source: algorithm B20, Jurayj, Cheng, Van Durme, "Is That Your Final Answer? Test-Time Scaling Improves Selective Question Answering"
+    (2502.13962): answer iff the confidence is at least the threshold. Differs: the confidence is the selection's or a verifier's, where
+    the paper takes the probability of the answer's digits in one trace.
+
+    Args:
+        threshold: the least confidence that is answered, at least 0; 0 answers all, above 1 none. An unknown one reaches only 0.
+        by: the selection that chooses, by name: "majority", "weighted", "best", "borda", …
+        on: "share": the winner's share of all weight, as `Solution.confidence`; "score": the highest score, mapped to [0, 1], among the
+            candidates with the chosen answer.
+        verifier, aggregate, truncated: of that selection. A selection without scores takes none of the first two.
+
+    Cost: that selection's.
+    """
+
+    registered_as = "selective"
+    threshold: float = 0.0
+    by: str = "majority"
+    on: str = "share"
+    verifier: str = "main"
+    aggregate: str = "last"
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        check_number("threshold", self.threshold, 0, optional=False)
+        for name in ("by", "on", "verifier"):
+            check_text(name, getattr(self, name))
+        check_aggregate(self.aggregate)
+        check_truncated(self.truncated)
+        if self.on not in ("share", "score"):
+            raise ConfigError(f"on is {self.on!r}, but must be 'share' or 'score'")
+        scored = bool(self.inner.verifiers)
+        if not scored and self.on == "score":
+            raise ConfigError(f"on is 'score', but the selection {self.by!r} asks no verifier", hint="name one that does, such as 'best'")
+        if not scored and (self.verifier, self.aggregate) != ("main", "last"):
+            raise ConfigError(f"by is {self.by!r}, but that selection takes no verifier and no aggregate")
+
+    @property
+    def inner(self) -> SelectionProtocol:
+        """The selection that chooses."""
+        from tts.search.plan import SELECTIONS
+
+        if self.by == self.registered_as or self.by not in SELECTIONS:
+            known = ", ".join(name for name in SELECTIONS.names() if name != self.registered_as)
+            raise ConfigError(f"by is {shown(self.by)}, but must be the name of another selection", hint=f"known: {known}")
+        made = SELECTIONS.get(self.by)()
+        mine = {name: getattr(self, name) for name in ("verifier", "aggregate", "truncated")}
+        return dataclasses.replace(made, **{f.name: mine[f.name] for f in dataclasses.fields(made) if f.name in mine})
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The roles that the other selection scores with."""
+        return self.inner.verifiers
+
+    @property
+    def scores_all(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the other selection scores all."""
+        return isinstance(self.inner, ScoresAll) and self.inner.scores_all
+
+    def may_score(self, candidate: Candidate, agreeing: int) -> bool:
+        """It asks about those that the other selection asks about."""
+        return self.inner.may_score(candidate, agreeing)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose, or abstain."""
+        selected = await self.inner.select(candidates, search)
+        if not selected.answers or self.threshold == 0:
+            return selected
+        confidence = selected.confidence if self.on == "share" else self._score(selected, search)
+        if confidence >= self.threshold:
+            return selected
+        said = "unknown" if math.isnan(confidence) else f"{confidence:.3g}"
+        why = f"no answer is given: the confidence is {said}, but {self.threshold:.3g} is wanted"
+        return dataclasses.replace(selected, answers=(), abstained=why)
+
+    def _score(self, selected: Selected, search: Search) -> float:
+        chosen = selected.ranked[0].answer_class
+        scores = [c.scores.get(self.verifier, math.nan) for c in selected.ranked if c.answer_class == chosen]
+        known = [score for score in scores if not math.isnan(score)]
+        if not known:
+            return math.nan
+        return float(to_unit(np.array([max(known)]), search.scoring.get(self.verifier).range)[0])

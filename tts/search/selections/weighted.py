@@ -1,0 +1,46 @@
+"""Weighted: the answer whose candidates' scores sum highest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.search.protocols import Selected
+from tts.search.selections._common import (
+    ByScore,
+    by_class,
+    scores_of,
+    voters_of,
+)
+from tts.types import Candidate
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted(ByScore):
+    """Chooses the answer whose candidates' scores sum highest (weighted best-of-N).
+
+    Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores outside [0, high] are
+    mapped to [0, 1] first, since sums of signed scores mean nothing; without a single known score it is a majority vote.
+
+    Args:
+        verifier, aggregate, truncated: as in `ByScore`.
+
+    Cost: one verifier call a candidate that has an answer or not: the confidence needs them all.
+    """
+
+    registered_as = "weighted"
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by summed score."""
+        scores = await scores_of(candidates, search, self.verifier, self.aggregate)
+        weights = np.ones(len(candidates))
+        if not np.isnan(scores).all():
+            weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        return by_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))

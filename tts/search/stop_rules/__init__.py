@@ -1,0 +1,27 @@
+"""Stop rules, one a file: when to stop before the budget is used up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.search.stop_rules.entropy import Entropy as Entropy
+    from tts.search.stop_rules.in_a_row import InARow as InARow
+    from tts.search.stop_rules.never import Never as Never
+    from tts.search.stop_rules.posterior import Posterior as Posterior
+    from tts.search.stop_rules.score_threshold import ScoreThreshold as ScoreThreshold
+    from tts.search.stop_rules.unanimous import Unanimous as Unanimous
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.search.stop_rules.entropy": ("Entropy",),
+        "tts.search.stop_rules.in_a_row": ("InARow",),
+        "tts.search.stop_rules.never": ("Never",),
+        "tts.search.stop_rules.posterior": ("Posterior",),
+        "tts.search.stop_rules.score_threshold": ("ScoreThreshold",),
+        "tts.search.stop_rules.unanimous": ("Unanimous",),
+    },
+)

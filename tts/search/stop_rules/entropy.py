@@ -1,0 +1,47 @@
+"""Entropy: the answers so far agree well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tts.checks import check_int, check_number
+from tts.search.ends import StopDecision
+from tts.search.parts import StopRule
+from tts.search.stop_rules._common import votes_of
+from tts.types import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entropy(StopRule):
+    """Stops when the answers so far agree well: their entropy, as a share of the greatest possible, is at most the threshold.
+
+    The share is H / ln k over the k candidates with an answer: 0 where all agree, 1 where all differ. The selection chooses.
+
+    Source: the entropy rule in the code of ASC (algorithm B1, 2305.11860: at most .75); its normaliser, and `least`, are ours.
+
+    Args:
+        threshold: in [0, 1]; 0 stops only where all agree. least: answers before it may stop, at least 2.
+    """
+
+    registered_as = "entropy"
+    threshold: float = 0.75
+    least: int = 4
+
+    def __post_init__(self) -> None:
+        check_number("threshold", self.threshold, 0, 1, optional=False)
+        check_int("least", self.least, 2, optional=False)
+
+    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
+        """Return a stop when the entropy is low enough."""
+        votes = list(votes_of(candidates).values())
+        if sum(votes) < self.least or answer_entropy(votes) > self.threshold * math.log(sum(votes)) + 1e-12:
+            return None
+        return StopDecision("entropy")
+
+
+def answer_entropy(votes: Sequence[int]) -> float:
+    """Return the entropy, in nats, of the answers with so many votes each; 0 without any."""
+    total = sum(votes)
+    return math.fsum(-count / total * math.log(count / total) for count in votes if count)

@@ -1,0 +1,35 @@
+"""In a row: the last k candidates have one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tts.checks import check_int
+from tts.search.ends import StopDecision
+from tts.search.parts import StopRule
+from tts.types import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InARow(StopRule):
+    """Stops when the last k candidates have the same answer, and returns it; one without an answer breaks the row.
+
+    Source: the rule of algorithm B9 (answers that have stopped changing), over samples; here it is ours to decide.
+
+    Args:
+        k: equal answers in a row, at least 1.
+    """
+
+    registered_as = "in_a_row"
+    k: int = 3
+
+    def __post_init__(self) -> None:
+        check_int("k", self.k, 1, optional=False)
+
+    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
+        """Return a stop when the last candidate completes a row."""
+        last = candidates[-self.k :]
+        if len(last) < self.k or last[-1].answer_class is None or any(c.answer_class != last[-1].answer_class for c in last):
+            return None
+        return StopDecision("in a row", last[0].answer)

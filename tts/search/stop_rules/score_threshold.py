@@ -1,0 +1,46 @@
+"""Score threshold: a candidate's score is high enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tts.checks import check_number, check_text
+from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.ends import StopDecision
+from tts.search.parts import StopRule
+from tts.types import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreThreshold(StopRule):
+    """Stops at the first candidate with an answer whose score reaches the threshold; the selection chooses.
+
+    With the verifier `self_evaluation` the model itself says when a fresh start would do no better. Each candidate is scored when
+    it has ended; a score that cannot be paid then, or is unknown, stops nothing.
+
+    Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725); the rule itself is from memory.
+
+    Args:
+        threshold: in the verifier's range (theta). verifier: the role that scores. aggregate: step scores to one.
+
+    Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
+    """
+
+    registered_as = "score_threshold"
+    threshold: float = 0.9
+    verifier: str = "main"
+    aggregate: str = "last"
+
+    def __post_init__(self) -> None:
+        check_number("threshold", self.threshold, optional=False)
+        check_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+
+    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
+        """Return a stop when the last candidate is good enough."""
+        if not candidates or candidates[-1].answer_class is None:
+            return None
+        good = candidates[-1].scores.get(self.verifier, math.nan) >= self.threshold
+        return StopDecision("score") if good else None

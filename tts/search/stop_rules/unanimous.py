@@ -1,0 +1,41 @@
+"""Unanimous: the first window of candidates that all agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tts.checks import check_int
+from tts.search.ends import StopDecision
+from tts.search.parts import StopRule
+from tts.types import Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanimous(StopRule):
+    """Stops at the first window of candidates that all agree, and returns that window's answer, whatever was seen before.
+
+    Windows do not overlap; a candidate without an answer keeps its window from agreeing.
+
+    Source: ESC, Li et al., "Escape Sky-high Cost" (2401.10480, ICLR 2024); the authors' code returns the window's answer too.
+
+    Args:
+        window: candidates in a window (w in the paper), at least 1.
+
+    Cost: expected samples w [sum_{i<m-1} q (1-q)^i (i+1) + (1-q)^(m-1) m] for m windows, q = sum_a p_a^w.
+    """
+
+    registered_as = "unanimous"
+    window: int = 5
+
+    def __post_init__(self) -> None:
+        check_int("window", self.window, 1, optional=False)
+
+    def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
+        """Return a stop when the last candidate completes a unanimous window."""
+        if not candidates or len(candidates) % self.window:
+            return None
+        last = candidates[-self.window :]
+        if last[0].answer_class is None or any(c.answer_class != last[0].answer_class for c in last):
+            return None
+        return StopDecision("unanimous", last[0].answer, slice(len(candidates)))

@@ -1,0 +1,55 @@
+"""Strategies, one method a file. `auto` is in `tts.allocator.auto`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.search.strategies.a_star import AStar as AStar
+    from tts.search.strategies.adaptive import Adaptive as Adaptive
+    from tts.search.strategies.answer_convergence import AnswerConvergence as AnswerConvergence
+    from tts.search.strategies.beam import Beam as Beam
+    from tts.search.strategies.best_of_n import BestOfN as BestOfN
+    from tts.search.strategies.best_of_n import self_consistency as self_consistency
+    from tts.search.strategies.deepconf_online import DeepConfidenceOnline as DeepConfidenceOnline
+    from tts.search.strategies.dvts import Dvts as Dvts
+    from tts.search.strategies.early_pruning import EarlyPruning as EarlyPruning
+    from tts.search.strategies.entropic_particle_filter import EntropicParticleFilter as EntropicParticleFilter
+    from tts.search.strategies.ets import Ets as Ets
+    from tts.search.strategies.mcts import Mcts as Mcts
+    from tts.search.strategies.parallel_tempering import ParallelTempering as ParallelTempering
+    from tts.search.strategies.particle_filter import ParticleFilter as ParticleFilter
+    from tts.search.strategies.particle_gibbs import ParticleGibbs as ParticleGibbs
+    from tts.search.strategies.rebase import Rebase as Rebase
+    from tts.search.strategies.semantic_entropy import SemanticEntropy as SemanticEntropy
+    from tts.search.strategies.sequential_revision import SequentialRevision as SequentialRevision
+    from tts.search.strategies.single import Single as Single
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.search.strategies.a_star": ("AStar",),
+        "tts.search.strategies.adaptive": ("Adaptive",),
+        "tts.search.strategies.answer_convergence": ("AnswerConvergence",),
+        "tts.search.strategies.beam": ("Beam",),
+        "tts.search.strategies.best_of_n": (
+            "BestOfN",
+            "self_consistency",
+        ),
+        "tts.search.strategies.deepconf_online": ("DeepConfidenceOnline",),
+        "tts.search.strategies.dvts": ("Dvts",),
+        "tts.search.strategies.early_pruning": ("EarlyPruning",),
+        "tts.search.strategies.entropic_particle_filter": ("EntropicParticleFilter",),
+        "tts.search.strategies.ets": ("Ets",),
+        "tts.search.strategies.mcts": ("Mcts",),
+        "tts.search.strategies.parallel_tempering": ("ParallelTempering",),
+        "tts.search.strategies.particle_filter": ("ParticleFilter",),
+        "tts.search.strategies.particle_gibbs": ("ParticleGibbs",),
+        "tts.search.strategies.rebase": ("Rebase",),
+        "tts.search.strategies.semantic_entropy": ("SemanticEntropy",),
+        "tts.search.strategies.sequential_revision": ("SequentialRevision",),
+        "tts.search.strategies.single": ("Single",),
+    },
+)

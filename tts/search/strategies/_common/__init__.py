@@ -1,0 +1,1 @@
+"""Code that families of strategies share: stepwise, guided, particle and judged methods."""

@@ -1,0 +1,150 @@
+"""What the tree methods share: their common parameters, and what a path promises, by its own score or by looking ahead.
+
+Source: algorithm A4 (Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model Parameters",
+2408.03314; search-and-learn's code): a lookahead is greedy, its end is scored, and it is dropped. Differs: search-and-learn's beam
+search writes the lookahead and then scores the path without it, so that it changes nothing; here it is scored, in every method. An
+unknown score (NaN) promises less than every known one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_int, check_text
+from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.parameters import check_temperature
+from tts.search.parts import Strategy
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.best import Best
+from tts.search.selections.majority import Majority
+from tts.search.strategies._common.stepping import MAX_STEPS, rounds
+from tts.types import Candidate, Trajectory
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+MOST_WIDTH = 1024  # of a search sized by its budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guided(Strategy):
+    """The parameters of every tree method.
+
+    Args:
+        temperature: of the policy; None: the run's.
+        max_steps: steps of a path, the last of which runs to the end of the solution (D in the papers).
+        verifier: the role that scores. aggregate: step scores to one; "last" of a process model is its score of the prefix.
+    """
+
+    needs = ("steps",)
+    temperature: float | None = None
+    max_steps: int = MAX_STEPS
+    verifier: str = "main"
+    aggregate: str = "last"
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        check_int("max_steps", self.max_steps, 1, optional=False)
+        check_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return `best` by the score that guided the search; `majority` where there is no verifier."""
+        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wide(Guided):
+    """The parameters of tree methods of a fixed width.
+
+    Args:
+        n: paths at each level, at least 1; None: as many as the budget pays samples of typical length, at most 1,024; what it leaves,
+            because solutions were shorter, pays another, smaller search, and so on.
+    """
+
+    n: int | None = None
+
+    def __post_init__(self) -> None:
+        Guided.__post_init__(self)
+        check_int("n", self.n, 1)
+
+    @property
+    def width(self) -> int:
+        """The paths at each level, once `explored` has filled them in."""
+        if self.n is None:
+            raise AssertionError("explored fills n in before a search begins")
+        return self.n
+
+    def written_per_token(self) -> int:
+        """Return how many tokens are written for each one of a path: more than one where it looks ahead."""
+        return 1
+
+
+W = TypeVar("W", bound=Wide)
+
+
+async def explored(search: Search, method: W, explore: Callable[[W], Awaitable[Sequence[Candidate]]]) -> list[Candidate]:
+    """Return the candidates of a search, or, where n is left out, of one after another until the budget ends them.
+
+    Args:
+        explore: the search itself, from the method with its n to its candidates.
+
+    Raises:
+        SearchEnded: n is None, and the budget is used up: every path that has ended is a candidate.
+    """
+    found: list[Candidate] = []
+    for _ in rounds(search, None if method.n is None else 1):
+        units = (search.affordable_samples(stepwise=True) or 1) // method.written_per_token()
+        found += await explore(method if method.n is not None else dataclasses.replace(method, n=max(1, min(units, MOST_WIDTH))))
+    return found
+
+
+def check_lookahead(value: object) -> None:
+    """Raise ConfigError where a lookahead is no number of steps."""
+    check_int("lookahead", value, 0, optional=False)
+
+
+async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
+    """Return one score a path, -inf where it is unknown: of the path, or of where greedy writing leads within `lookahead` steps.
+
+    Raises:
+        SearchEnded: the budget cannot pay for a single score.
+    """
+    ends = await search.rollout(ts, lookahead, search.sampling_at(0.0)) if lookahead else ts
+    return known(await search.score(ends, method.verifier, method.aggregate))
+
+
+async def rewards(search: Search, method: Guided, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
+    """Return one score a path, mapped from the verifier's range to [0, 1]; NaN where it is unknown.
+
+    Raises:
+        SearchEnded: the budget cannot pay for a single score.
+    """
+    scores = await search.score(ts, method.verifier, method.aggregate)
+    return to_unit(scores, search.scoring.get(method.verifier).range)
+
+
+def known(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return scores with -inf for NaN."""
+    return np.where(np.isnan(scores), -np.inf, scores)
+
+
+def split(children: Sequence[Sequence[Trajectory]]) -> tuple[list[Trajectory], list[Trajectory]]:
+    """Return the children that go on and those that have ended, in order."""
+    made = [child for of in children for child in of]
+    return [t for t in made if t.status == "active"], [t for t in made if t.status != "active"]
+
+
+def distinct(ts: Sequence[Trajectory]) -> list[Trajectory]:
+    """Return the first path of each text, in order; those above them have different texts already."""
+    first: dict[tuple[int | None, str], Trajectory] = {}
+    for t in ts:
+        first.setdefault((None if t.parent is None else t.parent.node, t.text), t)
+    return list(first.values())

@@ -1,0 +1,38 @@
+"""What strategies share that draw solutions from the root and judge them with one verifier: their common parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tts.checks import check_int, check_text
+from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.parameters import check_temperature
+from tts.search.parts import Strategy
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.best import Best
+from tts.search.selections.majority import Majority
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged(Strategy):
+    """The parameters of such a strategy.
+
+    Args:
+        n: solutions to begin, at least 1; None: as many as the budget pays.
+        temperature: of the policy; None: the run's. verifier: the role that scores. aggregate: step scores to one.
+    """
+
+    n: int | None = None
+    temperature: float | None = None
+    verifier: str = "main"
+    aggregate: str = "last"
+
+    def __post_init__(self) -> None:
+        check_int("n", self.n, 1)
+        check_temperature(self.temperature)
+        check_text("verifier", self.verifier)
+        check_aggregate(self.aggregate)
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return `best` by the score that it judges by; `majority` where there is no verifier."""
+        return Best(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()

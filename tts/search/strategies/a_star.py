@@ -1,0 +1,173 @@
+"""A*-decoding: best-first search over partial solutions; the state with the least f = g + h is continued next.
+
+h(s) = 1 - r(s), r being the verifier's score of the path in [0, 1]; g sums what the edges of the path cost. The first solution that is
+taken from the frontier is the answer, so tokens go where the verifier sees promise, and no further than needed.
+
+Source: algorithm A8, Chatziveroglou, "A*-Decoding: Token-Efficient Inference Scaling" (2505.13672). Established, from secondary notes:
+states, k continuations, h = 1 - r, the least f next, g from increases of h alone. UNVERIFIED (from memory), so parameters here: the
+edge cost, whether the frontier is global, k, the caps; ours to decide: `drop` as default, the literal reading of the notes; several
+states in one call; an unknown score (NaN) is the worst, h = 1; with one continuation nothing competes, and nothing is scored.
+Copies among a state's continuations are dropped; a path that ended without an answer is no solution, so the search goes on. Where the
+budget ends the search, the solution in the frontier with the least f is the candidate; where there is none, the best-scored live path
+is completed from what was held back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from tts.checks import check_int, check_text
+from tts.errors import unknown_name
+from tts.search.ends import SearchEnded, StopDecision
+from tts.search.parameters import check_bounded
+from tts.search.strategies._common.guided import Guided, distinct, rewards
+from tts.search.strategies._common.stepping import advance
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts.search.search import Search
+
+# What an edge costs, from h before and after it and the most steps of a path.
+EDGE_COSTS: Mapping[str, Callable[[float, float, int], float]] = {
+    "drop": lambda before, after, _steps: max(0.0, after - before),
+    "consistent": lambda before, after, _steps: max(0.0, before - after),
+    "zero": lambda _before, _after, _steps: 0.0,
+    "unit": lambda _before, _after, steps: 1.0 / steps,
+}
+FRONTIERS = ("global", "local")
+
+
+class OpenPath(NamedTuple):
+    """An open path. States are ordered by their fields: least f; ties: lower h, then deeper, then newest, which no two are.
+
+    f: g + h. h: what the path still seems to lack. g: the cost of reaching it. `shallow` and `old`: minus its depth, its number.
+    """
+
+    f: float
+    h: float
+    shallow: int
+    old: int
+    g: float
+    t: Trajectory
+
+    @classmethod
+    def of(cls, t: Trajectory, g: float, h: float) -> OpenPath:
+        """Return the state of a path."""
+        return cls(g + h, h, -t.depth, -t.node, g, t)
+
+    @property
+    def is_goal(self) -> bool:
+        """Whether the path has ended."""
+        return self.t.status != "active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AStar(Guided):
+    """Best-first search.
+
+    Args:
+        branching: continuations of an expanded state (k in the paper).
+        edge_cost: "drop": every fall of the score is paid, max(0, h' - h); "consistent": every rise is, max(0, h - h'), which never
+            lets f fall along a path, as textbook A* asks; "zero": greedy best-first search; "unit": 1 / max_steps a step.
+        frontier: "global": all open states compete; "local": only the continuations of the states expanded last.
+        width: open states, the best first, that are expanded in one call.
+        expansions: most states to expand, behind which the best open state is completed; None: until the budget ends.
+        temperature, max_steps, verifier, aggregate: as in `Guided`.
+
+    Cost: k steps and k verifier calls an expansion; at most as many expansions as the budget pays, and for n samples of d steps it
+        pays n d / k; in samples, k for the root and k - 1 for each other expansion.
+    Random: none of its own.
+    """
+
+    registered_as = "a_star"
+    branching: int = 4
+    edge_cost: str = "drop"
+    frontier: str = "global"
+    width: int = 1
+    expansions: int | None = None
+
+    def __post_init__(self) -> None:
+        Guided.__post_init__(self)
+        check_int("branching", self.branching, 1, optional=False)
+        for name, value, names in (("edge_cost", self.edge_cost, tuple(EDGE_COSTS)), ("frontier", self.frontier, FRONTIERS)):
+            check_text(name, value)
+            if value not in names:
+                raise unknown_name(name, value, names)
+        check_int("width", self.width, 1, optional=False)
+        check_int("expansions", self.expansions, 1)
+
+    def size(self, units: int | None) -> Self:
+        """Return itself: left out, the expansions are whatever the budget turns out to pay."""
+        if self.expansions is None:
+            check_bounded(self.registered_as, "expansions", units)
+        return self
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Expand the best open states until one of them is a solution. The lines are those of algorithm A8."""
+        frontier = [OpenPath.of(search.root, g=0.0, h=0.0)]  # line 1
+        expanded = 0
+        try:
+            while frontier and expanded != self.expansions:  # line 2
+                if frontier[0].is_goal:
+                    return self._candidates(search, frontier[0])  # line 4
+                popped = self._pop(frontier, expanded)  # line 3
+                expanded += len(popped)
+                if self.frontier == "local":
+                    frontier = []
+                for state in await self._continued(search, popped):  # lines 5 and 6
+                    heapq.heappush(frontier, state)
+                if self.frontier == "local":
+                    search.keep([state.t for state in frontier if not state.is_goal])
+            return await self._concluded(search, frontier)
+        except SearchEnded as end:
+            goal = min((state for state in frontier if state.is_goal), default=None)
+            if end.stop is not None or goal is None:
+                raise
+            index = self._candidates(search, goal)[0].index
+            raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(index, index + 1))) from None
+
+    def _pop(self, frontier: list[OpenPath], expanded: int) -> list[OpenPath]:
+        """Take the best open states, as many as are expanded in one call, but none from a solution on."""
+        most = self.width if self.expansions is None else min(self.width, self.expansions - expanded)
+        popped: list[OpenPath] = []
+        while frontier and len(popped) < most and not frontier[0].is_goal:
+            popped.append(heapq.heappop(frontier))
+        return popped
+
+    async def _continued(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
+        sampling = search.sampling_at(self.temperature)
+        made = await advance(search, [s.t for s in states], self.branching, max_steps=self.max_steps, sampling=sampling)
+        edges: list[tuple[OpenPath, Trajectory]] = []
+        for state, children in zip(states, made, strict=True):
+            fresh = {t.node: t for t in distinct(children)}
+            search.drop([t for t in children if t.node not in fresh])
+            edges += [(state, t) for t in fresh.values() if t.status == "active" or _answers(search, t)]
+        ts = [t for _, t in edges]
+        scores = (await rewards(search, self, ts)).tolist() if self.branching > 1 else [1.0] * len(ts)
+        lacks = [1.0 if math.isnan(score) else 1.0 - score for score in scores]
+        cost = EDGE_COSTS[self.edge_cost]
+        return [OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, lacks, strict=True)]
+
+    async def _concluded(self, search: Search, frontier: Sequence[OpenPath]) -> Sequence[Candidate]:
+        """Return the best solution in the frontier, or the best state's completion (line 7), or what ended without an answer."""
+        goal = min((state for state in frontier if state.is_goal), default=None)
+        if goal is not None:
+            return self._candidates(search, goal)
+        return await search.complete([min(frontier).t], sampling=search.sampling_at(self.temperature)) if frontier else search.candidates
+
+    @staticmethod
+    def _candidates(search: Search, goal: OpenPath) -> list[Candidate]:
+        candidate = search.finish(goal.t)
+        assert candidate is not None, "a path that has ended is a candidate"
+        return [candidate]
+
+
+def _answers(search: Search, t: Trajectory) -> bool:
+    candidate = search.finish(t)
+    return candidate is not None and candidate.answer is not None

@@ -1,0 +1,103 @@
+"""Adaptive sampling: draw solutions one after another until the model itself finds one that a fresh start would not beat.
+
+Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better, Even
+Mid-Generation" (2410.02725). From the abstract: sampling that adapts to the model's own prediction, with the temperature annealed;
+the rule and the schedule are unverified (from memory). The prediction is the verifier `self_evaluation`, or any other that tells
+how good a whole solution is. Early pruning, the paper's other half, is `early_pruning`.
+
+Differs, ours to decide: the temperature goes from `start` up to the run's, and is not annealed by default, so that one sample is a
+plain sample (the paper starts from a greedy one: start=0.0); a score that is unknown does not stop the search.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Sampling
+from tts.checks import check_number
+from tts.errors import ConfigError
+from tts.search.ends import SearchEnded
+from tts.search.strategies._common.judged import Judged
+from tts.search.strategies._common.stepping import draw, rounds
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptive(Judged):
+    """Samples drawn and judged one at a time.
+
+    Args:
+        threshold: the score that ends it (theta), in the verifier's range; its lowest takes one sample, one beyond it all.
+            `threshold_for` finds the one with a wanted mean number of samples.
+        start: temperature of the first sample, from which it is annealed: T_k = T - (T - start) / 2^(k-1), 0, .5, .75, … for
+            start 0 and T 1; None: all are drawn at T.
+        n, temperature (T), verifier, aggregate: as in `Judged`; n is the most.
+
+    Cost: the expected number of samples, at most n, and a verifier call each.
+    """
+
+    registered_as = "adaptive"
+    needs = ()
+    threshold: float = 0.8
+    start: float | None = None
+
+    def __post_init__(self) -> None:
+        Judged.__post_init__(self)
+        check_number("threshold", self.threshold, optional=False)
+        check_number("start", self.start, 0, 100)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Draw and judge until a score reaches the threshold."""
+        for k in rounds(search, self.n):
+            (made,) = await draw(search, [search.root], self._sampling(search.sampling_at(self.temperature), k))
+            scores = await search.score([made.trajectory], self.verifier, self.aggregate)
+            if (scores >= self.threshold).any():
+                raise SearchEnded("score")
+        return search.candidates
+
+    def _sampling(self, last: Sampling, k: int) -> Sampling:
+        """Return the sampling of sample k, from 0."""
+        if self.start is None:
+            return last
+        return dataclasses.replace(last, temperature=last.temperature - (last.temperature - self.start) / 2**k)
+
+
+def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
+    """Return the greatest threshold under which a calibration set takes at most so many samples a problem in the mean.
+
+    Shapes: P calibration problems, N samples of each.
+
+    Args:
+        scores: [P, N], of the samples in the order they were drawn; NaN reaches no threshold.
+        samples: the wanted mean, from 1 to N.
+
+    Raises:
+        ConfigError: there is no score, `samples` is out of its range, or even the lowest threshold takes more.
+    """
+    count = scores.shape[1] if scores.ndim == 2 else 0
+    if np.isnan(scores).all() or not 1 <= samples <= count:
+        raise ConfigError(f"samples is {samples}, but must be between 1 and the {count} that were scored of each problem")
+    levels = np.unique(scores[~np.isnan(scores)])
+    low, high = -1, len(levels) - 1
+    while low < high:  # the mean never falls as the threshold rises
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if mean_samples(scores, float(levels[middle])) <= samples else (low, middle - 1)
+    if low < 0:
+        least = mean_samples(scores, float(levels[0]))
+        raise ConfigError(f"samples is {samples}, but the lowest threshold takes {least:.2f}: some samples have no score")
+    return float(levels[low])
+
+
+def mean_samples(scores: NDArray[np.float64], threshold: float) -> float:
+    """Return the mean number of samples that a threshold takes of scores [P, N]: up to the first that reaches it, else all."""
+    good = scores >= threshold
+    return float(np.where(good.any(axis=1), good.argmax(axis=1) + 1, scores.shape[1]).mean())

@@ -1,0 +1,89 @@
+"""Answer convergence: end a trace once the answer that it would give stops changing.
+
+After each step an answer cue is forced behind the text and the answer is decoded greedily; the trace ends with the answer that came k
+times in a row.
+
+Source: algorithm B9, Liu, Wang, "Answer Convergence as a Signal for Early Stopping in Reasoning" (2506.02536), from a secondary note:
+k = 10, a probe after each sentence. Differs, ours to decide: a probe stands behind each step of the task; the trace takes its next
+step before the last one is probed, so that probing leaves its draws alone, and what is decided one step late costs that step; n
+traces vote; a probe without an answer, or one that failed, begins the row anew. The learned forms (logits, activations) are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts.checks import check_int, check_text
+from tts.search.ends import END
+from tts.search.parameters import check_temperature
+from tts.search.parts import Strategy
+from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerConvergence(Strategy):
+    """Traces one after another, each probed at every step.
+
+    Args:
+        n: traces, at least 1; None: as many as the budget pays.
+        k: equal answers in a row that end a trace, at least 1.
+        cue: forced behind a trace to have its answer, in words that the model was trained on and the task reads an answer behind.
+        tokens: most tokens of a probe's answer, at least 1.
+        temperature: of the traces; None: the run's. max_steps: of a trace, the last of which runs to the end of the solution.
+
+    Cost: what n solutions cost up to their convergence, and a probe a step: the cue, read, at most `tokens`, written, and one sample.
+    """
+
+    registered_as = "answer_convergence"
+    needs = ("steps", "extend")
+    n: int | None = None
+    k: int = 10
+    cue: str = "A: "
+    tokens: int = 16
+    temperature: float | None = None
+    max_steps: int = MAX_STEPS
+
+    def __post_init__(self) -> None:
+        check_int("n", self.n, 1)
+        check_int("k", self.k, 1, optional=False)
+        check_text("cue", self.cue)
+        check_int("tokens", self.tokens, 1, optional=False)
+        check_temperature(self.temperature)
+        check_int("max_steps", self.max_steps, 1, optional=False)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Write and probe trace after trace."""
+        for _ in rounds(search, self.n):
+            trace, row = await self._step(search, search.root), [0, 0]  # the class of the last answer, and how often it came
+            while trace.status == "active":
+                following = await self._step(search, trace)
+                if following.status == "active" and await self._converged(search, trace, row):
+                    search.drop([following])
+                    break
+                trace = following
+        return search.candidates
+
+    async def _step(self, search: Search, trace: Trajectory) -> Trajectory:
+        (children,) = await advance(search, [trace], max_steps=self.max_steps, sampling=search.sampling_at(self.temperature))
+        return children[0]
+
+    async def _converged(self, search: Search, trace: Trajectory, row: list[int]) -> bool:
+        """Probe a trace and count; where the row is full, the probe is the trace's candidate."""
+        greedy = dataclasses.replace(search.sampling_at(0.0), max_tokens=self.tokens)
+        forced = await search.extend([trace], self.cue)
+        (probes,) = await search.expand(forced, 1, END, greedy)
+        _, kind = search.answers.of(probes[0]) if probes and probes[0].status != "active" else (None, None)  # that was cut short
+        row[:] = [0, 0] if kind is None else [kind, row[1] + 1 if kind == row[0] else 1]
+        converged = row[1] >= self.k
+        if converged:
+            await search.judge(probes)
+            search.finish(probes[0])
+        search.drop([*forced, *probes])
+        return converged

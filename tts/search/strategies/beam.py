@@ -1,0 +1,102 @@
+"""Beam search: at every step keep the best-scored prefixes, and spend the same number of continuations on them.
+
+n beams take a step each; the n/M best of those that have not ended are kept, and each is continued M times. Paths that end leave
+the beam and compete again only at the end, so that a finished one neither takes a live one's place nor is lost to it.
+
+Source: algorithm A4, verified: Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model
+Parameters" (2408.03314), and search-and-learn's code, which is followed line by line. Differs, ours to decide: n need not be a
+multiple of M: ceil(n/M) are kept and continued in turn until there are n; among equal scores the earlier path is kept (the
+reference keeps the later), so that a constant verifier keeps the plain sample; copies are dropped before they are scored, not
+after; a beam that prunes nothing (M = 1 or n = 1) scores nothing; the reference's cyclic copies of finished paths, up to n, are
+left out. When the budget ends, what was held back completes the best live path, as for every method, and not greedily.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.checks import check_int, check_text
+from tts.errors import ConfigError
+from tts.search.strategies._common.guided import Wide, check_lookahead, distinct, explored, known, promises, split
+from tts.search.strategies._common.stepping import advance
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beam(Wide):
+    """Beam search over steps, with lookahead if wanted; the first n of the finished paths, by score, are the candidates.
+
+    Args:
+        branching: continuations of each kept path (M in the papers; search-and-learn: beam width); 1 prunes nothing: best-of-n,
+            where all paths are of one length and copies are kept. Else a path that ended makes room for one more copy of a live one,
+            as the reference has it, though it calls the two equal.
+        lookahead: steps that are written greedily beyond a path before it is scored, and dropped (k); 0: none.
+        duplicates: "drop": of live paths with one text the first alone stays; "keep": all stay.
+        n, temperature, max_steps, verifier, aggregate: as in `Wide`.
+
+    Cost: n steps a level as long as one path lives: n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step,
+        n x max_steps at most; in samples, n and one for each continuation of a path beyond its first. Not nested in n.
+    Random: none of its own.
+    """
+
+    registered_as = "beam"
+    branching: int = 4
+    lookahead: int = 0
+    duplicates: str = "drop"
+
+    def __post_init__(self) -> None:
+        Wide.__post_init__(self)
+        check_int("branching", self.branching, 1, optional=False)
+        check_lookahead(self.lookahead)
+        check_text("duplicates", self.duplicates)
+        if self.duplicates not in ("drop", "keep"):
+            raise ConfigError(f"duplicates is {self.duplicates!r}, but must be 'drop' or 'keep'")
+
+    def written_per_token(self) -> int:
+        """Return one, and the lookahead."""
+        return 1 + self.lookahead
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Search with n beams; with n left out, again for what is left."""
+
+        async def explore(sized: Beam) -> Sequence[Candidate]:
+            return await sized._explore(search)
+
+        return await explored(search, self, explore)
+
+    async def _explore(self, search: Search) -> Sequence[Candidate]:
+        """Step, score and keep until no path is live. The lines are those of algorithm A4."""
+        sampling = search.sampling_at(self.temperature)
+        kept: list[Trajectory] = [search.root]
+        done: list[Trajectory] = []
+        while kept:
+            beams = [kept[i % len(kept)] for i in range(self.width)]  # line 3
+            live, ended = split(await advance(search, beams, max_steps=self.max_steps, sampling=sampling))  # lines 4 and 5
+            done += ended
+            if self.duplicates == "drop":  # line 8
+                live = distinct(live)
+            kept = await self._best(search, live, ended)  # lines 6 and 9
+            search.keep(kept)
+        return await self._first(search, done)
+
+    async def _best(self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return the n/M live paths that promise most, best first; those that have just ended are scored beside them."""
+        places = -(-self.width // self.branching)
+        if places == self.width or not live:
+            return list(live)
+        promised = (await promises(search, self, [*live, *ended], self.lookahead))[: len(live)]
+        return [live[i] for i in np.argsort(-promised, kind="stable")[:places]]
+
+    async def _first(self, search: Search, done: Sequence[Trajectory]) -> list[Candidate]:
+        """Return the candidates of the n best of the finished paths (line 10)."""
+        if len(done) > self.width:
+            scores = known(await search.score_affordable(done, self.verifier, self.aggregate))
+            done = [done[i] for i in np.argsort(-scores, kind="stable")[: self.width]]
+        return [candidate for t in done if (candidate := search.finish(t)) is not None]

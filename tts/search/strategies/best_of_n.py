@@ -1,0 +1,55 @@
+"""Best-of-N: draw N independent solutions; the selection chooses among them.
+
+With the selection `best` or `weighted` it is best-of-N by a verifier, with `majority` self-consistency, with
+`best_of_majority` the method of that name: one search, four choices.
+
+Source: algorithm A1, lines 1-2 (Snell et al. 2408.03314; Wang et al. 2203.11171). Differs: rows start in waves that the budget
+grants, so that N solutions never cost more than the budget; the first n of N are the same solutions for every N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts.checks import check_int
+from tts.search.parameters import check_temperature
+from tts.search.parts import Strategy
+from tts.search.plan import Plan
+from tts.search.selections.majority import Majority
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOfN(Strategy):
+    """N independent samples of one prompt.
+
+    Args:
+        n: solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
+        temperature: of the model's law; None: the run's.
+
+    Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
+    """
+
+    registered_as = "best_of_n"
+    n: int | None = None
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_int("n", self.n, 1)
+        check_temperature(self.temperature)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Complete the root N times."""
+        sampling = search.sampling_at(self.temperature)
+        await search.complete([search.root], n=self.n, sampling=sampling)
+        return search.candidates
+
+
+def self_consistency(*, n: int | None = None, temperature: float | None = None) -> Plan:
+    """Return `best_of_n(n) | majority` under its other name."""
+    return BestOfN(n=n, temperature=temperature) | Majority()

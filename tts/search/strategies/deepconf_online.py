@@ -1,0 +1,125 @@
+"""DeepConf online: a few whole traces set a threshold, and every later trace is stopped once its confidence falls below it.
+
+Source: algorithm B6, online form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code: warm-up, percentile,
+discarded traces, votes by lowest group confidence, stop at a consensus; the settings are the dossier's. Its confidence is the verifier
+`confidence(measure='top', over='lowest')`, on a backend that keeps top log-probabilities; any that scores a path in part will do.
+
+Differs, ours to decide: a trace is looked at after each piece of some tokens, not after each token, so one may be stopped a piece late
+(none is missed, for a lowest group stays the lowest); what falls below the threshold in its last piece has no vote either, nor has a
+trace that is shorter than a group and below it as a whole; the consensus is asked once a wave of `width` traces has ended; the percentile
+is that of the warm-up traces with an answer, and a trace whose score is unknown is not stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.backends.base import Sampling
+from tts.checks import check_int, check_number
+from tts.search.ends import END, SearchEnded, Tokens
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.deepconf import DeepConfidence
+from tts.search.selections.majority import Majority
+from tts.search.strategies._common.judged import Judged
+from tts.search.strategies._common.stepping import rounds
+from tts.types import Candidate, Trajectory
+from tts.verifiers.base import traits_of
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_LOOKS = 1024  # at one trace, which then runs to its end: one that never ends is not looked at for ever
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepConfidenceOnline(Judged):
+    """Traces that are given up as soon as their confidence is too low.
+
+    Args:
+        warmup: traces that are written whole, whatever their confidence (N0), at least 1.
+        keep: percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta): 10 stops most traces and
+            can lock on confident wrong answers, 90 few.
+        consensus: share of the vote, at least 0, that ends the search when an answer has it; above 1: none does.
+        width: traces that are written at once behind the warm-up, at least 1; more are faster, and may be more than it takes.
+        tokens: written between two looks at a trace, at least 1; None: an eighth of a typical solution.
+        n, temperature, verifier, aggregate: as in `Judged`; n, those of the warm-up included, is B in the paper, 512, and the temperature
+            there 0.6.
+
+    Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped; a verifier call each and one more for every
+        `tokens` of a trace beyond the verifier's first group.
+    """
+
+    registered_as = "deepconf_online"
+    needs = ("steps",)
+    warmup: int = 16
+    keep: float = 10.0
+    consensus: float = 0.95
+    width: int = 1
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        Judged.__post_init__(self)
+        check_int("warmup", self.warmup, 1, optional=False)
+        check_number("keep", self.keep, 1e-9, 100, optional=False)
+        check_number("consensus", self.consensus, 0, optional=False)
+        check_int("width", self.width, 1, optional=False)
+        check_int("tokens", self.tokens, 1)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Warm up, then write traces until they agree. The numbers are the lines of algorithm B6, online."""
+        sampling = search.sampling_at(self.temperature)
+        started = self.warmup if self.n is None else min(self.n, self.warmup)
+        await search.complete([search.root], started, sampling)  # 1
+        least = await self._threshold(search)
+        for _ in rounds(search, None if self.n is None else math.ceil((self.n - started) / self.width)):
+            if (await self._vote().select(search.candidates, search)).confidence >= self.consensus:  # 3, 4
+                raise SearchEnded("consensus")
+            width = self.width if self.n is None else min(self.width, self.n - started)
+            await self._traces(search, width, least, sampling)  # 2
+            started += width
+        return search.candidates
+
+    async def _threshold(self, search: Search) -> float:
+        """Return the percentile of the warm-up traces' scores; none is below it where none of them is known."""
+        scores = await search.score([c.trajectory for c in search.candidates if c.answer is not None], self.verifier, self.aggregate)
+        known = scores[~np.isnan(scores)]
+        return float(np.percentile(known, 100 - self.keep)) if len(known) else -math.inf
+
+    async def _traces(self, search: Search, width: int, least: float, sampling: Sampling) -> None:
+        """Write some traces a piece at a time, and give up those that fall below the threshold."""
+        size = self.tokens or max(1, search.task.typical_tokens("solve") // 8)
+        going = [search.root] * width
+        for look in range(1, _LOOKS + 2):
+            most = None if sampling.max_tokens is None else sampling.max_tokens - (look - 1) * size  # of what is left of a trace
+            last = look > _LOOKS or (most is not None and most <= size)
+            rest = dataclasses.replace(sampling, max_tokens=most)
+            pieces = [t for of in await search.expand(going, 1, END if last else Tokens(size), rest) for t in of]
+            await search.judge(pieces)
+            for t in pieces:
+                search.finish(t)
+            going = await self._confident(search, [t for t in pieces if t.status == "active"], least)
+            if not going:
+                return
+
+    async def _confident(self, search: Search, active: Sequence[Trajectory], least: float) -> list[Trajectory]:
+        """Return the traces that go on; the others are dropped."""
+        verifier = search.scoring.get(self.verifier)
+        window = traits_of(verifier).window or 0
+        judged = [t for t in active if t.num_tokens >= window]
+        scores = await search.score(judged, self.verifier, self.aggregate) if judged else np.zeros(0)
+        stopped = {t.node: t for t, score in zip(judged, scores.tolist(), strict=True) if score < least}
+        search.drop(list(stopped.values()))
+        return [t for t in active if t.node not in stopped]
+
+    def _vote(self) -> DeepConfidence:
+        return DeepConfidence(keep=self.keep, among=self.warmup, verifier=self.verifier, aggregate=self.aggregate)
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return the vote of those that are at least as confident as the threshold."""
+        return self._vote() if verified else Majority()

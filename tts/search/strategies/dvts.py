@@ -1,0 +1,87 @@
+"""DVTS, diverse verifier tree search: independent greedy step searches, so that one early favourite cannot take all the beams.
+
+The width n is split into n/M subtrees. Each draws M next steps from its one prefix, keeps the best-scored and goes on, until the
+one that it keeps has ended. The M siblings of a subtree's last level are its candidates, so they have all but the last step in
+common.
+
+Source: algorithm A5, verified in search-and-learn's code (Beeching, Tunstall, Rush, "Scaling test-time compute with open models",
+2024). Differs, ours to decide: where n is no multiple of M the last subtree is as narrow as what is left; siblings that have not
+ended when their subtree closes are no candidates, for they have no answer; a subtree whose rows all failed closes without any; one
+of width 1 is not scored. The lookahead is scored, as in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.checks import check_int
+from tts.search.strategies._common.guided import Wide, check_lookahead, explored, promises
+from tts.search.strategies._common.stepping import advance
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dvts(Wide):
+    """Greedy searches side by side; what their last levels finished are the candidates.
+
+    Args:
+        branching: next steps of a subtree's prefix (M in the papers); 1 prunes nothing: best-of-n.
+        lookahead: steps that are written greedily beyond a path before it is scored, and dropped; 0: none.
+        n, temperature, max_steps, verifier, aggregate: as in `Wide`.
+
+    Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n and M - 1 a
+        level of each subtree. Nested in n at multiples of M.
+    Random: none of its own.
+    """
+
+    registered_as = "dvts"
+    branching: int = 4
+    lookahead: int = 0
+
+    def __post_init__(self) -> None:
+        Wide.__post_init__(self)
+        check_int("branching", self.branching, 1, optional=False)
+        check_lookahead(self.lookahead)
+
+    def written_per_token(self) -> int:
+        """Return one, and the lookahead."""
+        return 1 + self.lookahead
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Search with n paths; with n left out, again for what is left."""
+
+        async def explore(sized: Dvts) -> Sequence[Candidate]:
+            return await sized._explore(search)
+
+        return await explored(search, self, explore)
+
+    async def _explore(self, search: Search) -> Sequence[Candidate]:
+        """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
+        sampling = search.sampling_at(self.temperature)
+        widths = [min(self.branching, self.width - start) for start in range(0, self.width, self.branching)]  # line 1
+        prefixes = dict(enumerate([search.root] * len(widths)))
+        last: dict[int, list[Trajectory]] = {}
+        while prefixes:
+            rows = [(g, prefix) for g, prefix in prefixes.items() for _ in range(widths[g])]
+            made = await advance(search, [prefix for _, prefix in rows], max_steps=self.max_steps, sampling=sampling)  # line 3
+            siblings: dict[int, list[Trajectory]] = {g: [] for g in prefixes}
+            for (g, _), children in zip(rows, made, strict=True):
+                siblings[g] += children
+            best = await self._best(search, siblings, widths)
+            last |= siblings  # line 5
+            prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6
+            search.keep(list(prefixes.values()))
+        return [candidate for g in sorted(last) for t in last[g] if (candidate := search.finish(t)) is not None]  # line 7
+
+    async def _best(self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], widths: Sequence[int]) -> dict[int, Trajectory]:
+        """Return the first of the siblings that promise most, by subtree (line 4)."""
+        contested = [t for g, of in siblings.items() if widths[g] > 1 for t in of]
+        promised = dict(zip([t.node for t in contested], await promises(search, self, contested, self.lookahead), strict=True))
+        return {g: of[int(np.argmax([promised.get(t.node, 0.0) for t in of]))] for g, of in siblings.items() if of}

@@ -1,0 +1,85 @@
+"""Early pruning: begin many solutions, judge their first tokens, and finish only the promising ones.
+
+Source: algorithm A13, EARLY_PRUNE, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better,
+Even Mid-Generation" (2410.02725). From the abstract: half to three quarters of the samples can be pruned early with little loss;
+lengths are unverified (from memory: 64 or 128 tokens). The prediction is the verifier `self_evaluation`, or any other that judges a
+part of a solution.
+
+Differs, ours to decide: a solution that ended within its first tokens is a candidate whatever its score, for it costs no more;
+unknown scores are pruned first; among equals the earlier stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.checks import check_int, check_number
+from tts.search.ends import SearchEnded, Tokens
+from tts.search.strategies._common.judged import Judged
+from tts.search.strategies._common.stepping import draw, rounds
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_MOST = 1024  # begun, where the budget decides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyPruning(Judged):
+    """N solutions begun, (1 - pruned) N finished.
+
+    Args:
+        tokens: written before they are judged (m), at least 1; None: a quarter of a typical solution.
+        pruned: share that is given up (rho), in [0, 1]; at least one is finished; 0 prunes none, and nothing is judged early.
+        n, temperature, verifier, aggregate: as in `Judged`. Left out, n is what the budget pays by typical lengths and the cost below;
+            what they leave pays another round, and so on.
+
+    Cost: n m + (1 - pruned) n (mean length - m) generated tokens; n (2 - pruned) verifier calls.
+    """
+
+    registered_as = "early_pruning"
+    needs = ("steps",)
+    tokens: int | None = None
+    pruned: float = 0.5
+
+    def __post_init__(self) -> None:
+        Judged.__post_init__(self)
+        check_int("tokens", self.tokens, 1)
+        check_number("pruned", self.pruned, 0, 1, optional=False)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Begin, judge, prune, finish; with n left out, again for what is left."""
+        sampling, typical = search.sampling_at(self.temperature), search.task.typical_tokens("solve")
+        tokens = self.tokens or max(1, typical // 4)
+        for _ in rounds(search, None if self.n is None else 1):
+            n = self.n or self._affordable(search.affordable_samples() or 1, min(1.0, tokens / typical))
+            (begun,) = await search.expand([search.root], n, Tokens(tokens), sampling)
+            await search.judge(begun)
+            for t in begun:
+                search.finish(t)
+            active = await self._promising(search, [t for t in begun if t.status == "active"], len(begun))
+            search.keep(active)
+            await draw(search, active, sampling)
+        if not search.candidates:
+            raise SearchEnded("every row failed")
+        return search.candidates
+
+    def _affordable(self, units: int, share: float) -> int:
+        """Return how many can be begun of which the budget pays `units` in full; `share` of a solution is written first."""
+        cost = share + (1 - self.pruned) * (1 - share)
+        return min(_MOST, max(1, int(units / cost)))
+
+    async def _promising(self, search: Search, active: Sequence[Trajectory], begun: int) -> list[Trajectory]:
+        """Return the best of those that go on, in their order; those that ended count among what is kept."""
+        kept = max(1, math.ceil((1 - self.pruned) * begun - 1e-9)) - (begun - len(active))
+        if kept >= len(active) or not active:
+            return list(active)
+        scores = await search.score(active, self.verifier, self.aggregate)
+        order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")[: max(0, kept)]
+        return [active[i] for i in sorted(order.tolist())]

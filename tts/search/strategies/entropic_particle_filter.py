@@ -1,0 +1,90 @@
+"""Entropic particle filtering: a particle filter that flattens its weights early, where few particles would take every place.
+
+Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825); the three rules and their thresholds were read in its_hub's
+code, the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note. Look-ahead modulation, the paper's other half, has
+no formula in what could be read: it is left out. Differs: what `tts.search.strategies._common.particles` says; the number of steps T,
+which must be known
+for the annealing to end, is the task's typical number where it is not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.checks import check_int, check_number, check_text
+from tts.errors import ConfigError
+from tts.search.algorithms.resampling import effective_sample_size, softmax
+from tts.search.strategies._common.particles import LogWeights, ParticleMethod, explored, sweep
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+ANNEALINGS = ("ess", "entropy", "base")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntropicParticleFilter(ParticleMethod):
+    """One sweep of N particles, resampled at a temperature that is above 1 while it is early and the weights are few.
+
+    Args:
+        annealing: "ess": (N / ESS) (1 - t/T); "entropy": 1 / beta, beta = H + (1 - H) t/T for the entropy H of the weights over ln N;
+            "base": 2 - t/T; never below 1.
+        least_ess: share of N below which the effective sample size sets it off, in [0, 1]; 0: never, which is particle filtering.
+        early: share of T steps up to which it may, in [0, 1].
+        horizon: T, at least 1; None: the task's typical number of steps.
+        resampling: as in `ParticleMethod`, "systematic" by default. n, temperature, max_steps, verifier, aggregate: as there.
+
+    Cost: as particle filtering.
+    Random: the ancestors, addressed by step.
+    """
+
+    registered_as = "entropic_particle_filter"
+    resampling: str = "systematic"
+    annealing: str = "ess"
+    least_ess: float = 0.5
+    early: float = 0.5
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        ParticleMethod.__post_init__(self)
+        check_text("annealing", self.annealing)
+        if self.annealing not in ANNEALINGS:
+            raise ConfigError(f"annealing is {self.annealing!r}, but must be one of {', '.join(ANNEALINGS)}")
+        check_number("least_ess", self.least_ess, 0, 1, optional=False)
+        check_number("early", self.early, 0, 1, optional=False)
+        check_int("horizon", self.horizon, 1)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Sweep once; the final choice is by weights that are not flattened."""
+        typical = search.task.typical_tokens
+        horizon = self.horizon or max(1, -(-typical("solve") // typical("step")))
+
+        def flattened(log_weights: LogWeights, t: int) -> float:
+            progress = t / horizon
+            p = softmax(log_weights)
+            if progress >= self.early or effective_sample_size(p) >= self.least_ess * len(p):
+                return 1.0
+            return annealed(log_weights, progress, self.annealing)
+
+        async def explore(sized: EntropicParticleFilter, first: int) -> Sequence[Trajectory]:
+            return (await sweep(search, sized, flattened, address=(0, first))).paths
+
+        return await explored(search, self, explore)
+
+
+def annealed(log_weights: LogWeights, progress: float, annealing: str) -> float:
+    """Return the temperature, at least 1, of log-weights [N] after a share `progress` of the steps."""
+    p = np.clip(softmax(log_weights), 1e-7, None)
+    if annealing == "base":
+        temperature = 2 - progress
+    elif annealing == "ess":
+        temperature = len(p) * float(np.square(p).sum()) * (1 - progress)
+    else:
+        spread = float(-(p * np.log(p)).sum()) / np.log(len(p)) if len(p) > 1 else 1.0
+        temperature = 1 / (spread + (1 - spread) * progress)
+    return max(1.0, float(temperature))

@@ -1,0 +1,132 @@
+"""ETS, efficient tree search: REBASE on a part of the tree, chosen for reward, for what it costs in memory and for what it covers.
+
+At each level an integer program keeps the live nodes that are worth most: what REBASE would give each, less a charge for every
+distinct node that keeping it keeps alive, plus a bonus for each kind of step that is covered. The whole width goes to the kept.
+
+Source: algorithm A7, Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling" (2502.13575): the algorithm verified in
+the authors' code, the results in the abstract. Differs, ours to decide: the default embedder is hashed character n-grams, which see
+near-copies and no meaning, where the code has a model of mathematical text; `cost="tokens"` charges what each node's keys and values
+really take, the prompt, which every choice keeps, left out, where the paper counts nodes; where the solver finds no optimum in time, the
+level is balanced as REBASE does, and the solution says so. As in REBASE here, a width of 1 is not scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_number, check_text
+from tts.errors import ConfigError
+from tts.search.algorithms.apportioning import apportion
+from tts.search.algorithms.clustering import clusters
+from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
+from tts.search.plan import EMBEDDERS, parse_call
+from tts.search.strategies.rebase import Counts, RewardBalanced, reward_balanced
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_HIDDEN = "hidden"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ets(RewardBalanced):
+    """Efficient tree search.
+
+    Args:
+        charge: for all nodes together (lambda_b), at least 0; the paper sweeps it. Great ones keep one leaf.
+        coverage: bonus for all clusters together (lambda_d), at least 0; the authors' 1.5 is for a width of 16, 1.4 for 64, 1.45 for 256.
+        threshold: cosine distance up to which steps are of one kind, in [0, 2].
+        cost: "nodes", as in the paper, or "tokens".
+        embedder: of the new step's text: a name of the table, such as "ngrams(size=4)" or "sentences"; "hidden": the policy's hidden
+            state behind the step, which has read the path as well; None: the solver's, "ngrams" unless it was given one.
+        seconds: most that the solver may take at one level.
+        n, balance_temperature, temperature, max_steps, verifier, aggregate: as in `RewardBalanced`.
+
+    Cost: as REBASE in tokens, calls and samples; an integer program of n + nodes variables a level, booked as "search". The gain is in
+        live tokens.
+    Random: none of its own.
+    """
+
+    registered_as = "ets"
+    charge: float = 1.0
+    coverage: float = 1.5
+    threshold: float = 0.05
+    cost: str = "nodes"
+    embedder: str | None = None
+    seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        RewardBalanced.__post_init__(self)
+        check_number("charge", self.charge, 0, optional=False)
+        check_number("coverage", self.coverage, 0, optional=False)
+        check_number("threshold", self.threshold, 0, 2, optional=False)
+        check_number("seconds", self.seconds, 0, optional=False)
+        check_text("cost", self.cost)
+        if self.cost not in ("nodes", "tokens"):
+            raise ConfigError(f"cost is {self.cost!r}, but must be 'nodes' or 'tokens'")
+        if self.embedder is not None:
+            check_text("embedder", self.embedder)
+            if self.embedder != _HIDDEN:
+                parse_call(EMBEDDERS, self.embedder)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Steps, and hidden states where they are the embedding."""
+        return ("steps", "hidden") if self.embedder == _HIDDEN else ("steps",)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Balance every level among the nodes that are worth keeping."""
+
+        async def balance(live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+            counts = apportion(scores, left, self.balance_temperature)  # line 1
+            vectors = await self._vectors(search, live)
+            kept = await search.run(self._kept, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
+            if not isinstance(kept, KeptLeaves):
+                search.warn(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
+                return counts
+            counts[:] = 0
+            counts[kept.leaves] = apportion(scores[kept.leaves], left, self.balance_temperature)  # line 4
+            return counts
+
+        return await reward_balanced(search, self, balance)  # line 5
+
+    def _kept(self, tree: LevelTree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None) -> KeptLeaves | str:
+        """Return the leaves worth keeping, or why there is no solution."""
+        kinds = None if vectors is None else clusters(vectors, self.threshold)  # line 2
+        return best_leaves(tree, shares, self.charge, kinds, self.coverage, self.seconds)  # line 3
+
+    async def _vectors(self, search: Search, live: Sequence[Trajectory]) -> NDArray[np.float64] | None:
+        """Return the embedding of each node's new step; None where there is nothing to cover."""
+        steps = [t.text for t in live]
+        if self.coverage == 0 or len(set(steps)) < 2:
+            return None
+        if self.embedder == _HIDDEN:
+            return await search.hidden(live)
+        return await search.embed(steps, None if self.embedder is None else parse_call(EMBEDDERS, self.embedder))
+
+
+def tree_of(live: Sequence[Trajectory], *, in_tokens: bool) -> LevelTree:
+    """Return live nodes as leaves of a tree with their ancestors; each costs 1, or its own tokens, and the prompt then nothing."""
+    places: dict[int, int] = {}  # of each ancestor, by node
+    above: list[Trajectory] = []
+    for t in live:
+        node = t.parent
+        while node is not None and node.node not in places:
+            places[node.node] = len(above)
+            above.append(node)
+            node = node.parent
+
+    def costs(ts: Sequence[Trajectory]) -> NDArray[np.float64]:
+        own = (t.num_tokens - (0 if t.parent is None else t.parent.num_tokens) for t in ts)
+        return np.fromiter(own if in_tokens else (1 for _ in ts), float, len(ts))
+
+    def parents(ts: Sequence[Trajectory]) -> NDArray[np.int64]:
+        return np.array([-1 if t.parent is None else places[t.parent.node] for t in ts], dtype=np.int64)
+
+    return LevelTree(leaf_parents=parents(live), node_parents=parents(above), leaf_costs=costs(live), node_costs=costs(above))

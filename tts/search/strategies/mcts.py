@@ -1,0 +1,142 @@
+"""Monte-Carlo tree search over steps: go down the tree by UCT, write the children of a leaf, value them, and back the values up.
+
+Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412): score of a child
+= value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores. Differs, ours to decide: a
+node is a step, not a whole answer, so a value is the verifier's score of the prefix or of a solution written from there; a
+solution that values a node stays a candidate; paths that have ended, and subtrees in which all have, are not visited again, so that
+the search ends where nothing is left to write; an unknown score values as the parent does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from tts.checks import check_int, check_number, check_text
+from tts.errors import ConfigError
+from tts.search.algorithms.resampling import softmax
+from tts.search.parameters import check_bounded
+from tts.search.strategies._common.guided import Guided
+from tts.search.strategies._common.stepping import advance, draw, rounds
+from tts.types import Candidate, Trajectory
+from tts.verifiers.base import to_unit
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(slots=True, eq=False)
+class VisitedNode:
+    """A path of the tree: what its visits found.
+
+    Args:
+        prior: its share among its siblings. total: of the values backed up, over `visits`. closed: nothing below is left to write.
+    """
+
+    path: Trajectory
+    parent: VisitedNode | None = None
+    prior: float = 1.0
+    total: float = 0.0
+    visits: int = 0
+    closed: bool = False
+    children: list[VisitedNode] = field(default_factory=list["VisitedNode"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mcts(Guided):
+    """Rounds of selection, expansion, valuation and backing up.
+
+    Args:
+        n: rounds, at least 1; None: as many as the budget pays.
+        width: children that a leaf is given, at least 1.
+        exploration: c in the formula; 0 goes by the mean value alone.
+        value: "verifier": the score of the child's prefix; "rollout": the score of a solution written from the child.
+        temperature, max_steps, verifier, aggregate: as in `Guided`.
+
+    Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime: nested in n.
+    """
+
+    registered_as = "mcts"
+    n: int | None = None
+    width: int = 4
+    exploration: float = math.sqrt(2)
+    value: str = "verifier"
+
+    def __post_init__(self) -> None:
+        Guided.__post_init__(self)
+        check_int("n", self.n, 1)
+        check_int("width", self.width, 1, optional=False)
+        check_number("exploration", self.exploration, 0, optional=False)
+        check_text("value", self.value)
+        if self.value not in ("verifier", "rollout"):
+            raise ConfigError(f"value is {self.value!r}, but must be 'verifier' or 'rollout'")
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Grow the tree round by round."""
+        root = VisitedNode(search.root)
+        sampling = search.sampling_at(self.temperature)
+        for _ in rounds(search, self.n):
+            leaf = self._select(root)
+            (paths,) = await advance(search, [leaf.path], self.width, max_steps=self.max_steps, sampling=sampling)
+            values = await self._valued(search, paths, leaf)
+            priors = softmax(np.array(values))
+            for path, value, prior in zip(paths, values, priors.tolist(), strict=True):
+                child = VisitedNode(path, leaf, prior, closed=path.status != "active")
+                leaf.children.append(child)
+                _back_up(child, value)
+            _close(leaf)
+            if root.closed:
+                break
+        return search.candidates
+
+    def _select(self, root: VisitedNode) -> VisitedNode:
+        """Go down from the root to a leaf that is open."""
+        node = root
+        while node.children:
+            parent = node
+            node = max(
+                (child for child in parent.children if not child.closed),
+                key=lambda child: uct(child.total / child.visits, child.prior, parent.visits, child.visits, self.exploration),
+            )
+        return node
+
+    async def _valued(self, search: Search, paths: Sequence[Trajectory], leaf: VisitedNode) -> list[float]:
+        """Return the value in [0, 1] of each new path."""
+        ends = list(paths)
+        if self.value == "rollout":
+            going = [i for i, t in enumerate(ends) if t.status == "active"]
+            for i, made in zip(going, await draw(search, [ends[i] for i in going], search.sampling_at(self.temperature)), strict=True):
+                ends[i] = made.trajectory
+        scores = await search.score(ends, self.verifier, self.aggregate)
+        values = to_unit(scores, search.scoring.get(self.verifier).range)
+        return np.where(np.isnan(values), leaf.total / leaf.visits if leaf.visits else 0.5, values).tolist()
+
+    def size(self, units: int | None) -> Self:
+        """Return itself: left out, n is whatever the budget turns out to pay."""
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
+        return self
+
+
+def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:
+    """Return mean + c prior sqrt(ln N_parent / n): what is known of a child, and what visiting it again may teach."""
+    return mean + exploration * prior * math.sqrt(math.log(parent_visits) / visits)
+
+
+def _back_up(node: VisitedNode, value: float) -> None:
+    at: VisitedNode | None = node
+    while at is not None:
+        at.total, at.visits = at.total + value, at.visits + 1
+        at = at.parent
+
+
+def _close(node: VisitedNode) -> None:
+    """Close a node all of whose children are closed, and so on upwards."""
+    at: VisitedNode | None = node
+    while at is not None and all(child.closed for child in at.children):
+        at.closed = True
+        at = at.parent

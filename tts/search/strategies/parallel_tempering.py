@@ -1,0 +1,103 @@
+"""Parallel tempering: chains of particle Gibbs at different temperatures, which swap their references.
+
+Hot chains move freely, cold ones keep what is good; a swap hands a good find down and a stuck one up.
+
+Source: algorithm A11, Puri et al. (2502.01618), Algorithm 3, verified; the paper's own experiments only run chains of one sweep, so
+that tempering has no reported number. The swap ratio is derived: with pi_k(x) proportional to p_M(x) exp(w(x) / T_k) the policy's
+probabilities cancel. Differs: the ladder of temperatures, geometric from the hottest down, is ours to decide. Chains run one after
+another within a sweep; with one chain it is particle Gibbs, seed for seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tts.checks import check_int, check_number
+from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, explored, sweep
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelTempering(ParticleMethod):
+    """M chains of S sweeps of N particles.
+
+    Args:
+        chains: M, at least 1; 1 is particle Gibbs. sweeps: S, at least 1.
+        hottest: temperature of the first chain's weights, as a multiple of the last one's, at least 1; between them a geometric ladder.
+        weight_temperature: of the last, coldest chain's weights.
+        n, resampling, temperature, max_steps, verifier, aggregate: as in `ParticleMethod`; n is shared out over chains and sweeps.
+
+    Cost: n x sweeps x chains solutions, less the references; verifier calls as in particle filtering, for each sweep of each chain.
+    Random: the ancestors, addressed by chain, sweep and step, the references and the swaps.
+    """
+
+    registered_as = "parallel_tempering"
+    chains: int = 2
+    sweeps: int = 2
+    hottest: float = 4.0
+    weight_temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        ParticleMethod.__post_init__(self)
+        check_int("chains", self.chains, 1, optional=False)
+        check_int("sweeps", self.sweeps, 1, optional=False)
+        check_number("hottest", self.hottest, 1, optional=False)
+        check_weight_temperature(self.weight_temperature)
+
+    @property
+    def sweeps_in_all(self) -> int:
+        """The sweeps that share the budget."""
+        return self.chains * self.sweeps
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """Of the weights, by chain, falling."""
+        steps = range(self.chains - 1, -1, -1)
+        return tuple(self.weight_temperature * self.hottest ** (k / max(1, self.chains - 1)) for k in steps)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Sweep every chain, then swap references between neighbours, again and again."""
+
+        async def explore(sized: ParallelTempering, first: int) -> Sequence[Trajectory]:
+            found: list[Trajectory] = []
+            chains = [_Chain(tau) for tau in self.temperatures]
+            for s in range(first, first + self.sweeps):
+                for k, chain in enumerate(chains):
+                    found += await chain.swept(search, sized, (k, s), [one.reference for one in chains if one.reference is not None])
+                for k, (hot, cold) in enumerate(pairwise(chains)):
+                    if search.rng("swap", k, s).random() < swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature):
+                        hot.reference, cold.reference = cold.reference, hot.reference
+                        hot.weight, cold.weight = cold.weight, hot.weight
+            return found
+
+        return await explored(search, self, explore)
+
+
+@dataclass(slots=True)
+class _Chain:
+    """A chain between its sweeps: its temperature, its reference, and the reference's log-weight."""
+
+    temperature: float
+    reference: Trajectory | None = None
+    weight: float = 0.0
+
+    async def swept(
+        self, search: Search, method: ParallelTempering, address: tuple[int, int], beside: Sequence[Trajectory]
+    ) -> Sequence[Trajectory]:
+        """Sweep once, draw the next reference, and return the particles; `beside`: references to keep alive."""
+        particles = await sweep(search, method, lambda _w, _t: self.temperature, address=address, reference=self.reference, beside=beside)
+        at = drawn(search, particles, self.temperature, address)
+        self.reference, self.weight = particles.paths[at], float(particles.log_weights[at])
+        return particles.paths
+
+
+def swap_chance(hot: float, cold: float, hot_temperature: float, cold_temperature: float) -> float:
+    """Return min(1, exp((w_cold - w_hot) (1/T_hot - 1/T_cold))): the log-weights are of the references that the chains have."""
+    return math.exp(min(0.0, (cold - hot) * (1 / hot_temperature - 1 / cold_temperature)))

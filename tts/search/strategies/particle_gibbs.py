@@ -1,0 +1,71 @@
+"""Particle Gibbs: particle filters one after another, each conditioned on a trajectory that the last one left.
+
+Source: algorithm A10, Puri et al. (2502.01618), Algorithm 2, verified in the paper and its code. In every sweep but the first one
+place belongs to the reference: at level t it stands for its first t steps, with their weight; free places draw their ancestors among
+all, and a free copy of the reference goes on from those t steps as an ordinary particle. Differs: what
+`tts.search.strategies._common.particles` says;
+the reference code weighs the reference one step late, and the policy's temperature is lost behind the first step there: neither is
+followed. With one sweep it is particle filtering, seed for seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts.checks import check_int, check_text
+from tts.errors import ConfigError
+from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, explored, sweep
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParticleGibbs(ParticleMethod):
+    """Sweeps of N particles, N - 1 of them free from the second on.
+
+    Args:
+        sweeps: S in the paper, at least 1; 1 is particle filtering.
+        weight_temperature: of the weights (tau). returned: "all": what every sweep ended with; "last": the last one alone.
+        n, resampling, temperature, max_steps, verifier, aggregate: as in `ParticleMethod`; n is shared out over the sweeps.
+
+    Cost: n x sweeps solutions, less the references; verifier calls as in particle filtering, for each sweep.
+    Random: the ancestors, addressed by sweep and step, and the references.
+    """
+
+    registered_as = "particle_gibbs"
+    sweeps: int = 4
+    weight_temperature: float = 1.0
+    returned: str = "all"
+
+    def __post_init__(self) -> None:
+        ParticleMethod.__post_init__(self)
+        check_int("sweeps", self.sweeps, 1, optional=False)
+        check_weight_temperature(self.weight_temperature)
+        check_text("returned", self.returned)
+        if self.returned not in ("all", "last"):
+            raise ConfigError(f"returned is {self.returned!r}, but must be 'all' or 'last'")
+
+    @property
+    def sweeps_in_all(self) -> int:
+        """The sweeps that share the budget."""
+        return self.sweeps
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Sweep, draw a reference, and sweep again."""
+
+        async def explore(sized: ParticleGibbs, first: int) -> Sequence[Trajectory]:
+            found: list[Trajectory] = []
+            reference: Trajectory | None = None
+            for s in range(first, first + self.sweeps):
+                particles = await sweep(
+                    search, sized, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference
+                )
+                found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
+                reference = particles.paths[drawn(search, particles, self.weight_temperature, (0, s))]
+            return found
+
+        return await explored(search, self, explore)

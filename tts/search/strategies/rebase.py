@@ -1,0 +1,127 @@
+"""REBASE, reward-balanced search: every live node gets children in proportion to the softmax of its step's score.
+
+The number of children is the same at every level, less one for each path that has ended, so that n paths end; good prefixes get
+more of them, bad ones none, with no rollouts and no back-ups.
+
+Source: algorithm A6, verified: Wu, Sun, Li, Welleck, Yang, "Inference Scaling Laws: An Empirical Analysis of Compute-Optimal
+Inference for Problem-Solving with Language Models" (2408.00724, ICLR 2025), and the authors' code; children are apportioned as in
+the code (`tts.search.algorithms.apportioning`), for the paper's rounding does not conserve the budget. Differs, ours to decide: a path
+that meets
+the depth cap runs to its end, where the reference drops it; a row that failed takes nothing of the width, the next level has it
+again; a width of 1, which balances nothing, is not scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_number
+from tts.errors import ConfigError
+from tts.search.algorithms.apportioning import apportion
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.majority import Majority
+from tts.search.selections.weighted import Weighted
+from tts.search.strategies._common.guided import Wide, explored, rewards, split
+from tts.search.strategies._common.stepping import advance
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+Counts = NDArray[np.int64]
+# From live nodes, their scores and the children that are left for them to how many each gets.
+Balance = Callable[[Sequence[Trajectory], NDArray[np.float64], int], Awaitable[Counts]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardBalanced(Wide):
+    """The parameters of REBASE and of what is built on it.
+
+    Args:
+        balance_temperature: of the softmax over scores in [0, 1] (T_b), above 0; great ones balance evenly, small ones give all to
+            the best.
+    """
+
+    balance_temperature: float = 0.2
+
+    def __post_init__(self) -> None:
+        Wide.__post_init__(self)
+        check_number("balance_temperature", self.balance_temperature, 0, optional=False)
+        if self.balance_temperature < 1e-6:
+            raise ConfigError(
+                f"balance_temperature is {self.balance_temperature}, but must be at least 1e-06", hint="1e-06 gives all to the best"
+            )
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return `weighted` by the score that guided the search; `majority` where there is no verifier."""
+        return Weighted(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebase(RewardBalanced):
+    """Reward-balanced search.
+
+    Args:
+        n: the width at first, and how many paths are to end (N in the paper); None: as many samples as the budget pays.
+        balance_temperature, temperature, max_steps, verifier, aggregate: as in `RewardBalanced`.
+
+    Cost: at most n steps a level, fewer by the paths that have ended: about n x mean length generated tokens; a verifier call a step; in
+        samples, n and one for each child beyond a node's first. Not nested in n.
+    Random: none of its own.
+    """
+
+    registered_as = "rebase"
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Balance every level by scores alone."""
+
+        async def balance(live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+            del live
+            return apportion(scores, left, self.balance_temperature)
+
+        return await reward_balanced(search, self, balance)
+
+
+async def reward_balanced(search: Search, method: RewardBalanced, balance: Balance) -> list[Candidate]:
+    """Search for n paths that end; with n left out, again for what is left.
+
+    Args:
+        balance: the children of each of several live nodes.
+    """
+
+    async def explore(sized: RewardBalanced) -> Sequence[Candidate]:
+        return await _explored_once(search, sized, balance)
+
+    return await explored(search, method, explore)
+
+
+async def _explored_once(search: Search, method: RewardBalanced, balance: Balance) -> list[Candidate]:
+    """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
+    sampling = search.sampling_at(method.temperature)
+    left, live = method.width, [search.root]  # line 1
+    counts = np.array([left])
+    first = len(search.candidates)
+    while left > 0 and live:  # line 5
+        rows = rows_of(live, counts)
+        live, ended = split(await advance(search, rows, max_steps=method.max_steps, sampling=sampling))  # line 7
+        left -= len(ended)  # line 4
+        counts = np.zeros(len(live), dtype=np.int64)
+        if method.width == 1:
+            counts[:] = left
+        elif live and left > 0:
+            counts = await balance(live, await rewards(search, method, live), left)  # lines 3 and 6
+        live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
+        search.keep(live)
+    return search.candidates[first:]
+
+
+def rows_of(ts: Sequence[Trajectory], counts: Counts) -> list[Trajectory]:
+    """Return each path as often as it gets children: the first children of all come before second ones."""
+    places = np.repeat(np.arange(len(ts)), counts)
+    turns = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return [ts[place] for place in places[np.argsort(turns, kind="stable")].tolist()]

@@ -1,0 +1,113 @@
+"""Semantic-entropy rounds: parallel answers, shown to the next round, until they agree.
+
+Source: algorithm B10, Xu et al., "Adaptive Termination for Multi-round Parallel Reasoning: A Universal Semantic Entropy-Guided
+Framework" (2507.06829), read in the abstract; the threshold, N and the exact form of the secretary rule are unverified (from memory).
+Answers are the same where the task says so. Differs, ours to decide: what the next round is shown is one solution of each answer, the
+most frequent first, then others, at most `shown`; where the task refuses them, the round starts from the problem alone; candidates
+without an answer do not count in the entropy, and a round without any answer stops nothing; where the budget ends the search in the
+middle of a round, all answers vote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from tts.checks import check_int, check_number, check_text
+from tts.errors import ConfigError
+from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parts import Strategy
+from tts.search.stop_rules.entropy import answer_entropy
+from tts.search.strategies._common.earlier_solutions import opened
+from tts.search.strategies._common.stepping import draw
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_MOST = 1024  # answers a round, where the budget decides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemanticEntropy(Strategy):
+    """Rounds of N answers; the last round's vote.
+
+    Args:
+        n: answers a round, at least 1; None: what the budget pays, over the rounds, but two where it can: one answer always agrees.
+        rounds: most rounds, at least 1.
+        rule: "threshold": stop when the entropy of a round is below `threshold`; "secretary": watch the first `watched` rounds, then
+            stop at the first whose entropy is below all of theirs.
+        threshold: in nats; 0 stops never, anything above stops at a unanimous round. watched: at least 1.
+        shown: most solutions that the next round sees, at least 1. prompt: "fuse" or "revise", the task's kind of prompt for that.
+        temperature: None: the run's.
+
+    Cost: n x rounds samples at most; each round reads its prompt once.
+    """
+
+    registered_as = "semantic_entropy"
+    n: int | None = None
+    rounds: int = 4
+    rule: str = "threshold"
+    threshold: float = 0.5
+    watched: int = 1
+    shown: int = 4
+    prompt: str = "fuse"
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_int("n", self.n, 1)
+        check_int("rounds", self.rounds, 1, optional=False)
+        check_number("threshold", self.threshold, 0, optional=False)
+        check_int("watched", self.watched, 1, optional=False)
+        check_int("shown", self.shown, 1, optional=False)
+        check_temperature(self.temperature)
+        for name, known in (("rule", ("threshold", "secretary")), ("prompt", ("fuse", "revise"))):
+            value = getattr(self, name)
+            check_text(name, value)
+            if value not in known:
+                raise ConfigError(f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}")
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Draw rounds until their entropy is low."""
+        if self.rounds > 1:
+            search.task.typical_tokens(self.prompt)  # a task without that prompt says so now, before anything is drawn
+        sampling, entropies = search.sampling_at(self.temperature), list[float]()
+        made: list[Candidate] = []
+        for _ in range(self.rounds):
+            texts = self._digest(made)
+            root = await opened(search, self.prompt, texts) if texts else None
+            made = await draw(search, [root or search.root] * (self.n or 1), sampling)
+            entropies.append(entropy_of(made))
+            if self._stops(entropies):
+                break
+        return made
+
+    def _digest(self, made: Sequence[Candidate]) -> list[str]:
+        """Return the solutions that the next round sees."""
+        whole_ones = [c for c in made if c.answer_class is not None and not c.truncated]
+        votes = Counter(c.answer_class for c in whole_ones)
+        firsts = [next(c for c in whole_ones if c.answer_class == kind) for kind, _ in votes.most_common()]
+        others = [c for c in whole_ones if c not in firsts]
+        return [c.trajectory.full_text for c in [*firsts, *others][: self.shown]]
+
+    def _stops(self, entropies: Sequence[float]) -> bool:
+        if self.rule == "threshold":
+            return entropies[-1] < self.threshold
+        return len(entropies) > self.watched and entropies[-1] < min(entropies[: self.watched])
+
+    def size(self, units: int | None) -> Self:
+        """Return itself with n: the solutions that the budget pays, over the rounds."""
+        if self.n is not None:
+            return self
+        units = check_bounded(self.registered_as, "n", units)
+        return dataclasses.replace(self, n=min(_MOST, max(min(2, units), units // self.rounds)))
+
+
+def entropy_of(candidates: Sequence[Candidate]) -> float:
+    """Return the entropy, in nats, of the answers of candidates; infinite where none has one."""
+    votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
+    return answer_entropy(list(votes.values())) if votes else math.inf

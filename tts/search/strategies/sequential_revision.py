@@ -1,0 +1,95 @@
+"""Sequential revision: chains of attempts, each written with the last ones before its eyes, and how many chains beside each other.
+
+One chain of length N is purely sequential, N chains of length 1 are best-of-N; a fixed N can be shared out between the two.
+
+Source: algorithms A14 and B14, Snell, Lee, Xu, Kumar, "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling
+Model Parameters" (2408.03314), verified: at most the last four attempts are shown; the answer is chosen over all attempts of all
+chains (`hierarchical` by verifier, flat by majority), since about 38 % of right attempts are revised to wrong ones. Needs a task
+with a prompt of the kind "revise", and a model that was trained to revise, or one that follows instructions.
+
+Differs, ours to decide: an attempt that was cut short is not shown; where a task refuses to show an attempt, or the attempts fill
+the context, the chain begins anew with a plain sample.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from tts.checks import check_int
+from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parts import Strategy
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.hierarchical import Hierarchical
+from tts.search.selections.majority import Majority
+from tts.search.strategies._common.earlier_solutions import opened
+from tts.search.strategies._common.stepping import draw
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialRevision(Strategy):
+    """Chains of revisions beside each other.
+
+    Args:
+        chains: beside each other, at least 1. length: attempts in a chain, at least 1. Their product is N; one or both may be None:
+            with N solutions paid by the budget, the other is N over the given one, and both are as near as can be where none is.
+        shown: most earlier attempts in a prompt, at least 1.
+        temperature: None: the run's.
+
+    Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown.
+    """
+
+    registered_as = "sequential_revision"
+    chains: int | None = None
+    length: int | None = None
+    shown: int = 4
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_int("chains", self.chains, 1)
+        check_int("length", self.length, 1)
+        check_int("shown", self.shown, 1, optional=False)
+        check_temperature(self.temperature)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Lengthen all chains by one attempt at a time."""
+        length, sampling = self.length or 1, search.sampling_at(self.temperature)
+        if length > 1:
+            search.task.typical_tokens("revise")  # a task without that prompt says so now, before anything is drawn
+        chains: list[list[Candidate]] = [[] for _ in range(self.chains or 1)]
+        for _ in range(length):
+            roots = [await self._root(search, chain) for chain in chains]
+            for chain, made in zip(chains, await draw(search, roots, sampling), strict=True):
+                chain.append(made)
+        return search.candidates
+
+    async def _root(self, search: Search, chain: list[Candidate]) -> Trajectory:
+        """Return the prompt of a chain's next attempt; a chain of which nothing can be shown is emptied."""
+        texts = [c.trajectory.full_text for c in chain if not c.truncated][-self.shown :]
+        root = await opened(search, "revise", texts, chain[0].group) if texts else None
+        if root is None:
+            chain.clear()
+        return root or search.root
+
+    def size(self, units: int | None) -> Self:
+        """Return itself with both sizes."""
+        chains, length = self.chains, self.length
+        if chains is not None and length is not None:
+            return self
+        units = min(check_bounded(self.registered_as, "chains or length", units), _MOST)
+        if chains is None:
+            chains = max(1, units // (length or max(1, int(units**0.5))))
+        return dataclasses.replace(self, chains=chains, length=length or max(1, units // chains))
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return `hierarchical` with a verifier, else a flat `majority`."""
+        return Hierarchical() if verified else Majority()
+
+
+_MOST = 1024  # attempts, where the budget decides

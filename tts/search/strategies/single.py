@@ -1,0 +1,43 @@
+"""One plain sample: the baseline, and with temperature 0 the greedy answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts.search.parameters import check_temperature
+from tts.search.parts import Strategy
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.majority import Majority
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Single(Strategy):
+    """One sample from the root.
+
+    Args:
+        temperature: of the model's law; 0 is greedy; None: the run's.
+
+    Cost: one sample.
+    """
+
+    registered_as = "single"
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Complete the root once."""
+        sampling = search.sampling_at(self.temperature)
+        return await search.complete([search.root], n=1, sampling=sampling)
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return `majority`: there is nothing to choose."""
+        del verified
+        return Majority()

@@ -1,0 +1,121 @@
+"""`solve`, `asolve`, `solve_many`: one call each, on models that stay loaded until `close`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tts.backends import BACKENDS
+from tts.backends.base import Sampling
+from tts.backends.function import WriteFunction
+from tts.backends.protocol import BackendProtocol
+from tts.budget.budget import Budget
+from tts.errors import ConfigError, shown
+from tts.search.plan import Plan
+from tts.search.protocols import StrategyProtocol
+from tts.solver.model_cache import LOOP, Model, ModelCache
+from tts.solver.problem_run import Event
+from tts.solver.solver import DEFAULT_MODEL, ProblemLike, Solver
+from tts.solver.verifier_roles import VerifierLike
+from tts.tasks.base import TaskProtocol
+from tts.types import Solution
+
+_SHARED = ModelCache()
+
+
+def solve(  # noqa: PLR0913 - every option by name
+    problem: ProblemLike,
+    budget: Budget | float,
+    *,
+    strategy: str | Plan | StrategyProtocol | None = None,
+    model: Model = DEFAULT_MODEL,
+    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
+    backend: str | WriteFunction | BackendProtocol | None = None,
+    url: str | None = None,
+    task: str | TaskProtocol | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    allow_oracle: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+) -> Solution:
+    """Return the solution of a problem within a hard budget. Models stay loaded until `close`.
+
+    Args:
+        problem: text, chat messages or a `Problem`. budget: tokens, or a `Budget`.
+        strategy: "best_of_n(n=8) | majority", or an object; None: as in `Solver`. seed: the same seed gives the same solution.
+        model, verifier, task, sampling, allow_oracle, on_event: as in `Solver`.
+        backend: the name of a backend, a backend, or a function (`FunctionBackend`) that stands for the model.
+
+    Raises:
+        ConfigError: something is wrong with what was asked; nothing has been spent.
+        TTSError: the run failed before it had a single candidate.
+        Interrupted: Ctrl-C; its `partial` is the solution so far.
+
+    Example:
+        >>> import tts
+        >>> tts.solve("3 + 4 - 2", budget=400, model="toy", strategy="best_of_n(n=8) | majority").answer
+        '5'
+    """
+    LOOP.refuse_inside()
+    solver = _quick(model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event)
+    return solver.solve(problem, budget, strategy=strategy, seed=seed)
+
+
+async def asolve(  # noqa: PLR0913 - every option by name
+    problem: ProblemLike,
+    budget: Budget | float,
+    *,
+    strategy: str | Plan | StrategyProtocol | None = None,
+    model: Model = DEFAULT_MODEL,
+    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
+    backend: str | WriteFunction | BackendProtocol | None = None,
+    url: str | None = None,
+    task: str | TaskProtocol | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    allow_oracle: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+) -> Solution:
+    """`solve`, awaited, in any event loop."""
+    solver = await asyncio.to_thread(
+        _quick, model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event
+    )
+    return await solver.asolve(problem, budget, strategy=strategy, seed=seed)
+
+
+def solve_many(  # noqa: PLR0913 - every option by name
+    problems: Iterable[ProblemLike],
+    budget: Budget | float | None = None,
+    *,
+    each: Budget | float | None = None,
+    strategy: str | Plan | StrategyProtocol | None = None,
+    model: Model = DEFAULT_MODEL,
+    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
+    backend: str | WriteFunction | BackendProtocol | None = None,
+    url: str | None = None,
+    task: str | TaskProtocol | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    allow_oracle: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+) -> list[Solution]:
+    """`Solver.solve_many` with the options of `solve`."""
+    LOOP.refuse_inside()
+    solver = _quick(model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event)
+    return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
+
+
+def _quick(model: Model, backend: Any, **parts: Any) -> Solver:
+    if isinstance(backend, str) and ":" in backend and not isinstance(placed := BACKENDS.get(backend), type):
+        backend = placed  # a function, named by its place
+    if backend is not None and not isinstance(backend, str):
+        if model != DEFAULT_MODEL:
+            raise ConfigError(f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them")
+        model, backend = backend, None
+    return Solver(model, backend=backend, keep=_SHARED, **parts)
+
+
+def close() -> None:
+    """Free the models that `solve`, `asolve` and `solve_many` keep loaded."""
+    _SHARED.close()

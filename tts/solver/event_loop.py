@@ -1,0 +1,232 @@
+"""One event loop in a thread of its own, so that the same call works in a script, in a notebook and inside other loops."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tts.errors import ConfigError, EngineError
+
+T = TypeVar("T")
+
+
+_PATIENCE = 5  # seconds for the loop's thread at exit
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while a coroutine ran. `partial` is what it returned when it was cancelled; None: nothing."""
+
+    def __init__(self, partial: Any) -> None:
+        super().__init__()
+        self.partial = partial
+
+
+class Workers(ThreadPoolExecutor):
+    """The loop's default executor: what the caller's async functions give to `asyncio.to_thread`. The library itself uses `in_thread`.
+
+    As many work at once as in any pool; one that waits for the loop makes room meanwhile. Without that, functions that call
+    `tts.solve` would fill the pool, and wait for functions that find no thread.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1 << 16, thread_name_prefix="tts-worker")  # started as needed, idle ones first
+        self._room = threading.Semaphore(min(32, (os.cpu_count() or 1) + 4))
+        self._here = threading.local()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """See `ThreadPoolExecutor.submit`."""
+        return super().submit(self._work, fn, *args, **kwargs)
+
+    def _work(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        with self._room:
+            self._here.works = True
+            return fn(*args, **kwargs)
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Let another function work while the block waits, if this is one of these threads."""
+        works = hasattr(self._here, "works")
+        if works:
+            self._room.release()
+        try:
+            yield
+        finally:
+            if works:
+                self._room.acquire()
+
+
+class LoopThread:
+    """An event loop that starts on first use and runs until the process ends. Every backend lives in it, so none is shared by two.
+
+    What leaves the loop, such as a `sys.exit` in a function of the caller's, ends the calls under way with an EngineError; later
+    calls are served as before. A forked child, which has no threads but its own, starts a loop of its own.
+    """
+
+    def __init__(self) -> None:
+        self._parents: list[Any] = []  # of the process that forked this one: a loop closed here would be broken there
+        self._reset()
+        atexit.register(self._end_thread)
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._workers = Workers()
+        self._thread: threading.Thread | None = None
+        self._over = False
+        self._calls: dict[Future[Any], asyncio.Task[Any]] = {}  # under way; only the loop's thread looks at it
+
+    def _forked(self) -> None:
+        self._parents.append((self._loop, self._workers, self._calls))
+        self._reset()
+
+    def _end_thread(self) -> None:
+        """End the loop's thread before the interpreter ends: what is killed in the middle of a model's code takes the process with it."""
+        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._over = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=_PATIENCE)
+
+    def refuse_inside(self) -> None:
+        """Refuse to wait for the loop in its own thread, which could never end.
+
+        Raises:
+            ConfigError: this is the loop's thread.
+        """
+        if threading.current_thread() is self._thread:
+            raise ConfigError(
+                "solve, solve_many and close wait for the library's event loop, but were called in its own thread",
+                hint="make the function that calls them async, and await tts.asolve(…), or asyncio.to_thread(tts.close)",
+            )
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, from any thread but the loop's own.
+
+        Raises:
+            ConfigError: `refuse_inside`.
+            EngineError: the loop was left while the coroutine ran.
+            Interrupted: a KeyboardInterrupt, after the coroutine was cancelled and has ended; a second one does not wait for that.
+        """
+        try:
+            self.refuse_inside()
+        except ConfigError:
+            coroutine.close()
+            raise
+        future, going = _watched()
+        try:
+            self._submit(coroutine, future)
+            with self._workers.waiting():
+                _wait_until_free(going)
+            return future.result()
+        except KeyboardInterrupt:
+            self._cancel(future)
+            _wait_until_free(going)
+            try:
+                partial = future.result()
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it was to end, and has
+                partial = None
+            if future.cancelled():  # it has never begun
+                coroutine.close()
+            raise Interrupted(partial) from None
+
+    async def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """`run`, awaited in any event loop; cancelled, it cancels the coroutine."""
+        future: Future[T] = Future()
+        self._submit(coroutine, future)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self._cancel(future)
+            raise
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T], future: Future[T]) -> None:
+        loop = self._running()
+        loop.call_soon_threadsafe(self._begin, loop, coroutine, future)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._thread is None or not self._thread.is_alive():
+                self._loop = asyncio.new_event_loop()
+                self._loop.set_default_executor(self._workers)
+                self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="tts-loop", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    # From here on in the loop's thread, but for `_cancel` ------------------------------------------------------------------------
+
+    def _begin(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
+        if not future.set_running_or_notify_cancel():  # nobody waits for it any more
+            coroutine.close()
+            return
+        task = self._calls[future] = loop.create_task(coroutine)
+        task.add_done_callback(lambda done: self._end(future, done))
+
+    def _end(self, future: Future[Any], task: asyncio.Task[Any]) -> None:
+        failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if self._calls.pop(future, None) is None:  # it has failed before: the loop was left
+            return
+        if failure is None:
+            future.set_result(task.result())
+        else:
+            future.set_exception(failure)
+
+    def _cancel(self, future: Future[Any]) -> None:
+        def cancel() -> None:
+            if (task := self._calls.get(future)) is not None:
+                task.cancel()
+            else:  # it has ended, or Ctrl-C kept it from beginning
+                future.cancel()
+
+        self._running().call_soon_threadsafe(cancel)
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        last: BaseException | None = None
+        while not self._over:
+            try:
+                loop.run_forever()
+            except BaseException as escaped:  # noqa: BLE001 - it would end this thread, and nobody would ever be answered again
+                if escaped is not last:  # it leaves the loop once for every task that awaited the one before
+                    self._fail_calls(escaped)
+                last = escaped
+
+    def _fail_calls(self, escaped: BaseException) -> None:
+        """End every call under way: the one that cannot go on may be any. A call that ended with what escaped raises just that."""
+        for future, task in list(self._calls.items()):
+            if task.done():
+                continue
+            del self._calls[future]
+            error = EngineError(
+                f"{escaped!r} left the library's event loop and ended all that ran in it",
+                hint="a function that the library calls must raise an Exception, and never call sys.exit",
+            )
+            error.__cause__ = escaped
+            future.set_exception(error)
+            task.cancel()
+
+
+def _watched() -> tuple[Future[Any], threading.Lock]:
+    """Return a future, and a lock that is held until it has ended.
+
+    Ctrl-C may strike while a thread waits. In `Future.result` it could strike just behind the lock that the loop's thread needs to
+    end the future, and leave it locked.
+    """
+    future: Future[Any] = Future()
+    going = threading.Lock()
+    going.acquire()
+    future.add_done_callback(lambda _: going.release())
+    return future, going
+
+
+def _wait_until_free(lock: threading.Lock) -> None:
+    """Wait in short turns: a Ctrl-C that comes just before a turn begins is seen only when it is over."""
+    while not lock.acquire(timeout=0.2):
+        pass
+    lock.release()

@@ -1,0 +1,189 @@
+"""Models and tasks that are made once and kept, and the one event loop that they all live in."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from tts import tasks
+from tts.backends import BACKENDS
+from tts.backends.function import FunctionBackend, WriteFunction
+from tts.backends.protocol import BackendProtocol
+from tts.checks import lacking
+from tts.errors import ConfigError
+from tts.models import registry
+from tts.models.registry import ModelRecord
+from tts.solver.event_loop import LoopThread
+from tts.tasks.base import TaskProtocol
+
+LOOP = LoopThread()
+_SERVER = "openai"  # the backend of models behind a url
+Model = str | ModelRecord | BackendProtocol | WriteFunction
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol | ModelRecord:
+    """Return what a model is: a backend as it is, a function as a backend, else the record to load it by.
+
+    Args:
+        name: of the backend that runs a model given by name or record; None: its own. url: of the server that does.
+
+    Raises:
+        ConfigError: the model is unknown, writes nothing, or is no model at all.
+    """
+    if isinstance(model, str | ModelRecord):
+        record = _named(model, url) if isinstance(model, str) else model
+        if record.readout:
+            raise ConfigError(
+                f"the model is {record.name!r}, a process model, but it scores steps and writes nothing",
+                hint="name the policy whose record serves it, such as 'pocket'",
+            )
+        if url is not None:
+            return dataclasses.replace(record, url=url, backend=name or _SERVER)
+        return record if name is None else dataclasses.replace(record, backend=name)
+    given: Any = model
+    if not isinstance(given, type):  # a class may have all that its objects have
+        if isinstance(given, BackendProtocol):
+            return given
+        if callable(given):
+            return FunctionBackend(cast("WriteFunction", given))
+    hint = "make an object of the class" if isinstance(given, type) else f"for example {registry.names()[0]!r}"
+    if hasattr(given, "sample") and (missing := lacking(given, BackendProtocol)):
+        hint = f"as a backend it lacks {', '.join(missing)}: subclass tts.Backend"
+    raise ConfigError(f"the model is {given!r}, but must be a name, a record, a backend or a function", hint=hint)
+
+
+def _named(model: str, url: str | None) -> ModelRecord:
+    """Return the record of a name; behind a url one that is not known here is known to the server, under that name."""
+    if url is not None and model not in registry.RECORDS:
+        return ModelRecord(name=model, backend=_SERVER)
+    return registry.get(model)
+
+
+class ModelCache:
+    """Models by record and tasks by name, each made once across threads and kept until `close`.
+
+    Caller-supplied backends are not cached or closed. A forked child starts with an empty cache: inherited models may be in the middle of
+    work that no thread of the child will finish.
+    """
+
+    def __init__(self) -> None:
+        self._backends: Once[ModelRecord, BackendProtocol] = Once()
+        self._tasks: Once[str, TaskProtocol] = Once()
+        _EVERY.add(self)
+
+    def task(self, name: str) -> TaskProtocol:
+        """Return the task of a name.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        return self._tasks.get(name, tasks.get)
+
+    def backend(self, record: ModelRecord) -> BackendProtocol:
+        """Return the backend that runs a model, loaded in this thread if nobody did before.
+
+        Raises:
+            ConfigError: the backend is unknown, or the model cannot be had.
+        """
+        return self._backends.get(record, _load)
+
+    def backends(self, models: Mapping[str, BackendProtocol | ModelRecord]) -> Mapping[str, BackendProtocol]:
+        """Return the backends of models (see `resolve`) by role."""
+        return _Roles({role: self.backend(model) if isinstance(model, ModelRecord) else model for role, model in models.items()})
+
+    def close(self) -> None:
+        """Free every model and task; they are made anew when they are asked for again.
+
+        Raises:
+            ConfigError: `LoopThread.refuse_inside`.
+        """
+        LOOP.refuse_inside()
+        for task in self._tasks.take():
+            task.close()
+        if backends := self._backends.take():
+            LOOP.run(_close(backends))
+
+    def forked(self) -> None:
+        """Start anew, in a forked child. The parent's models stay in memory, which is shared: to free them could touch a device."""
+        _PARENTS.append((self._backends, self._tasks))
+        self._backends, self._tasks = Once(), Once()
+
+
+class _Roles(dict[str, BackendProtocol]):
+    """Backends by role. Which roles a strategy writes with shows only when it runs: one without a model is refused then."""
+
+    def __missing__(self, role: str) -> BackendProtocol:
+        raise ConfigError(
+            f"the role {role!r} has no model; those that have one: {', '.join(self)}", hint=f"Solver(models={{'policy': …, {role!r}: …}})"
+        )
+
+
+class Once(Generic[Key, Value]):
+    """Values by key, each made once: who asks for one that is being made waits for it; one that could not be made is tried again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[Key, threading.Lock] = {}
+        self._made: dict[Key, Value] = {}
+
+    def get(self, key: Key, make: Callable[[Key], Value]) -> Value:
+        """Return the value of a key, made if there is none."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            value = self._made.get(key)
+            if value is None:
+                value = self._made[key] = make(key)
+            return value
+
+    def take(self) -> list[Value]:
+        """Return all values and forget them."""
+        made, self._made = self._made, {}
+        return list(made.values())
+
+
+def _load(record: ModelRecord) -> BackendProtocol:
+    found = BACKENDS.get(record.backend)
+    if not isinstance(found, type):  # a function that writes text, named by its place
+        return FunctionBackend(found)
+    load: Any = getattr(found, "from_record", None)
+    if load is None:
+        raise ConfigError(
+            f"the backend {record.backend!r} is the class {found.__name__}, which is no backend: it has no from_record",
+            hint="name a subclass of tts.Backend that defines it, or a function that writes text",
+        )
+    if not record.options:
+        return load(record)
+    try:
+        return load(record, **dict(record.options))
+    except TypeError as failure:
+        named = ", ".join(f"{name}={value!r}" for name, value in record.options)
+        raise ConfigError(f"the backend {record.backend!r} does not take the options {named}: {failure}") from failure
+
+
+async def _close(backends: Sequence[BackendProtocol]) -> None:
+    ends = await asyncio.gather(*(backend.close() for backend in backends), return_exceptions=True)
+    for end in ends:
+        if end is not None:
+            raise end
+
+
+_EVERY: weakref.WeakSet[ModelCache] = weakref.WeakSet()
+_PARENTS: list[Any] = []
+
+
+def _forked() -> None:
+    for kept in list(_EVERY):
+        kept.forked()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forked)

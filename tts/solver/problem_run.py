@@ -1,0 +1,387 @@
+"""One problem from its budget to its solution: the boundary at which a search's end, or a failure, becomes an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tts.backends.base import Sampling
+from tts.backends.protocol import BackendProtocol, require
+from tts.budget.budget import Budget
+from tts.budget.meter import Meter
+from tts.errors import ConfigError, EngineError, TTSError
+from tts.search.accounting import Accounting
+from tts.search.algorithms.aggregation import aggregate_scores
+from tts.search.algorithms.embedding import Embedder
+from tts.search.ends import GoesByScores, SearchEnded, StopDecision
+from tts.search.plan import Plan
+from tts.search.protocols import GoesByPairs, ScoresAll, Selected, SelectionProtocol
+from tts.search.search import Search
+from tts.search.selections._common import led_by
+from tts.search.selections.majority import Majority
+from tts.search.stop_rules.never import Never
+from tts.tasks.base import TaskProtocol
+from tts.trace.nodes import RecordedNodes
+from tts.trace.trace import Trace
+from tts.types import Candidate, Problem, Solution, Trajectory, Usage
+from tts.verifiers.base import VerifierProtocol, bind, traits_of
+from tts.verifiers.compatibility import check_fit, check_rates, token_rates
+
+_WORTH_SAYING = 0.1  # share of a limit that may be left over without a warning
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Progress of one problem, after each call.
+
+    Args:
+        problem: as given, without its answer and metadata. calls: made so far. tokens: spent so far, as the limit `tokens` counts.
+        candidates: so far.
+        answer: the most frequent answer so far; None where there is none.
+    """
+
+    problem: Problem
+    calls: int
+    tokens: int
+    candidates: int
+    answer: str | None
+
+
+@dataclass(slots=True)
+class SearchOutcome:
+    """How a search ended, filled in on the way."""
+
+    candidates: Sequence[Candidate] = ()
+    stopped_by: str = "done"
+    stop: StopDecision | None = None
+    error: Exception | None = None
+    selected: Selected | None = None
+    held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
+    cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemRun:
+    """What one problem is solved with; `solve` may be called once.
+
+    Args:
+        problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
+        allow_oracle: whether a verifier may see the reference answer. notes: warnings from before.
+        clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
+    """
+
+    problem: Problem
+    budget: Budget
+    seed: int
+    task: TaskProtocol
+    plan: Plan
+    backends: Mapping[str, BackendProtocol]
+    verifiers: Mapping[str, VerifierProtocol]
+    sampling: Sampling
+    model: str
+    clock: Callable[[], float]
+    allow_oracle: bool = False
+    notes: tuple[str, ...] = ()
+    started: float | None = None
+    embedder: Embedder | None = None
+    on_event: Callable[[Event], None] | None = None
+
+    @property
+    def selection(self) -> SelectionProtocol:
+        """The plan's selection, or its strategy's default."""
+        return self.plan.selection or self.plan.strategy.default_selection(verified=bool(self.verifiers))
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The roles that the strategy, the stop rule and the selection score with."""
+        stopping = [self.plan.stopping.verifier] if isinstance(self.plan.stopping, GoesByScores) else []
+        return tuple(dict.fromkeys([*self.plan.strategy.verifiers, *stopping, *self.selection.verifiers]))
+
+    def check(self) -> None:
+        """Refuse, before anything is spent, what cannot run.
+
+        Raises:
+            ConfigError: an empty prompt, a role without a verifier, an oracle without leave, a limit without rates.
+            CapabilityError: the backend lacks what the strategy or a verifier needs, or a verifier reads other steps than the task's.
+        """
+        if not self.problem.text.strip():
+            raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
+        for role in self.declared:
+            if role not in self.verifiers:
+                raise ConfigError(
+                    f"{self.plan} scores with the role {role!r}, but no verifier has it",
+                    hint="give a verifier, or choose a selection that needs none, such as majority",
+                )
+        if isinstance(self.selection, GoesByPairs) and traits_of(judge := self.verifiers[self.selection.judge]).comparison is None:
+            raise ConfigError(
+                f"the selection {self.selection} compares candidates, but the verifier {judge.name!r} cannot",
+                hint="give one that can, such as verifier='judge', or another selection",
+            )
+        require(self.backends["policy"], self.plan.strategy.needs, f"the strategy {self.plan.strategy}")
+        if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
+            self.plan.strategy.size(None)  # which refuses where nothing else bounds it
+        for role, verifier in self.verifiers.items():
+            if verifier.model not in self.backends:
+                raise ConfigError(f"the verifier {role!r} calls the model {verifier.model!r}, but no model has that role")
+            check_fit(verifier, self.backends[verifier.model], self.task)
+            if verifier.oracle and not self.allow_oracle:
+                raise ConfigError(
+                    f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs leave",
+                    hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
+                )
+        check_rates(self.budget, self.backends, self.verifiers)
+
+    async def solve(self) -> Solution:
+        """Search, choose, and return the solution; a failure in the middle is part of it, and what was found is kept.
+
+        Raises:
+            ConfigError: `check`.
+        """
+        self.check()
+        scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
+        meter = Meter(self.budget, self.clock, self.started)
+        rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
+        search = Search(
+            problem=dataclasses.replace(self.problem.stripped(), task=self.task.name),
+            task=self.task,
+            backends=self.backends,
+            verifiers=self.verifiers,
+            scorers=scorers,
+            accounting=Accounting(meter, self.verifiers, self.declared, rates),
+            seed=self.seed,
+            stopping=self.plan.stopping or Never(),
+            sampling=self.sampling,
+            clock=self.clock,
+            on_call=None if self.on_event is None else _reporter(self.problem.stripped(), self.on_event),
+            embedder=self.embedder,
+            may_score=None if self.plan.strategy.verifiers else self.selection.may_score,
+            asked_of_all=self._asked_of_all(),
+        )
+        outcome = SearchOutcome()
+        try:
+            await self._explore(search, outcome)
+            before = {unit: meter.left(unit) for unit in search.accounting.reserved()}
+            await self._choose(search, outcome)
+            if search.timed_out and outcome.stopped_by == "done":
+                outcome.stopped_by = "budget: seconds"
+            outcome.held = search.accounting.reserved()
+            outcome.cheaper = {unit: meter.left(unit) - left for unit, left in before.items()}
+        finally:
+            search.accounting.free_all()
+            search.prompts.release_all()
+        return self._solution(search, outcome)
+
+    def _asked_of_all(self) -> Sequence[str]:
+        """Return the roles that will score every candidate, whatever comes of the search."""
+        scores_all = isinstance(self.selection, ScoresAll) and self.selection.scores_all
+        return self.selection.verifiers if scores_all and not self.plan.strategy.verifiers else ()
+
+    async def _explore(self, search: Search, outcome: SearchOutcome) -> None:
+        """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
+        strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self.plan.strategy.needs))
+        try:
+            try:
+                await search.open("solve")
+                outcome.candidates = _checked(await strategy.run(search), search)
+                if search.stopped is not None:  # the strategy let it pass
+                    raise SearchEnded(search.stopped.reason, search.stopped)
+            except SearchEnded as end:
+                outcome.candidates = search.candidates
+                outcome.stopped_by, outcome.stop = end.reason, end.stop
+            if search.tree.nodes and self._lacks_an_answer(search, outcome):  # without a root, not even the prompt could be paid
+                outcome.candidates = await self._complete_best(search, outcome.candidates)
+        except asyncio.CancelledError:
+            outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
+        except (Exception, SystemExit) as failure:  # the boundary: a failed run is an outcome
+            if isinstance(failure, ConfigError) and not search.accounting.ledger.calls:
+                raise  # a mistake, and nothing was spent
+            outcome.candidates, outcome.stopped_by = search.candidates, "failed"
+            outcome.error = failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
+        if not outcome.candidates and search.failures and outcome.error is None:
+            written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
+            what = "no path came to its end, and rows failed" if written else "every row failed"
+            outcome.error = EngineError(f"{what}: {_cause(next(iter(search.failures)), search.causes)}")
+        while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
+            await asyncio.sleep(0.001)
+
+    def _lacks_an_answer(self, search: Search, outcome: SearchOutcome) -> bool:
+        """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
+        return not outcome.candidates or (outcome.stopped_by.startswith("budget") and not search.answered)
+
+    async def _complete_best(self, search: Search, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the candidates with the best active trajectory completed, or a plain sample, from what was held back for it."""
+        before, first = list(candidates), len(search.candidates)  # `candidates` may be the search's own list, which grows
+        with suppress(SearchEnded):
+            await search.complete([_best_active(search)])
+        return [*before, *search.candidates[first:]]
+
+    async def _choose(self, search: Search, outcome: SearchOutcome) -> None:
+        """Let the selection choose; if it cannot, vote, so that what was found is kept."""
+        candidates = list(outcome.candidates)
+        if outcome.stop is not None:
+            candidates = candidates[outcome.stop.used]
+        try:
+            selection = self.selection if outcome.stopped_by != "interrupted" else Majority()
+            outcome.selected = await selection.select(candidates, search)
+        except asyncio.CancelledError:
+            outcome.stopped_by = "interrupted"
+        except SearchEnded as end:
+            outcome.stopped_by = end.reason
+        except Exception as failure:  # noqa: BLE001 - the boundary, as above
+            outcome.error, outcome.stopped_by = failure, "failed"
+        if outcome.selected is None:
+            outcome.selected = await Majority().select(candidates, search)
+        if outcome.stop is not None and outcome.stop.answer is not None and not outcome.selected.abstained:
+            outcome.selected = led_by(outcome.selected, outcome.stop.answer)
+
+    def _solution(self, search: Search, outcome: SearchOutcome) -> Solution:
+        selected = outcome.selected or Selected((), (), math.nan)
+        meter, tree = search.accounting.meter, search.tree
+        usage = dataclasses.replace(
+            search.accounting.ledger.total(),
+            seconds=self.clock() - meter.started,
+            peak_kv_tokens=tree.peak_live,
+            saved_kv_tokens=tree.peak_logical - tree.peak_live,
+            kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
+        )
+        answer = selected.answers[0] if selected.answers else None
+        warnings = self._warnings(search, outcome, answer)
+        return Solution(
+            problem=self.problem,
+            answer=answer,
+            answers=selected.answers,
+            abstained=selected.abstained,
+            confidence=selected.confidence,
+            candidates=selected.ranked,
+            usage=usage,
+            remaining=meter.remaining(),
+            stopped_by=outcome.stopped_by,
+            strategy=str(self._configured()),
+            model=self.model,
+            seed=self.seed,
+            oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
+            failures=dict(search.failures + search.scoring.failures),
+            warnings=warnings,
+            reproducible=self._reproducible(search, outcome),
+            trace=self._trace(search, outcome, usage, answer, warnings),
+            error=outcome.error,
+        )
+
+    def _configured(self) -> Plan:
+        return dataclasses.replace(self.plan, selection=self.selection)
+
+    def _reproducible(self, search: Search, outcome: SearchOutcome) -> bool:
+        timed = search.timed_out or search.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
+        return not timed and all(backend.caps.streams for backend in self.backends.values())
+
+    def _warnings(self, search: Search, outcome: SearchOutcome, answer: str | None) -> tuple[str, ...]:
+        notes = [*self.notes, *search.warnings]
+        for what, of in (("rows", search), ("replies or scores of verifiers", search.scoring)):
+            notes += [f"{count} {what} failed: {_cause(kind, of.causes)}" for kind, count in of.failures.items()]
+        if outcome.error is not None:
+            cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
+            notes.append(f"the run failed: {cause}")
+        if outcome.selected is not None and outcome.selected.abstained:
+            notes.append(outcome.selected.abstained)
+        elif answer is None and outcome.candidates:
+            count = len(outcome.candidates)
+            notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
+        elif answer is None and outcome.error is None:
+            notes.append("no candidate was completed, so there is no answer")
+        notes += [
+            f"{search.scoring.unknown[what, 'number']} of {search.scoring.unknown[what, 'of']} {what}"
+            for what, kind in search.scoring.unknown
+            if kind == "number" and search.scoring.unknown[what, kind]
+        ]
+        unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
+        if unpaid:
+            notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
+        notes += self._too_dear(search, outcome)
+        notes += [
+            f"{share:.0%} of the {unit} were held for verifier calls that {self.selection} did not make"
+            for unit, amount in outcome.held.items()
+            if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
+        ]
+        notes += [
+            f"{share:.0%} of the {unit} were held for scores that cost less: what candidates have in common is read once"
+            for unit, amount in outcome.cheaper.items()
+            if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
+        ]
+        return tuple(notes)
+
+    def _too_dear(self, search: Search, outcome: SearchOutcome) -> list[str]:
+        """Say where much of the budget is left because no further path could be sure of its score."""
+        unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
+        if unit not in ("tokens", "verifier_tokens") or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
+            return []
+        verifiers, new = [self.verifiers[role] for role in self.declared], self.task.typical_tokens("solve")
+        bounds = [(one.name, one.bound(search.root_tokens, new)) for one in verifiers]
+        note = f"{meter.left(unit):,} {unit} are left, but to score one more path with {{!r}} may cost {{:,}}"
+        return [note.format(name, bound) for name, bound in bounds if bound > meter.left(unit)]
+
+    def _trace(self, search: Search, outcome: SearchOutcome, usage: Usage, answer: str | None, warnings: tuple[str, ...]) -> Trace:
+        selected = outcome.selected or Selected((), (), math.nan)
+        return Trace(
+            problem=self.problem.text,
+            task=self.task.name,
+            model=self.model,
+            strategy=str(self._configured()),
+            seed=self.seed,
+            budget=str(self.budget),
+            answer=answer,
+            confidence=selected.confidence,
+            stopped_by=outcome.stopped_by,
+            nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked]),
+            calls=tuple(search.accounting.ledger.calls),
+            usage=usage,
+            warnings=warnings,
+            kept_tokens=tuple(search.tree.kept),
+            reasons=tuple(search.reasons),
+        )
+
+
+def _checked(made: Sequence[Candidate] | None, search: Search) -> Sequence[Candidate]:
+    """Return what a strategy returned; a strategy that returns nothing means all its candidates."""
+    if made is None:
+        return search.candidates
+    for one in made:
+        if not isinstance(one, Candidate):  # pyright: ignore[reportUnnecessaryIsInstance] - strategies are other people's
+            raise ConfigError(f"the strategy returned {type(one).__name__}, but must return candidates", hint="search.finish(t) makes them")
+    return made
+
+
+def _cause(kind: str, causes: Mapping[str, str]) -> str:
+    cause = causes.get(kind)
+    return f"{kind}: {cause}" if cause else kind
+
+
+def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[Search], None]:
+    """Return what tells of a search's progress; it knows no more of the problem than a strategy may."""
+
+    def report(search: Search) -> None:
+        votes = Counter(c.answer_class for c in search.candidates if c.answer_class is not None)
+        leader = votes.most_common(1)[0][0] if votes else None
+        answer = next((c.answer for c in search.candidates if c.answer_class == leader), None) if votes else None
+        calls = search.accounting.ledger.calls
+        on_event(Event(problem, len(calls), sum(c.usage.tokens for c in calls), len(search.candidates), answer))
+
+    return report
+
+
+def _best_active(search: Search) -> Trajectory:
+    """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
+    tree, roles = search.tree, list(search.scoring.verifiers)
+    held = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch and t.parent is not None]
+    live = [t for t in held if not tree.children_of(t)]  # another child would cost a sample
+
+    def promise(t: Trajectory) -> tuple[float, bool, int, int]:
+        known = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]
+        score = aggregate_scores(known[0], "last") if known else 0.0
+        return (0.0 if math.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
+
+    return max(live, key=promise) if live else search.root

@@ -1,0 +1,332 @@
+"""One total for many problems: a shared budget for many `auto` searches, allocated in synchronous rounds.
+
+A round begins when no search is running. So what the allocator sees and grants is a function of the problems and the seed, never of
+timing. At any moment the limits of all problems together are at most the total. A problem gets credit for each round; unspent credit
+returns to the shared budget at the next one.
+
+First samples come first. Each gets credit for all that a sample may need; problems that cannot be paid at once wait. That need is
+estimated as four times the typical length, or twice the longest sample so far if that is more (our choice).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts.allocator.allocate import Allocator, WaveGrant
+from tts.allocator.auto import Auto, Evidence, Round
+from tts.allocator.difficulty import Floats, Whole, shift
+from tts.allocator.pace import Pace
+from tts.allocator.values import Curved, ProblemStates
+from tts.backends.protocol import BackendProtocol
+from tts.budget.budget import USD_UNIT, Budget
+from tts.errors import ConfigError
+from tts.search.ends import SearchEnded
+from tts.search.protocols import SelectionProtocol
+from tts.types import Candidate
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
+_FEWEST = 20  # problems that say something of all
+_REACH, _AGAIN = 4, 2  # what a first sample may need: so often the typical length, or so often the longest sample so far
+_COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
+_BEFORE = ("flops", "usd")  # units that a prompt costs, spent before a problem asks for its first round
+
+
+def opening(total: Budget, count: int) -> Budget:
+    """Return what each of `count` problems may spend before its first round: an even share of the units that prompts cost."""
+    return Budget(**{unit: value / count if unit in _BEFORE else value for unit, value in total.limits.items()})  # type: ignore[arg-type]
+
+
+def divide(total: Budget, parts: int) -> list[Budget]:
+    """Return shares of a budget that sum to it: counts differ by at most one; `seconds` is not divided, it holds for all.
+
+    Raises:
+        ConfigError: a count is smaller than the number of parts.
+    """
+    shares: list[dict[str, float]] = [{} for _ in range(parts)]
+    for unit, value in total.limits.items():
+        if isinstance(value, int) and unit not in ("flops", "seconds", "usd"):
+            if value < parts:
+                raise ConfigError(f"the total of {value} {unit} is too small for {parts} problems", hint=f"give at least {parts}")
+            for i in range(parts):
+                shares[i][unit] = value // parts + (1 if i < value % parts else 0)
+        else:
+            for share in shares:
+                share[unit] = value if unit == "seconds" else value / parts
+    return [Budget(**share) for share in shares]  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Place:
+    """One problem of a shared budget. away: whether its search is running; a wave begins when no search is."""
+
+    search: Search | None = None
+    typical: Mapping[str, float] = field(default_factory=dict[str, float])
+    granted: int = 0
+    away: bool = True
+    waiting: asyncio.Future[Round] | None = None
+
+
+class SharedBudget:
+    """The common budget of problems that are solved by `auto`.
+
+    Args:
+        auto: the strategy. total: for all; `seconds` are not divided. count: of problems. policy: what draws samples.
+        gate: held by every search that is at work.
+
+    Raises:
+        ConfigError: the strategy has a mean, which is for problems that share nothing.
+    """
+
+    def __init__(self, auto: Auto, total: Budget, count: int, policy: BackendProtocol, gate: asyncio.Semaphore) -> None:
+        if auto.mean is not None:
+            raise ConfigError(
+                f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on average",
+                hint="give each=…, a budget a problem, or leave mean out",
+            )
+        self._auto = auto
+        self._total = {unit: int(v * USD_UNIT) if unit == "usd" else int(v) for unit, v in total.limits.items() if unit != "seconds"}
+        self._policy = policy
+        self._gate = gate
+        self._places = [Place() for _ in range(count)]
+        self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}  # what each place has shown
+        self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
+        self._had = np.zeros((count, len(auto.plans())), np.int64)  # the greatest size of each plan
+        self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
+        self._alone = self._over = False  # alone: one problem is at work with all that is left; over: that did not pay for a sample
+        self._waits = np.zeros(count, np.bool_)
+        self._away = self._absent = count  # absent: who never came here
+        self._out = dict.fromkeys(self._total, 0)  # the limits of all who came
+        self._pace = Pace()
+        self._allocator: Allocator | None = None
+        self._seen = 0  # samples when the allocator last learnt
+        self._foreign = ""
+
+    def strategy(self, place: int) -> BudgetShare:
+        """Return the strategy of the problem at a place."""
+        return BudgetShare(self._auto, self, place)
+
+    async def next_round(self, place: int, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
+        """Return the unspent credit of the last round and wait for the next; other searches may run meanwhile."""
+        mine = self._places[place]
+        if mine.search is None:
+            self._length[place] = max(1, search.task.typical_tokens("solve"))
+            mine.search, mine.typical = search, self._typical(search, int(self._length[place]))
+            self._absent -= 1
+            for unit, limit in search.accounting.meter.limits.items():
+                self._out[unit] += limit
+        self._take_back(search)
+        barren = mine.granted > 0 and found.samples == self._found["samples"][place]
+        self._over = self._over or (barren and self._alone)
+        self._note(place, search, found)
+        for plan, size in had.items():
+            self._had[place, plan] = size
+        if barren or (self._auto.n is not None and found.samples >= self._auto.n):
+            return Round(0, why="budget: it paid for no further sample" if barren else "samples drawn")
+        mine.waiting = asyncio.get_running_loop().create_future()
+        self._waits[place] = True
+        self._gate.release()
+        try:
+            self._back(mine)
+            return await mine.waiting
+        finally:
+            mine.waiting, self._waits[place] = None, False
+            await self._gate.acquire()
+
+    def leave(self, place: int) -> None:
+        """Mark a problem as ended; the unspent credit of a round that failed is returned."""
+        mine = self._places[place]
+        if mine.away and mine.search is not None:
+            self._take_back(mine.search)
+        self._back(mine)
+
+    def _take_back(self, search: Search) -> None:
+        meter = search.accounting.meter
+        for unit, limit in meter.limits.items():
+            meter.limits[unit] = meter.spent[unit] + meter.held[unit]
+            self._out[unit] += meter.limits[unit] - limit
+
+    def _note(self, place: int, search: Search, found: Evidence) -> None:
+        """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical as two."""
+        for name, values in self._found.items():
+            values[place] = getattr(found, name)
+        self._longest = max(self._longest, max((c.trajectory.num_tokens for c in search.candidates), default=0))
+        meter, n = search.accounting.meter, found.samples
+        for unit, cost in self._cost.items():
+            own = meter.spent[unit] + meter.held[unit] if n else 0
+            cost[place] = (own + 2 * self._places[place].typical[unit]) / (n + 2)
+
+    def _back(self, mine: Place) -> None:
+        if not mine.away:
+            return  # it ended while it waited, or the wave ended it
+        self._away -= 1
+        mine.away = False
+        if not self._away:
+            try:
+                self._wave(np.flatnonzero(self._waits))
+            except Exception as failure:  # noqa: BLE001 - whoever came back last must not be the only one to hear of it
+                for each in self._places:
+                    if each.waiting is not None and not each.waiting.done():
+                        each.waiting.set_exception(failure)
+
+    def _wave(self, waiting: Whole) -> None:
+        """Divide what is left over the problems that wait."""
+        if not len(waiting):
+            return
+        left, seconds = self._left(), self._search(waiting[0]).accounting.meter.seconds_left
+        if self._over or min(left.values(), default=1) <= 0 or seconds == 0:
+            self._end(waiting, "budget: it is used up" if seconds != 0 else "budget: seconds")
+            return
+        cost = most = np.full(len(waiting), 1e-12)  # as a share of what is left of the unit that is used up first
+        reach = self._reach(waiting)
+        for unit, amount in left.items():
+            each = self._cost[unit][waiting] / amount
+            cost, most = np.maximum(cost, each), np.maximum(most, each if unit in _COUNTED else each * reach)
+        found = {name: values[waiting] for name, values in self._found.items()}
+        cost = np.where(found["samples"] == 0, np.minimum(cost, 1.0), cost)  # a first sample is tried with whatever is left
+        waves, timed = math.inf, False
+        if seconds is not None:
+            self._pace.end(seconds)
+            timed = bool((1 / self._pace.payable(seconds) > cost).any())
+            cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
+        mean, most = float(cost.mean()), np.maximum(cost, most)
+        state = self._auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
+        if self._allocator is None:
+            each = 1 / mean / len(waiting) if left else 0.0  # of time alone nobody knows yet how many it pays
+            self._allocator = self._auto.allocator(alone=False, checked=state.checked, each=each)
+        self._learn(waiting, state, found["agreeing"])
+        grant = self._allocator.next(state)
+        if grant.reason:
+            self._end(waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}")
+            return
+        self._give(waiting, grant, state, left, timed=timed or grant.hurried)
+        if seconds is not None:
+            self._pace.begin(seconds, int(grant.samples.sum()))
+
+    def _give(self, waiting: Whole, grant: WaveGrant, state: ProblemStates, left: Mapping[str, int], *, timed: bool) -> None:
+        """Share out credit in proportion to what was granted: all that is left, so that no sample is cut short for want of it."""
+        served = np.flatnonzero(grant.samples)
+        weight = state.due(grant.samples)[served]
+        parts = (weight / weight.sum() * 2**40).astype(np.int64).tolist()
+        self._away, self._alone = len(served), len(served) == 1 and not grant.plan[served[0]]
+        for i, part in zip(served.tolist(), parts, strict=True):
+            place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
+            mine, search = self._places[place], self._search(place)
+            if self._auto.n is not None:
+                samples = min(samples, self._auto.n - int(self._found["samples"][place]))
+            for unit, amount in left.items():
+                search.accounting.meter.limits[unit] += amount * part >> 40
+                self._out[unit] += amount * part >> 40
+            search.timed |= timed
+            mine.away, mine.granted = True, samples
+            why = "pilots, to see how hard it is"
+            if grant.rate[i]:
+                name, least = self._auto.plans()[plan], grant.price * state.cost[i]
+                why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"
+            self._send(mine, Round(samples, plan, why))
+
+    def _end(self, waiting: Whole, why: str) -> None:
+        for place in waiting.tolist():
+            solved = self._found["solved"][place]
+            self._send(self._places[place], Round(0, why="settled: the checker has accepted an answer" if solved else why))
+
+    def _send(self, mine: Place, granted: Round) -> None:
+        if mine.waiting is None:
+            raise AssertionError("only a waiting problem gets a round")
+        mine.waiting.set_result(granted)
+
+    def _search(self, place: int) -> Search:
+        search = self._places[place].search
+        if search is None:
+            raise AssertionError("who waits has a search")
+        return search
+
+    def _typical(self, search: Search, length: int) -> Mapping[str, float]:
+        """Return what one sample of so many tokens costs in each unit, in whole units of the meter."""
+        cost = search.accounting.row_cost(self._policy, search.root_tokens)
+        return {unit: 1.0 if unit == "samples" else float(cost.of(unit, length)) for unit in self._total}
+
+    def _reach(self, waiting: Whole) -> Floats:
+        """Return how often the typical cost the first sample of each may need; no more than the run's own cap of a sample."""
+        typical, cap = self._length[waiting], self._search(waiting[0]).sampling_at(None).max_tokens or math.inf
+        return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
+
+    def _left(self) -> dict[str, int]:
+        """Return what is neither spent nor held by anybody; of a problem that never came here, its possible spend counts as used."""
+        lost = {unit: -(-amount * self._absent // len(self._places)) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
+        return {unit: amount - self._out[unit] - lost[unit] for unit, amount in self._total.items()}
+
+    def _learn(self, waiting: Whole, state: ProblemStates, agreeing: Whole) -> None:
+        """Let the allocator learn from all problems whenever they have twice the samples of the last time; see whether they are others."""
+        drawn = int(state.samples.sum())
+        if self._allocator is None or len(waiting) < _FEWEST or drawn < max(len(waiting), 2 * self._seen):
+            return
+        values = self._allocator.values
+        if isinstance(values, Curved) and not self._foreign:
+            alike = (state.samples == np.bincount(state.samples).argmax()) & (state.samples > 1)
+            if alike.sum() >= _FEWEST:
+                p = shift(values.model.population, agreeing[alike], np.zeros_like(agreeing[alike]), state.samples[alike])
+                if p < _FOREIGN:
+                    self._foreign = f"the votes are not like those of the problems that the performance model was fitted to (p = {p:.1g})"
+                    for place in waiting.tolist():
+                        self._search(place).warn(self._foreign)
+        self._seen = drawn
+        self._allocator = self._allocator.adapted(state)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetShare:
+    """`auto` for one of many problems: its rounds come from a shared budget.
+
+    Args:
+        auto: the strategy, and its text form. shared: the source of its rounds. place: index of the problem.
+    """
+
+    auto: Auto
+    shared: SharedBudget
+    place: int
+
+    registered_as = "auto"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """As `Auto`."""
+        return self.auto.needs
+
+    @property
+    def verifiers(self) -> tuple[str, ...]:
+        """As `Auto`."""
+        return self.auto.verifiers
+
+    def __str__(self) -> str:
+        return str(self.auto)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Take rounds from the shared budget."""
+        return await self.auto.served(search, self)
+
+    async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
+        """Wait for the next round."""
+        return await self.shared.next_round(self.place, search, found, had)
+
+    def goes_on(self, end: SearchEnded) -> bool:
+        """Return whether the search may continue: its credit was used up, not its time, and no stop rule fired."""
+        return end.stop is None and end.reason.startswith("budget") and end.reason != "budget: seconds"
+
+    def size(self, units: int | None) -> BudgetShare:
+        """Return itself: the shared budget decides."""
+        del units
+        return self
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """As `Auto`."""
+        return self.auto.default_selection(verified=verified)

@@ -1,0 +1,299 @@
+"""`solve`, `asolve`, `solve_many` and `Solver`: where concrete models, verifiers and tasks meet a search."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from tts.allocator.auto import Auto
+from tts.allocator.default import chosen
+from tts.allocator.shipped import described
+from tts.backends.base import Sampling
+from tts.budget.budget import Budget
+from tts.checks import check_problem
+from tts.errors import ConfigError, TTSError, shown
+from tts.models.registry import ModelRecord
+from tts.search.algorithms.embedding import Embedder
+from tts.search.plan import Plan, parse
+from tts.search.protocols import StrategyProtocol
+from tts.solver.model_cache import LOOP, Model, ModelCache, resolve
+from tts.solver.problem_run import Event, ProblemRun
+from tts.solver.shared_budget import SharedBudget, divide, opening
+from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made
+from tts.tasks.base import TaskProtocol
+from tts.types import Message, Problem, Solution, Usage
+
+DEFAULT_MODEL = "pocket"
+
+
+ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
+
+
+class Solver:
+    """Models, verifiers and a task, kept ready to solve problems; a context manager.
+
+    Args:
+        models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`FunctionBackend`).
+        verifiers: by role; "main" is what strategies and selections ask unless told otherwise. A name ("process",
+            "toy(error=0.1)"), a verifier, or a function of (problem, text). None: the one that the policy's record names, if any,
+            left out with a warning where the backend or the task cannot have it; "none" or {}: none.
+        backend: name of the backend that runs models given by name; None: their records' own.
+        task: a name or a task; None: the problem's own, else the policy's record's.
+        strategy: a plan or its text; None: `auto` where a performance model of this policy, task and verifiers ships, else
+            best-of-N, and said in the warnings.
+        sampling: of every row that a strategy does not sample otherwise.
+        allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
+        clock: seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
+        url: of a server that runs the models. keep: where models and tasks stay after `close`; None: they are this solver's own.
+
+    Raises:
+        ConfigError: a name is unknown, or a part does not fit.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts, by name
+        self,
+        models: Mapping[str, Model] | Model = DEFAULT_MODEL,
+        verifiers: Mapping[str, VerifierLike] | VerifierLike | None = None,
+        *,
+        backend: str | None = None,
+        url: str | None = None,
+        task: str | TaskProtocol | None = None,
+        strategy: str | Plan | StrategyProtocol | None = None,
+        sampling: Sampling | None = None,
+        allow_oracle: bool = False,
+        concurrency: int = 1024,
+        clock: Callable[[], float] = time.perf_counter,
+        embedder: Embedder | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        keep: ModelCache | None = None,
+    ) -> None:
+        if type(concurrency) is not int or concurrency < 1:
+            raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
+        roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
+        if "policy" not in roles:
+            raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
+        if not any(isinstance(model, str | ModelRecord) for model in roles.values()):
+            for name, value in (("backend", backend), ("url", url)):
+                if value is not None:
+                    raise ConfigError(f"{name} is {value!r}, but runs models given by name, and here are none", hint=f"leave {name} out")
+        self._strategy = None if strategy is None else _plan(strategy)
+        scorers = made(verifiers)
+        self._cache = ModelCache() if keep is None else keep
+        self._task = task
+        self._owned = keep is None
+        self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
+        backends = self._cache.backends(self._models)  # made now, like the task, so that a mistake shows here
+        self._task_of(_ANY)
+        self._scorers = VerifierRoles(scorers, self._models, backends)
+        policy = self._models["policy"]
+        own = {"main": policy.verifier if isinstance(policy, ModelRecord) else ""}
+        self._described = own if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
+        self._sampling = sampling or Sampling()
+        self._allow_oracle = allow_oracle
+        self._concurrency = concurrency
+        self._clock = clock
+        self._embedder = embedder
+        self._on_event = on_event
+
+    def solve(
+        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+    ) -> Solution:
+        """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
+
+        Raises:
+            ConfigError: something is wrong with what was asked, and nothing has been spent; or this was called, without await, in
+                the library's own thread.
+            TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
+            Interrupted: Ctrl-C; its `partial` is the solution so far.
+        """
+        return LOOP.run(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
+
+    async def asolve(
+        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+    ) -> Solution:
+        """`solve`, awaited, in any event loop; cancelled, it cancels the search."""
+        return await LOOP.wait(_solved(self.prepared(problem, budget, strategy=strategy, seed=seed)))
+
+    def prepared(
+        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+    ) -> ProblemRun:
+        """Return the run that `solve` would make, not begun.
+
+        `ProblemRun.check` refuses what cannot run; `ProblemRun.solve` is awaited in the library's own loop (`tts.solver.model_cache.LOOP`).
+
+        Raises:
+            ConfigError: as `solve`, but for what only `ProblemRun.check` sees.
+        """
+        return self._run(_problem(problem), Budget.of(budget), strategy, seed)
+
+    def solve_many(
+        self,
+        problems: Iterable[ProblemLike],
+        budget: Budget | float | None = None,
+        *,
+        each: Budget | float | None = None,
+        strategy: str | Plan | StrategyProtocol | None = None,
+        seed: int = 0,
+    ) -> list[Solution]:
+        """Return the solutions of many problems, solved at once on one backend; none depends on the others, but by sharing with `auto`.
+
+        Failures are returned in `Solution.error`; other problems continue.
+
+        Args:
+            budget: the total; `seconds` holds for all together. The strategy `auto` divides it by what samples are worth, others
+                evenly (what does not divide goes to the first).
+            each: a budget a problem, instead.
+
+        Raises:
+            ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for all problems.
+            Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun without candidates.
+        """
+        given = _problems(problems)
+        shared = budget is not None and each is None and isinstance(self._run(_ANY, Budget.of(budget), strategy, seed).plan.strategy, Auto)
+        if shared:
+            shares = [opening(Budget.of(budget), len(given))] * len(given) if given else []  # type: ignore[arg-type]
+        elif budget is not None and each is None:
+            shares = divide(Budget.of(budget), len(given))
+        elif each is not None and budget is None:
+            shares = [Budget.of(each)] * len(given)
+        else:
+            raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
+        if not given:
+            return []
+        started = self._clock() if budget is not None else None
+        like = self._run(_ANY, shares[0], strategy, seed, started)
+        like.check()
+
+        def run(problem: Problem, share: Budget) -> ProblemRun:
+            if problem.task is not None:  # what verifiers read may not be in its steps
+                return self._run(problem, share, strategy, seed, started)
+            check_problem(problem)
+            return dataclasses.replace(like, problem=problem, budget=share)
+
+        return LOOP.run(self._solve_all(like, run, given, shares, Budget.of(budget) if shared and budget is not None else None))
+
+    async def _solve_all(
+        self,
+        like: ProblemRun,
+        make: Callable[[Problem, Budget], ProblemRun],
+        problems: Sequence[Problem],
+        shares: Sequence[Budget],
+        total: Budget | None,
+    ) -> list[Solution]:
+        gate = asyncio.Semaphore(self._concurrency)
+        auto = like.plan.strategy
+        shared = SharedBudget(auto, total, len(problems), like.backends["policy"], gate) if total and isinstance(auto, Auto) else None
+
+        async def one(place: int, problem: Problem, share: Budget) -> Solution:
+            async with gate:
+                try:
+                    run = make(problem, share)
+                    if shared is not None:
+                        run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, strategy=shared.strategy(place)))
+                    return await run.solve()
+                except Exception as failure:  # noqa: BLE001 - problems fail independently
+                    return _unsolved(like, problem, share, failure)
+                finally:
+                    if shared is not None:
+                        shared.leave(place)
+
+        tasks = [asyncio.create_task(one(i, *job)) for i, job in enumerate(zip(problems, shares, strict=True))]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return [
+            _unsolved(like, problem, share) if task.cancelled() else task.result()
+            for problem, share, task in zip(problems, shares, tasks, strict=True)
+        ]
+
+    def _run(self, problem: Problem, budget: Budget, strategy: Any, seed: int, started: float | None = None) -> ProblemRun:
+        check_problem(problem)
+        given, task, backends = (
+            self._strategy if strategy is None else _plan(strategy),
+            self._task_of(problem),
+            self._cache.backends(self._models),
+        )
+        verifiers, notes = self._scorers.fitting(task, backends, given)
+        plan, more = chosen(given, self._models["policy"].name, task.name, {role: self._described[role] for role in verifiers})
+        if type(seed) is not int:
+            raise ConfigError(f"seed is {seed!r}, but must be a whole number")
+        return ProblemRun(
+            problem=problem,
+            budget=budget,
+            seed=seed,
+            task=task,
+            plan=plan,
+            backends=backends,
+            verifiers=verifiers,
+            sampling=self._sampling,
+            model=self._models["policy"].name,
+            clock=self._clock,
+            allow_oracle=self._allow_oracle,
+            notes=notes + more,
+            started=started,
+            embedder=self._embedder,
+            on_event=self._on_event,
+        )
+
+    def _task_of(self, problem: Problem) -> TaskProtocol:
+        policy = self._models["policy"]
+        chosen = problem.task if problem.task is not None else self._task
+        if chosen is None:
+            chosen = policy.task if isinstance(policy, ModelRecord) and policy.task else "text"
+        return self._cache.task(chosen) if isinstance(chosen, str) else chosen
+
+    def close(self) -> None:
+        """Free the models and tasks that this solver made; should it be used again, they are made again.
+
+        Raises:
+            ConfigError: this was called in the library's own thread.
+        """
+        if self._owned:
+            self._cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+async def _solved(run: ProblemRun) -> Solution:
+    solution = await run.solve()
+    if solution.error is not None and not solution.candidates:
+        raise solution.error
+    return solution
+
+
+def _unsolved(like: ProblemRun, problem: Problem, share: Budget, failure: Exception | None = None) -> Solution:
+    """Return the solution of a problem that failed, or, without a failure, had not begun when all were interrupted."""
+    cause = failure.cause if isinstance(failure, TTSError) else repr(failure)
+    return Solution(
+        problem=problem, answer=None, confidence=math.nan, candidates=(), usage=Usage(), remaining=share.limits,
+        stopped_by="failed" if failure else "interrupted", strategy=str(like.plan), model=like.model, seed=like.seed, failures={},
+        warnings=(cause,) if failure else (), reproducible=failure is not None, error=failure,
+    )  # fmt: skip
+
+
+_ANY = Problem("any problem")  # stands for all of them where only the rest of a run is checked
+
+
+def _problem(given: ProblemLike) -> Problem:
+    return given if isinstance(given, Problem) else Problem(given)  # type: ignore[arg-type]
+
+
+def _problems(given: Any) -> list[Problem]:
+    if isinstance(given, str | bytes | Mapping | Problem) or not isinstance(given, Iterable):
+        raise ConfigError(f"problems is {shown(given)}, but must be a list of problems", hint="give a list of one, or call solve")
+    return [_problem(problem) for problem in given]
+
+
+def _plan(given: str | Plan | StrategyProtocol) -> Plan:
+    return parse(given) if isinstance(given, str) else Plan.of(given)

@@ -1,0 +1,112 @@
+"""Which verifiers a solver asks: those that were given, or the one that its policy's record names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from tts.backends.protocol import BackendProtocol
+from tts.checks import check_complete, lacking
+from tts.errors import CapabilityError, ConfigError, shown
+from tts.models.registry import ModelRecord
+from tts.search.plan import Plan, parse_call
+from tts.tasks.base import TaskProtocol
+from tts.verifiers import VERIFIERS
+from tts.verifiers.base import VerifierProtocol, traits_of
+from tts.verifiers.compatibility import check_fit
+from tts.verifiers.function import FunctionVerifier, ScoreFunction
+
+VerifierLike = str | VerifierProtocol | ScoreFunction
+NO_VERIFIERS: Final = "none"  # the text for it
+
+
+class VerifierRoles:
+    """The verifiers of a solver, with every parameter that their model's record gives.
+
+    Args:
+        given: by role; None: the one that the policy's record names, if any, as "main".
+        models: by role, each a backend of the caller's or the record of one. backends: of these models.
+
+    Raises:
+        ConfigError: a parameter that was left out stands in no record.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, VerifierProtocol] | None,
+        models: Mapping[str, BackendProtocol | ModelRecord],
+        backends: Mapping[str, BackendProtocol],
+    ) -> None:
+        policy = models["policy"]
+        self._own = given is None
+        if given is None:
+            named = policy.verifier if isinstance(policy, ModelRecord) else ""
+            given = {"main": _made(named)} if named else {}
+        self._verifiers = {role: _filled(verifier, models, backends) for role, verifier in given.items()}
+
+    def fitting(
+        self, task: TaskProtocol, backends: Mapping[str, BackendProtocol], plan: Plan | None
+    ) -> tuple[Mapping[str, VerifierProtocol], tuple[str, ...]]:
+        """Return the verifiers of a run, and notes: the record's own one is left out where it cannot score a task on the backend.
+
+        Args:
+            plan: of the run; None: it is yet to be chosen.
+        """
+        if not self._own:
+            return self._verifiers, ()
+        try:
+            for verifier in self._verifiers.values():
+                check_fit(verifier, backends[verifier.model], task)
+        except CapabilityError as why:
+            asked = plan is None or plan.selection is None or "main" in (*plan.strategy.verifiers, *plan.selection.verifiers)
+            return {}, (f"the model's own verifier was left out: {why.cause}",) if asked else ()
+        return self._verifiers, ()
+
+
+def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, VerifierProtocol] | None:
+    """Return verifiers by role; a single one is "main", and "none" stands for no role; None: nothing was given.
+
+    Raises:
+        ConfigError: one is no verifier, or its name is unknown.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str) and given.strip() == NO_VERIFIERS:
+        return {}
+    named: Mapping[str, VerifierLike] = given if isinstance(given, Mapping) else {"main": given}
+    return {role: _made(verifier) for role, verifier in named.items()}
+
+
+def _filled(
+    verifier: VerifierProtocol, models: Mapping[str, BackendProtocol | ModelRecord], backends: Mapping[str, BackendProtocol]
+) -> VerifierProtocol:
+    filled = traits_of(verifier).filled
+    if filled is None or verifier.model not in models:  # a run refuses a role that is missing
+        return verifier
+    model = models[verifier.model]
+    return filled(model if isinstance(model, ModelRecord) else None, backends[verifier.model])
+
+
+def _made(given: Any) -> VerifierProtocol:
+    if isinstance(given, str) and ":" in given and "(" not in given and not isinstance(placed := VERIFIERS.get(given.strip()), type):
+        given = placed  # a function that scores, named by its place
+    if isinstance(given, str):
+        return _complete(parse_call(VERIFIERS, given), repr(given))
+    check_complete(given)
+    if not isinstance(given, type):  # a class may look like its objects
+        if not isinstance(given, VerifierProtocol) and callable(given):
+            return FunctionVerifier(cast("ScoreFunction", given))
+        if hasattr(given, "score") or hasattr(given, "bound"):
+            return _complete(given, type(given).__name__)
+    raise ConfigError(
+        f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
+        hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
+    )
+
+
+def _complete(made: Any, what: str) -> VerifierProtocol:
+    """Return a verifier; refuse an object that lacks required members, and traits of the wrong type."""
+    if missing := lacking(made, VerifierProtocol):
+        raise ConfigError(f"the verifier {what} lacks {', '.join(missing)}", hint="subclass tts.Verifier, which defines all but score")
+    traits_of(made)
+    return made

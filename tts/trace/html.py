@@ -1,0 +1,51 @@
+"""One page that shows a trace: the tree with scores and tokens, the candidates, the ledger. It loads nothing and needs no server.
+
+The page is `page.html` with the trace inserted as JSON. Texts come from models and data sets and may contain markup. They are never
+parsed as HTML, and a content security policy allows no script except the page's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+SLOT = "{{TRACE}}"
+_HASH_SLOT = "{{SCRIPT_HASH}}"
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+
+
+def render(record: Mapping[str, Any], winner: int | None) -> str:
+    """Return one self-contained HTML page of a trace; it can be written as UTF-8 whatever the trace's texts are.
+
+    Args:
+        record: `Trace.to_dict`. winner: the node that the answer was taken from (`winning_node`).
+    """
+    return viewer().replace(SLOT, embedded(record, winner), 1)
+
+
+def viewer() -> str:
+    """Return the page with `SLOT` where a trace belongs, as `embedded` writes it."""
+    return sealed(resources.files("tts.trace").joinpath("page.html").read_text(encoding="utf-8"))
+
+
+def sealed(page: str) -> str:
+    """Return a page whose content security policy allows its own script and no other."""
+    return page.replace(_HASH_SLOT, script_hash(page))
+
+
+def embedded(record: Mapping[str, Any], winner: int | None) -> str:
+    """Return a trace as JSON in pure ASCII without "<": no text ends the script element, lone surrogates can be encoded."""
+    exact = {**record, "seed": str(record["seed"])}  # a browser's numbers are exact only up to 2**53
+    return json.dumps({"trace": exact, "winner": winner}, allow_nan=False).replace("<", "\\u003c")
+
+
+def script_hash(page: str) -> str:
+    """Return what a content security policy calls the one script of a page."""
+    script = _SCRIPT.search(page)
+    assert script is not None, "the page template has exactly one script without attributes"
+    return "sha256-" + base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()

@@ -1,0 +1,85 @@
+"""The nodes of a trace, made from a search's tree when somebody looks at them: most solutions are never looked into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+from tts.search.tree import Tree
+from tts.trace.trace import TraceNode
+from tts.types import Candidate, Trajectory
+
+
+class RecordedNodes(Sequence[TraceNode]):
+    """A sequence of `TraceNode`s, built once, on first use. It compares and pickles as the tuple it stands for.
+
+    Args:
+        prompt: the text of the roots. tree: of a search that is over. roles: verifiers. candidates: with their weights.
+    """
+
+    def __init__(self, prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[Candidate]) -> None:
+        self._build: Callable[[], tuple[TraceNode, ...]] | None = lambda: _nodes(prompt, tree, roles, candidates)
+        self._nodes: tuple[TraceNode, ...] = ()
+
+    def _all(self) -> tuple[TraceNode, ...]:
+        if self._build is not None:
+            self._nodes, self._build = self._build(), None
+        return self._nodes
+
+    @overload
+    def __getitem__(self, index: int) -> TraceNode: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[TraceNode, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (tuple(other) if isinstance(other, RecordedNodes) else other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(node.node for node in self._all()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (tuple, (self._all(),))
+
+
+def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[Candidate]) -> tuple[TraceNode, ...]:
+    by_node = {candidate.trajectory.node: candidate for candidate in candidates}
+    dropped = _dropped(tree)
+    return tuple(_node(prompt, tree, roles, t, by_node.get(t.node), pruned=t.node in dropped) for t in tree.nodes)
+
+
+def _dropped(tree: Tree) -> set[int]:
+    """Return the nodes that were given up: those on the way to one that was not are part of its path, though their state is released."""
+    dropped = set(tree.pruned)
+    for t in reversed(tree.nodes):  # children are behind their parents
+        if t.parent is not None and t.node not in dropped and t.node not in tree.scratch and t.status != "failed":
+            dropped.discard(t.parent.node)
+    return dropped
+
+
+def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidate: Candidate | None, *, pruned: bool) -> TraceNode:
+    scores: dict[str, tuple[float, ...]] = {}
+    for role in roles:
+        if (known := tree.scores.get((t.node, role))) is not None:
+            scores[role] = known.steps if known.steps is not None else (math.nan if known.whole is None else known.whole,)
+    return TraceNode(
+        node=t.node,
+        parent=None if t.parent is None else t.parent.node,
+        kind=t.root_kind,
+        model=t.model,
+        text=prompt if t.parent is None else t.text,
+        tokens=tree.own_tokens(t),
+        status=t.status,
+        stream=f"{t.stream:016x}",
+        pruned=pruned,
+        scratch=t.node in tree.scratch,
+        scores=scores,
+        answer=None if candidate is None else candidate.answer,
+        candidate=None if candidate is None else candidate.index,
+        weight=None if candidate is None or math.isnan(candidate.weight) else candidate.weight,
+    )

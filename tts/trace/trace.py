@@ -1,0 +1,220 @@
+"""The record of a search: every node and every call, as a networkx graph, as JSON, and as one page that explains itself.
+
+A trace is plain data. Two runs with the same seed give equal `canonical` records whatever else was in their batch; only times
+and cancelled tokens, which depend on timing, are left out of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts.budget.ledger import Call
+from tts.errors import ConfigError
+from tts.trace.html import render
+from tts.types import Usage
+
+if TYPE_CHECKING:
+    import networkx
+
+FORMAT = 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TIMED = frozenset({"seconds", "work_seconds", "cancelled_tokens", "flops", "usd"})
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    """One node of the tree.
+
+    Args:
+        node: its number. parent: its parent's; None for a root. kind: the root's kind of prompt. model: the role that wrote it.
+        text: its own text (a root's: the prompt). tokens: its own tokens. status: "active", "finished", "truncated", "failed".
+        stream: its stream, as 16 hexadecimal digits. pruned: dropped by `keep`. scratch: written for a lookahead only.
+        scores: by verifier role: one a step, or a single score of the whole. answer: extracted, for a candidate.
+        candidate: its place among the candidates; None for none. weight: in the selection; None for none.
+    """
+
+    node: int
+    parent: int | None
+    kind: str
+    model: str
+    text: str
+    tokens: int
+    status: str
+    stream: str
+    pruned: bool = False
+    scratch: bool = False
+    scores: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict[str, tuple[float, ...]])
+    answer: str | None = None
+    candidate: int | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The record of one search.
+
+    Args:
+        problem: its text. task, model, strategy, seed: what ran. answer, confidence, stopped_by: how it ended.
+        budget: the limits, as text. nodes: in order of their numbers. calls: the ledger. usage: its total.
+        warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy said what
+            it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
+    """
+
+    problem: str
+    task: str
+    model: str
+    strategy: str
+    seed: int
+    budget: str
+    answer: str | None
+    confidence: float
+    stopped_by: str
+    nodes: Sequence[TraceNode]
+    calls: tuple[Call, ...]
+    usage: Usage
+    warnings: tuple[str, ...] = ()
+    kept_tokens: tuple[int, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values (no NaN: unknown is None)."""
+        record = dataclasses.asdict(dataclasses.replace(self, nodes=()))
+        record["nodes"] = [dataclasses.asdict(node) for node in self.nodes]
+        return _plain({"format": FORMAT, **record})
+
+    def to_json(self) -> str:
+        """Return the trace as JSON that can be encoded as UTF-8, lone surrogates escaped; `from_json` reads it back."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Return the trace that `to_json` wrote.
+
+        Raises:
+            ConfigError: it is no trace, or one of another format.
+        """
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise ConfigError("the trace has another format than this version reads", hint=f"write it again with format {FORMAT}")
+            data["nodes"] = tuple(_node(node) for node in data["nodes"])
+            data["calls"] = tuple(_call(call) for call in data["calls"])
+            data["usage"] = Usage(**data["usage"])
+            for name in ("warnings", "kept_tokens", "reasons"):
+                data[name] = tuple(data.get(name, ()))
+            data["confidence"] = math.nan if data["confidence"] is None else data["confidence"]
+            return cls(**data)
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as failure:
+            raise ConfigError(f"the text is no trace: {failure}") from None
+
+    def canonical(self) -> dict[str, Any]:
+        """Return what the same seed gives again under any batching: everything but times and cancelled tokens."""
+        record = self.to_dict()
+        for usage in (record["usage"], *(call["usage"] for call in record["calls"])):
+            for name in _TIMED:
+                del usage[name]
+        return record
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """Return the tree as a directed graph from parent to child; node attributes are those of `TraceNode`."""
+        import networkx
+
+        graph = networkx.DiGraph(problem=self.problem, strategy=self.strategy, answer=self.answer)
+        for node in self.nodes:
+            graph.add_node(node.node, **{f.name: getattr(node, f.name) for f in dataclasses.fields(node) if f.name != "node"})
+            if node.parent is not None:
+                graph.add_edge(node.parent, node.node)
+        return graph
+
+    def to_html(self) -> str:
+        """Return one self-contained page: the tree with scores and tokens, the answer, the ledger. It loads nothing else."""
+        return render(self.to_dict(), winning_node(self))
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace as HTML or JSON, by the ending of the path.
+
+        Raises:
+            ConfigError: another ending, or a place that cannot be written.
+        """
+        path = _with_suffix(path)
+        try:
+            path.write_text(self.to_html() if path.suffix == ".html" else self.to_json(), encoding="utf-8")
+        except OSError as failure:
+            raise _unwritable(path, failure) from None
+
+
+def winning_node(trace: Trace) -> int | None:
+    """Return the node that the answer was taken from: of the candidates with exactly this answer the heaviest, then the first.
+
+    Returns:
+        Its number; None without an answer, or where no candidate has the answer in the same words.
+    """
+    if trace.answer is None:
+        return None
+    candidates = [node for node in trace.nodes if node.candidate is not None and node.answer == trace.answer]
+    return min(candidates, key=_rank).node if candidates else None
+
+
+def _rank(node: TraceNode) -> tuple[float, int]:
+    weight = -math.inf if node.weight is None or math.isnan(node.weight) else node.weight
+    return (-weight, node.candidate or 0)
+
+
+def check_path(path: str | Path) -> None:
+    """Refuse, before a search is paid for, a path that `Trace.save` could not write. The file is left as it was.
+
+    Raises:
+        ConfigError: another ending than .html or .json, or a place that cannot be written.
+    """
+    path = _with_suffix(path)
+    existed = path.exists() or path.is_symlink()
+    try:
+        path.open("a").close()
+    except OSError as failure:
+        raise _unwritable(path, failure) from None
+    if not existed:
+        path.unlink()
+
+
+def _with_suffix(path: str | Path) -> Path:
+    path = Path(path)
+    if path.suffix not in (".html", ".json"):
+        raise ConfigError(f"the trace file is {str(path)!r}, but must end in .html or .json", hint="give a name such as search.html")
+    return path
+
+
+def _unwritable(path: Path, failure: OSError) -> ConfigError:
+    hint = "name a place that can be written" if path.parent.is_dir() else f"make the folder {str(path.parent)!r} first"
+    return ConfigError(f"the trace file {str(path)!r} cannot be written: {failure.strerror}", hint=hint)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value
+
+
+def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    return {role: tuple(float("nan") if s is None else s for s in values) for role, values in scores.items()}
+
+
+def _node(record: dict[str, Any]) -> TraceNode:
+    record["scores"] = _scores(record["scores"])
+    return TraceNode(**record)
+
+
+def _call(record: dict[str, Any]) -> Call:
+    record["usage"] = Usage(**record["usage"])
+    return Call(**record)

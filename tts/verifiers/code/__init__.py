@@ -1,0 +1,17 @@
+"""Programs that are run with unit tests, in a sandbox or a container."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from tts.verifiers.code.verifier import Code as Code
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "tts.verifiers.code.verifier": ("Code",),
+    },
+)

@@ -1,0 +1,115 @@
+"""Runs a program with its tests in a Docker container of llm-sandbox."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import secrets
+import time
+from typing import Any
+
+from tts.errors import CapabilityError, VerifierError, missing_extra
+from tts.verifiers.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, judged
+from tts.verifiers.code.sandbox_child import is_test, run_tests
+
+_KEPT = 4096  # characters of output
+_REPORT = 1 << 16  # an upper bound of the report with the recorded output, as JSON
+_ENDS = "Docker must run, and this user may use it"
+
+
+def check_docker() -> None:
+    """Check that containers are available.
+
+    Raises:
+        MissingDependency: llm-sandbox or docker is not installed. CapabilityError: no Docker daemon answers.
+    """
+    docker, _ = _packages()
+    try:
+        docker.from_env().close()  # it asks the daemon for its version
+    except docker.errors.DockerException as failure:
+        raise CapabilityError(f"sandbox is 'docker', but no Docker daemon answers: {_line(failure)}", hint=_ENDS) from failure
+
+
+def run_in_container(program: str, tests: str, limits: SandboxLimits) -> ProgramResult:
+    """Run a Python program with its tests in a new container without network, and return the outcome.
+
+    Docker limits memory and processes and kills a program that passes the limits. Its outcome is then "crashed", where
+    `tts.verifiers.code.sandbox.run` names the limit. The image is downloaded once.
+
+    Raises:
+        MissingDependency: llm-sandbox or docker is not installed.
+        VerifierError: the container failed, or the tests are not valid Python.
+    """
+    _, package = _packages()
+    bounds = {"network_mode": "none", "mem_limit": limits.memory, "pids_limit": limits.processes, "stop_signal": "SIGKILL"}
+    mark, started, wrote = secrets.token_hex(8), time.monotonic(), 0
+
+    def watch(text: str) -> None:
+        nonlocal wrote
+        wrote += len(text)
+        if wrote > limits.output + _REPORT:
+            raise OverflowError(f"it wrote more than {limits.output} bytes")  # ends the reading
+
+    try:
+        with package.SandboxSession(
+            lang="python", runtime_configs=bounds, skip_environment_setup=True, keep_template=True, encoding_errors="replace"
+        ) as session:
+            script = _script(program, tests, mark, limits.output)
+            said = session.run(script, timeout=limits.seconds, on_stdout=watch, on_stderr=watch)
+    except package.exceptions.SandboxTimeoutError:
+        return ProgramResult(ProgramOutcome.TIMEOUT, f"it ran for more than {limits.seconds:g} seconds", seconds=time.monotonic() - started)
+    except Exception as failure:  # another package's errors, of many kinds
+        raise VerifierError(f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS) from failure
+    return _read(said.stdout, mark, time.monotonic() - started, flooded=wrote > limits.output + _REPORT)
+
+
+def _read(stdout: str, mark: str, seconds: float, *, flooded: bool) -> ProgramResult:
+    """Return the outcome from standard output: the program's own, then the mark, then the report of the script."""
+    before, found, last = stdout.rpartition(mark)
+    if flooded:
+        return judged({"flood": True}, stdout[:_KEPT], seconds)
+    if not found:
+        return ProgramResult(ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds)
+    (verdict, printed), _ = json.JSONDecoder().raw_decode(last)  # processes that it left running may write after it
+    return judged(verdict, (before + printed)[:_KEPT], seconds)
+
+
+def _packages() -> tuple[Any, Any]:
+    """Return the packages docker and llm_sandbox; the second can be installed without the first."""
+    try:
+        importlib.import_module("llm_sandbox.exceptions")
+        return importlib.import_module("docker"), importlib.import_module("llm_sandbox")
+    except ModuleNotFoundError as failure:
+        raise missing_extra("llm-sandbox", "sandbox", "code(sandbox='docker')") from failure
+
+
+def _line(failure: Exception) -> str:
+    return " ".join(str(failure).split())[:300]
+
+
+_SCRIPT = """\
+from __future__ import annotations
+import ast, contextlib, io, json, os
+from typing import Any
+{run_tests}
+class Out(io.StringIO):
+    def write(self, text):
+        super().write(text)
+        if self.tell() > {most}:
+            end({{"flood": True}})
+        return len(text)
+def end(said):
+    os.write(1, ({mark!r} + json.dumps([said, out.getvalue()[:{kept}]])).encode())
+    os._exit(0)
+out = Out()
+with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    said = run_tests({program!r}, {tests!r})
+end(said)
+"""
+
+
+def _script(program: str, tests: str, mark: str, most: int) -> str:
+    """Return a script that runs a program and its tests as `sandbox_child` does, and prints a mark and the report."""
+    run = inspect.getsource(is_test) + inspect.getsource(run_tests)
+    return _SCRIPT.format(run_tests=run, program=program, tests=tests, mark=mark, most=most, kept=_KEPT)

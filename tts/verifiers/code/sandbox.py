@@ -1,0 +1,365 @@
+"""Runs an untrusted program with its tests in a sandbox, and returns an outcome for every way in which it may end.
+
+The sandbox contains the accidents of generated programs: endless loops, forks, floods of output, deleted files, open connections.
+It uses Landlock, read-only mounts except for one folder, namespaces of users, network and processes, and resource limits. The parent
+process polls processes, memory, files and output.
+
+It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also manipulate its
+tests, which run in the same process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tts.errors import CapabilityError, VerifierError
+from tts.verifiers.code import sandbox_child
+
+_CHILD = Path(sandbox_child.__file__)
+TEST_SOMETHING = "end them in assertions, or in a call of what has some"
+_WATCH_S = 0.02
+_START_S = 20.0  # for the child to start on a busy machine, in addition to the program's time
+_MOST_FILES, _DEEPEST = 1000, 40
+_KEPT = 4096  # characters of output
+_REPORT = 1 << 16  # bytes; a line of the child is shorter
+
+
+class ProgramOutcome(StrEnum):
+    """How a program ended: its tests passed or failed, it raised or crashed, or it passed a limit and was killed."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    OUTPUT = "output"
+    DISK = "disk"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """The outcome of a program.
+
+    Args:
+        outcome: how it ended. detail: the reason, in one line. passed, total: numbers of tests. output: the start of its output.
+        seconds: elapsed time, the start of its process included.
+    """
+
+    outcome: ProgramOutcome
+    detail: str = ""
+    passed: int = 0
+    total: int = 0
+    output: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """Limits of a program: seconds, bytes of memory, concurrent processes, bytes of output, bytes of files in its folder."""
+
+    seconds: float = 10.0
+    memory: int = 1 << 30
+    processes: int = 32
+    output: int = 1 << 20
+    disk: int = 64 << 20
+
+
+def run(program: str, tests: str, limits: SandboxLimits, *, isolated: bool = True) -> ProgramResult:
+    """Run a Python program with its tests, and return the outcome.
+
+    Args:
+        isolated: False: without Landlock and namespaces; the limits still hold.
+
+    Raises:
+        CapabilityError: Landlock or a namespace is not available here; the message names the reason.
+        VerifierError: the tests are not valid Python, or test nothing.
+    """
+    started = time.monotonic()
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="tts-code-"))
+    if os.getuid() == 0:
+        os.chown(folder, sandbox_child.NOBODY, sandbox_child.NOBODY)
+    try:
+        with _Program(program, tests, limits, folder, isolated=isolated) as running:
+            result = running.watch()
+    finally:
+        _remove(folder)
+    return ProgramResult(result.outcome, result.detail, result.passed, result.total, result.output, time.monotonic() - started)
+
+
+@cache
+def why_not() -> str:
+    """Return why programs cannot be isolated on this machine; "" if they can."""
+    if not sys.platform.startswith("linux"):
+        return f"it takes Linux, and this is {sys.platform}"
+    try:
+        run("", "assert True", SandboxLimits())
+    except CapabilityError as failure:
+        return failure.cause
+    return ""
+
+
+class _Program:
+    """A running program, and what it has reported."""
+
+    def __init__(self, program: str, tests: str, limits: SandboxLimits, folder: str, *, isolated: bool) -> None:
+        self._limits = limits
+        self._folder = folder
+        self._mark = secrets.token_hex(8)
+        self._said: dict[str, Any] = {}
+        self._output = bytearray()
+        self._wrote = 0
+        self._report = b""
+        self._reading, writing = os.pipe()
+        config = {
+            "program": program,
+            "tests": tests,
+            "folder": folder,
+            "isolated": isolated,
+            "drop": os.getuid() == 0 and (isolated or not _closed(folder)),
+            "closed": _closed(folder),
+            "mark": self._mark,
+            "readable": _readable(),
+            "limits": {
+                "memory": limits.memory, "seconds": int(limits.seconds) + 1, "file": limits.disk, "processes": limits.processes,
+            },
+        }  # fmt: skip
+        with os.fdopen(writing, "wb"):
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(_CHILD), str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8"},
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None, "opened as a pipe"
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(config).encode())
+            self._process.stdin.close()
+
+    def __enter__(self) -> _Program:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Kill all of its processes."""
+        with suppress(ProcessLookupError):  # the supervisor last: it adopts processes whose parent has died
+            for _ in range(100):
+                if not (below := list(_descendants(self._process.pid))):
+                    break
+                for pid, _ in below:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None, "opened as a pipe"
+        self._process.stdout.close()
+        with suppress(OSError):
+            assert self._process.stdin is not None, "opened as a pipe"
+            self._process.stdin.close()
+        os.close(self._reading)
+
+    def watch(self) -> ProgramResult:
+        """Wait until it ends or passes a limit, and return the outcome."""
+        assert self._process.stdout is not None, "opened as a pipe"
+        out = self._process.stdout.fileno()
+        os.set_blocking(out, False)
+        os.set_blocking(self._reading, False)
+        open_ends, looked = {out, self._reading}, 0.0
+        deadline = time.monotonic() + self._limits.seconds + _START_S
+        working: float | None = None
+        while open_ends and "status" not in self._said and "refused" not in self._said:
+            ready = select.select(list(open_ends), [], [], _WATCH_S)[0]
+            for end in ready:
+                if not self._take(end, is_output=end == out):
+                    open_ends.discard(end)
+            now = time.monotonic()
+            if working is None and self._is_working():
+                working = now
+                deadline = now + self._limits.seconds
+            if now > deadline:
+                return self._ended(ProgramOutcome.TIMEOUT, f"it ran for more than {self._limits.seconds:g} seconds")
+            if self._wrote > self._limits.output:
+                return self._ended(ProgramOutcome.OUTPUT, f"it wrote more than {self._limits.output} bytes")
+            if now - looked > _WATCH_S:
+                looked = now
+                if (passed := self._passed_limit()) is not None:
+                    return passed
+        return self._verdict()
+
+    def _is_working(self) -> bool:
+        """Whether the process has started; its time is measured from then on."""
+        return self._process.poll() is not None or any(True for _ in _descendants(self._process.pid))
+
+    def _take(self, end: int, *, is_output: bool) -> bool:
+        """Read at most one piece from a pipe; return whether it is still open."""
+        try:
+            piece = os.read(end, 1 << 16)
+        except BlockingIOError:
+            return True
+        if is_output:
+            self._wrote += len(piece)
+            self._output += piece[: max(0, _KEPT - len(self._output))]
+            return bool(piece)
+        self._report += piece
+        if len(self._report) > _REPORT:  # the program writes to the pipe of the report
+            self._wrote = self._limits.output + 1
+        *lines, self._report = self._report.split(b"\n")
+        for line in lines:
+            with suppress(ValueError):
+                said = json.loads(line)
+                if isinstance(said, dict) and said.get("mark") == self._mark:
+                    self._said = {**said, **self._said}  # the first report holds
+        return bool(piece)
+
+    def _passed_limit(self) -> ProgramResult | None:
+        processes = memory = 0
+        for _, resident in _descendants(self._process.pid):
+            processes += 1
+            memory += resident
+        if processes > self._limits.processes + 2:  # the two processes of the sandbox
+            return self._ended(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
+        if memory > self._limits.memory:
+            return self._ended(ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes")
+        held = _held(self._folder)
+        if held is None or held > self._limits.disk:
+            return self._ended(ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {_MOST_FILES} files")
+        return None
+
+    def _verdict(self) -> ProgramResult:
+        said = self._said
+        if "refused" in said:
+            raise CapabilityError(str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it")
+        if {"tests", "error", "total"} & said.keys():
+            return judged(said, self._text)
+        status = int(said.get("status", 0))
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number == signal.SIGXCPU:
+                return self._ended(ProgramOutcome.TIMEOUT, "it used up its processor time")
+            kind = ProgramOutcome.DISK if number == signal.SIGXFSZ else ProgramOutcome.CRASHED
+            return self._ended(kind, f"it was ended by {signal.Signals(number).name}")
+        return self._ended(ProgramOutcome.CRASHED, f"it ended by itself, with code {os.waitstatus_to_exitcode(status)}, before its tests")
+
+    @property
+    def _text(self) -> str:
+        return self._output.decode("utf-8", "replace")
+
+    def _ended(self, outcome: ProgramOutcome, detail: str) -> ProgramResult:
+        return ProgramResult(outcome, detail, output=self._text)
+
+
+def judged(said: Mapping[str, Any], output: str, seconds: float = 0.0) -> ProgramResult:
+    """Return the outcome of a program from its report (see `sandbox_child.run_tests`).
+
+    Raises:
+        VerifierError: the tests are not valid Python, or test nothing.
+    """
+    if "tests" in said:
+        raise VerifierError(f"the tests of the problem are no Python: {said['tests']}")
+    if said.get("total") == 0:
+        raise VerifierError("the tests of the problem test nothing", hint=TEST_SOMETHING)
+    if "error" in said:
+        kind = ProgramOutcome.MEMORY if said.get("kind") == "MemoryError" else ProgramOutcome.ERROR
+        return ProgramResult(kind, str(said["error"])[:400], output=output, seconds=seconds)
+    if "flood" in said:
+        return ProgramResult(ProgramOutcome.OUTPUT, "it wrote more than it may", output=output, seconds=seconds)
+    passed, total, faults = int(said["passed"]), int(said["total"]), said.get("faults") or []
+    kind = ProgramOutcome.PASSED if passed == total and not faults else ProgramOutcome.FAILED
+    return ProgramResult(kind, "; ".join(map(str, faults))[:400], passed, total, output, seconds)
+
+
+def _readable() -> list[str]:
+    """Return the paths that a Python program must read: this interpreter, its packages and the system's libraries."""
+    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, os.path.realpath(sys.executable)}
+    system = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
+    return [*sorted(places - {"/"}), *system, str(_CHILD)]
+
+
+def _closed(folder: str) -> dict[str, list[str]]:
+    """Return the topmost folders that other users may not enter above this interpreter's files or `folder`, each with those paths."""
+    closed: dict[str, list[str]] = {}
+    for place in sorted({os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, folder)}):
+        for above in reversed(Path(place).parents):
+            if not above.stat().st_mode & 0o1:
+                closed.setdefault(str(above), []).append(place)
+                break
+    return closed
+
+
+def _descendants(root: int) -> Iterator[tuple[int, int]]:
+    """Yield the descendants of a process, each with its resident memory in bytes."""
+    parents: dict[int, list[tuple[int, int]]] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        try:
+            with open(f"{entry.path}/stat", "rb") as file:  # noqa: PTH123 - hundreds of them, every moment
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != b"Z":
+            parents.setdefault(int(fields[1]), []).append((int(entry.name), int(fields[21]) * _PAGE))
+    below = [root]
+    while below:
+        for child in parents.get(below.pop(), []):
+            below.append(child[0])
+            yield child
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def _held(folder: str) -> int | None:
+    """Return the bytes of the files in a folder; None if there are too many, or they are nested too deeply."""
+    total = files = 0
+    below = [(folder, 0)]
+    while below:
+        place, depth = below.pop()
+        try:
+            entries = list(os.scandir(place))
+        except OSError:
+            continue
+        files += len(entries)
+        if files > _MOST_FILES or depth > _DEEPEST:
+            return None
+        for entry in entries:
+            with suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    below.append((entry.path, depth + 1))
+                else:
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, also one that a program made hard to remove."""
+    below = [folder]
+    while below:
+        place = below.pop()
+        with suppress(OSError):
+            os.chmod(place, 0o700)  # noqa: PTH101 - texts, as `os.scandir` gives them
+            below += [entry.path for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        subprocess.run(["rm", "-rf", "--", folder], check=False, capture_output=True)

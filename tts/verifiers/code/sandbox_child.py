@@ -1,0 +1,311 @@
+"""The sandbox process: it isolates itself, then runs an untrusted program and its tests.
+
+It is run by its path (`python -I sandbox_child.py FD`) and imports only the standard library, so that it starts fast. It reports the
+outcome of the tests on the pipe FD. The parent (`tts.verifiers.code.sandbox`) enforces the limits on time, processes, memory and output.
+
+There are three processes. This one creates the namespaces and waits. Its child is the first process of the new process namespace, whose
+end kills all others in it. The child of that process runs the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from typing import Any, Final, NoReturn
+
+_NEW_USER, _NEW_NET, _NEW_PID, _NEW_IPC, _NEW_MOUNT = 0x10000000, 0x40000000, 0x20000000, 0x08000000, 0x00020000
+_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
+_MOUNT_SETATTR, _CREATE, _ADD_RULE, _RESTRICT = 442, 444, 445, 446  # numbers of system calls, equal on all 64-bit architectures
+_READ_ONLY, _AT_RECURSIVE, _AT_FDCWD = 1, 0x8000, -100
+NOBODY: Final = 65534
+_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SUBREAPER = 1, 38, 36
+# rights of Landlock: all on files, by version; those that a file that is no folder can have; those to read and execute
+_FILES: Final = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
+_OF_A_FILE, _TO_READ, _TO_READ_AND_WRITE = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000, 0x1 | 0x4 | 0x8, 0x2 | 0x4
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class RefusedError(Exception):
+    """A part of the sandbox is not available on this machine."""
+
+
+def _call(what: str, result: int) -> int:
+    """Return the result of a system call.
+
+    Raises:
+        RefusedError: the call failed.
+    """
+    if result < 0:
+        raise RefusedError(f"{what} failed: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+def landlock_version() -> int:
+    """Return the kernel's version of Landlock.
+
+    Raises:
+        RefusedError: the kernel has no Landlock, or it is disabled.
+    """
+    return _call("Landlock (create_ruleset)", _libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
+def isolate(folder: str, closed: dict[str, list[str]], *, drop: bool) -> bool:
+    """Enter new namespaces of users, network, processes and mounts, in which all but the folder is read-only.
+
+    Args:
+        closed: folders that other users may not enter, each with the paths in it that the program needs; the rest is hidden.
+        drop: whether to map the user `NOBODY`, who has no rights, beside this one.
+
+    Returns:
+        Whether `NOBODY` is mapped.
+
+    Raises:
+        RefusedError: the kernel denies it.
+    """
+    mapped = _mapped_from_outside() if drop else None
+    user, group = os.getuid(), os.getgid()
+    _call("a user and network namespace (unshare)", _libc.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_MOUNT))
+    if mapped is None or not mapped():
+        drop = False
+        try:
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{user} {user} 1")
+            _write("/proc/self/gid_map", f"{group} {group} 1")
+        except OSError as failure:
+            raise RefusedError(f"a user namespace (its map of users) failed: {failure}") from failure
+    path = os.fsencode(folder)
+    _call("a private mount", _libc.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None))
+    for place, needed in closed.items() if drop else ():
+        _open_up(place, needed)
+    _call("a mount of the folder", _libc.mount(path, path, None, ctypes.c_ulong(_BIND), None))
+    _set_mount("a read-only root", b"/", _AT_RECURSIVE, on=_READ_ONLY)
+    _set_mount("a writable folder", path, 0, off=_READ_ONLY)
+    return drop
+
+
+def _open_up(place: str, needed: list[str]) -> None:
+    """Mount an empty folder that all users may enter over a closed one, and bind the needed paths in their old places."""
+    opened = [(path, os.open(path, os.O_PATH)) for path in needed]
+    _call("a cover", _libc.mount(b"none", os.fsencode(place), b"tmpfs", ctypes.c_ulong(0), b"mode=755,size=1m"))
+    for path, handle in opened:
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - no more imports than it takes
+        source = f"/proc/self/fd/{handle}".encode()
+        _call("a mount of what is needed", _libc.mount(source, os.fsencode(path), None, ctypes.c_ulong(_BIND | _RECURSIVE), None))
+        os.close(handle)
+
+
+def _mapped_from_outside() -> Any:
+    """Start a process outside of the namespace; return a function that lets it map two users, and returns whether it could."""
+    reading, writing = os.pipe()
+    helper = os.fork()
+    if not helper:
+        try:
+            os.close(writing)
+            os.read(reading, 1)
+            for name in ("uid_map", "gid_map"):
+                _write(f"/proc/{os.getppid()}/{name}", f"0 0 1\n{NOBODY} {NOBODY} 1")
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+
+    def mapped() -> bool:
+        os.close(reading)
+        os.write(writing, b"x")
+        os.close(writing)
+        return os.waitpid(helper, 0)[1] == 0
+
+    return mapped
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - a kernel's file, written at once
+        file.write(text)
+
+
+def drop_rights() -> None:
+    """Become `NOBODY`: the kernel does not enforce a limit on processes for root."""
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # a change of users clears it
+
+
+def processes_of(user: int) -> int:
+    """Return the number of processes and threads of a user, as the kernel counts them for its limit."""
+    count = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        try:
+            if name.isdecimal() and os.stat(f"/proc/{name}").st_uid == user:  # noqa: PTH116
+                count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208
+        except OSError:
+            continue
+    return count
+
+
+def _set_mount(what: str, path: bytes, flags: int, *, on: int = 0, off: int = 0) -> None:
+    attributes = struct.pack("QQQQ", on, off, 0, 0)
+    arguments = (ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(flags), attributes, ctypes.c_size_t(len(attributes)))
+    _call(what, _libc.syscall(_MOUNT_SETATTR, *arguments))
+
+
+def restrict(folder: str, readable: list[str]) -> None:
+    """Give up all rights on files except to read and execute `readable` paths, to use plain devices, and all rights in the folder.
+
+    Raises:
+        RefusedError: Landlock is not available.
+    """
+    version = landlock_version()
+    files = _FILES[min(version, max(_FILES))]
+    attributes = struct.pack("QQQ", files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    rules = _call("Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    devices = [(f"/dev/{name}", _TO_READ_AND_WRITE) for name in ("null", "zero", "random", "urandom")]
+    for path, rights in [(folder, files), *((path, _TO_READ) for path in readable), *devices]:
+        try:
+            opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # the path does not exist here
+        allowed = rights & files if os.path.isdir(path) else rights & files & _OF_A_FILE  # noqa: PTH112 - no more imports than it takes
+        rule = struct.pack("=Qi", allowed, opened)
+        _call("Landlock (add_rule)", _libc.syscall(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(1), rule, ctypes.c_uint32(0)))
+        os.close(opened)
+    _call("Landlock (restrict_self)", _libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
+    os.close(rules)
+
+
+def limit(limits: dict[str, int], others: int) -> None:
+    """Set limits on memory, processor time, open files and their size, and on processes beyond the `others` of the same user."""
+    kinds = {
+        resource.RLIMIT_NPROC: 2 * limits["processes"] + others + 2,  # twice, so that the parent sees that the limit is passed
+        resource.RLIMIT_AS: limits["memory"],
+        resource.RLIMIT_CPU: limits["seconds"] + 1,
+        resource.RLIMIT_FSIZE: limits["file"],
+        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in kinds.items():
+        hard = resource.getrlimit(kind)[1]
+        last = most + 1 if kind == resource.RLIMIT_CPU else most  # a second after the signal that names the reason
+        soft, last = (most, last) if hard == resource.RLIM_INFINITY else (min(most, hard), min(last, hard))
+        resource.setrlimit(kind, (soft, last))
+
+
+def is_test(step: ast.stmt) -> bool:
+    """Return whether a top-level statement is a test: it does more than import, define or assign, and is not a bare constant."""
+    defines = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    others = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Pass
+    return not isinstance(step, defines | others) and not (isinstance(step, ast.Expr) and isinstance(step.value, ast.Constant))
+
+
+def run_tests(program: str, tests: str) -> dict[str, Any]:
+    """Run a program and then its tests, and return the outcome."""
+    scope: dict[str, Any] = {"__name__": "solution", "__builtins__": __builtins__}
+    try:
+        exec(compile(program, "solution.py", "exec"), scope)
+    except BaseException as failure:  # noqa: BLE001 - whatever the program raises, it has failed
+        return {"error": f"{type(failure).__name__}: {failure}", "kind": type(failure).__name__}
+    passed, faults = 0, []
+    try:
+        steps = ast.parse(tests, "tests.py").body
+    except (SyntaxError, ValueError) as failure:
+        return {"tests": f"{type(failure).__name__}: {failure}"}
+    total = sum(map(is_test, steps))
+    for step in steps:
+        try:
+            exec(compile(ast.Module([step], []), "tests.py", "exec"), scope)
+        except BaseException as failure:  # noqa: BLE001 - as above
+            faults.append(f"{type(failure).__name__}: {failure}")
+            if not is_test(step):
+                break
+        else:
+            passed += is_test(step)
+    return {"passed": passed, "total": total, "faults": [fault[:200] for fault in faults[:5]]}
+
+
+def _run(config: dict[str, Any], report: int) -> NoReturn:
+    """Run the program in this process and report the outcome."""
+    said: dict[str, Any]
+    try:
+        others = 2 if config["isolated"] else processes_of(NOBODY if config["drop"] else os.getuid())
+        if config["drop"]:
+            drop_rights()
+        limit(config["limits"], others)
+        _call("no new privileges (prctl)", _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+        if config["isolated"]:
+            restrict(config["folder"], config["readable"])
+    except (RefusedError, OSError, ValueError) as failure:
+        said = {"refused": str(failure)}
+    else:
+        sys.argv = ["solution.py"]
+        said = run_tests(config["program"], config["tests"])
+    try:
+        os.write(report, json.dumps({**said, "mark": config["mark"]}).encode()[:4096] + b"\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        os._exit(1)
+    os._exit(0)
+
+
+def _below(work: Any) -> int:
+    """Call `work` in a child process that dies with this one; return the child's exit status."""
+    child = os.fork()
+    if not child:
+        _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        work()
+        os._exit(0)
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            return status
+
+
+def _sweep() -> None:
+    """Kill the processes that the program left running: this process is their subreaper."""
+    while True:
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - a kernel's file
+                left = [int(child) for child in file.read().split()]
+            for child in left:
+                os.kill(child, signal.SIGKILL)
+            os.wait()
+        except (ChildProcessError, OSError):
+            return
+
+
+def main() -> int:
+    """Isolate this process and run the program of the configuration on standard input; return the exit code."""
+    report = int(sys.argv[1])
+    config = json.loads(sys.stdin.buffer.read())
+    _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    if config["isolated"]:
+        try:
+            landlock_version()
+            config["drop"] = isolate(config["folder"], config["closed"], drop=config["drop"])
+            os.chdir(config["folder"])
+        except (RefusedError, OSError) as failure:
+            os.write(report, json.dumps({"refused": str(failure), "mark": config["mark"]}).encode() + b"\n")
+            return 3
+
+    def first() -> None:
+        status = _below(lambda: _run(config, report))
+        os.write(report, json.dumps({"status": status, "mark": config["mark"]}).encode() + b"\n")
+
+    _below(first)
+    _sweep()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Code: runs the program in a solution with unit tests, in a sandbox."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tts.backends.protocol import BackendProtocol
+from tts.checks import check_text
+from tts.errors import CapabilityError, ConfigError, shown
+from tts.models.registry import ModelRecord
+from tts.threads import in_thread
+from tts.types import Problem, Trajectory
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier
+from tts.verifiers.code.container import check_docker, run_in_container
+from tts.verifiers.code.sandbox import TEST_SOMETHING, ProgramOutcome, ProgramResult, SandboxLimits, run, why_not
+from tts.verifiers.code.sandbox_child import is_test
+
+_BLOCK = re.compile(r"^[^\S\n]*```[^\S\n]*(\w*)[^\n]*\n(.*?)^[^\S\n]*```", re.DOTALL | re.MULTILINE)
+_SANDBOXES = ("landlock", "docker", "none")
+_CREDITS = ("all", "share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code(Verifier):
+    """Scores the Python program in a solution by unit tests: 1 if all pass, else 0, or the share of tests that pass.
+
+    The program is the last fenced block that is marked as Python or has no language; without one, it is the whole text. A test is a
+    top-level statement of the tests that does more than import, define or assign. The tests run after the program, in its namespace.
+    A program that raises or passes a limit scores 0. `outcome` returns the details.
+
+    The sandbox contains accidents and is not a defence against an attacker; `tts.verifiers.code.sandbox` lists what it isolates. A program
+    can manipulate its tests. If Landlock or a namespace is not available, a solver raises CapabilityError with the reason. With
+    `sandbox="none"`, only polling limits the number of processes of root's programs.
+
+    Args:
+        tests: Python source; None: the problem's reference answer, which makes this verifier an oracle.
+        sandbox: "landlock"; "docker", a container of llm-sandbox; "none", limits without isolation, with all rights of the current
+            user, for trusted programs.
+        credit: "all": 1 if all tests pass, else 0. "share": the share of tests that pass.
+        seconds: time limit of a program, above 0. memory_mb: in MiB. processes: concurrent ones. output_kb: in KiB.
+
+    Cost: no tokens; one process for each different program (tens of milliseconds), one verifier call a trajectory.
+    """
+
+    tests: str | None = None
+    sandbox: str = "landlock"
+    credit: str = "all"
+    seconds: float = 10.0
+    memory_mb: int = 1024
+    processes: int = 32
+    output_kb: int = 1024
+    oracle: bool = field(init=False, repr=False)
+    name = "code"
+
+    def __post_init__(self) -> None:
+        if self.tests is not None:
+            check_text("tests", self.tests)
+            _check_tests("tests", self.tests)
+        for name, known in (("sandbox", _SANDBOXES), ("credit", _CREDITS)):
+            check_text(name, getattr(self, name))
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} is {shown(getattr(self, name))}, but must be {' or '.join(map(repr, known))}")
+        for name in ("memory_mb", "processes", "output_kb"):
+            value: Any = getattr(self, name)
+            if type(value) is not int or not 1 <= value < 2**31:
+                raise ConfigError(f"{name} is {shown(value)}, but must be a whole number of at least 1 and below 2**31")
+        seconds: Any = self.seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 2**31:
+            raise ConfigError(f"seconds is {shown(seconds)}, but must be a number above 0 and below 2**31")
+        object.__setattr__(self, "oracle", self.tests is None)
+
+    @property
+    def traits(self) -> Traits:
+        """Checks of the sandbox and of the problem's tests."""
+        return Traits(filled=self.filled, check=self.check)
+
+    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Code:
+        """Return the verifier unchanged.
+
+        Raises:
+            CapabilityError: Landlock or a namespace is not available, or no Docker daemon answers.
+            MissingDependency: llm-sandbox is not installed.
+        """
+        del record, backend
+        if self.sandbox == "docker":
+            check_docker()
+        if self.sandbox == "landlock" and (reason := why_not()):
+            raise CapabilityError(
+                f"sandbox is 'landlock', but it cannot be had here: {reason}",
+                hint="give code(sandbox='docker'), or sandbox='none' for programs that are trusted",
+            )
+        return self
+
+    def check(self, problem: Problem) -> None:
+        """Check the tests of a problem.
+
+        Raises:
+            ConfigError: they are not valid Python, or test nothing.
+        """
+        if self.tests is None:
+            _check_tests(f"the answer of problem {problem.id or problem.text[:40]!r}", problem.answer or "")
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return one score of the whole for each trajectory; NaN for those that the budget's time does not reach."""
+        tests = self.tests if self.tests is not None else problem.answer or ""
+        programs = [program_in(t.full_text) for t in trajectories]
+        scores: dict[str, float] = {}
+        for program in dict.fromkeys(programs):
+            left = calls.seconds_left()
+            scores[program] = math.nan if left is not None and left <= 0 else await self._worth(program, tests, left)
+        return [StepScores(whole=scores[program]) for program in programs]
+
+    async def _worth(self, program: str, tests: str, left: float | None) -> float:
+        seconds = self.seconds if left is None else min(self.seconds, left)
+        result = await in_thread(self.outcome, program, tests, seconds)
+        if result.outcome is ProgramOutcome.TIMEOUT and seconds < self.seconds:
+            return math.nan  # the budget's time ran out, not the program's
+        if self.credit == "all" or result.outcome is not ProgramOutcome.FAILED:
+            return float(result.outcome is ProgramOutcome.PASSED)
+        return result.passed / result.total if result.total else 0.0
+
+    def outcome(self, program: str, tests: str, seconds: float | None = None) -> ProgramResult:
+        """Run a program with tests, and return the outcome.
+
+        Args:
+            seconds: time limit; None: that of the verifier.
+
+        Raises:
+            CapabilityError: the sandbox is not available. VerifierError: the tests are not valid Python.
+        """
+        limits = SandboxLimits(
+            seconds=self.seconds if seconds is None else seconds,
+            memory=self.memory_mb << 20,
+            processes=self.processes,
+            output=self.output_kb << 10,
+        )
+        if self.sandbox == "docker":
+            return run_in_container(program, tests, limits)
+        return run(program, tests, limits, isolated=self.sandbox == "landlock")
+
+
+def _check_tests(name: str, tests: str) -> None:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
+            steps = ast.parse(tests, "tests").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
+        raise ConfigError(f"{name} is {shown(tests)}, but must be Python that tests programs: {failure}") from None
+    if not any(map(is_test, steps)):
+        raise ConfigError(f"{name} is {shown(tests)}, but must test something", hint=TEST_SOMETHING)
+
+
+def program_in(text: str) -> str:
+    """Return the last fenced block that is marked as Python or has no language; the whole text if there is none."""
+    blocks = [body for language, body in _BLOCK.findall(text) if language.lower() in ("", "py", "python", "python3")]
+    return blocks[-1] if blocks else text

@@ -1,0 +1,97 @@
+"""Checks that a verifier fits its backend and the task, and the rates of its tokens; nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tts.backends.metadata import ValueHeadMetadata
+from tts.backends.protocol import BackendProtocol, require, value_head_metadata
+from tts.budget.budget import Budget
+from tts.budget.meter import Rates
+from tts.errors import CapabilityError, ConfigError
+from tts.tasks.base import TaskProtocol
+from tts.verifiers.base import VerifierProtocol, members_of, traits_of
+
+
+def check_fit(verifier: VerifierProtocol, backend: BackendProtocol, task: TaskProtocol) -> None:
+    """Refuse a verifier that cannot score solutions of a task on a backend.
+
+    Raises:
+        CapabilityError: the backend lacks a capability in `needs`, or the value head. Or the head is read at other steps than the
+            task's. Or the head is a process model, which computes tokens, but the verifier states a bound of 0.
+    """
+    for member in members_of(verifier):
+        check_fit(member, backend, task)
+    require(backend, verifier.needs, f"the verifier {verifier.name!r}")
+    head, metadata = _head(verifier, backend)
+    if metadata is None:
+        return
+    if metadata.step != task.step_stop:
+        raise CapabilityError(
+            f"the verifier {verifier.name!r} is read where steps end in {_listed(metadata.step)}, "
+            f"but those of the task {task.name!r} end in {_listed(task.step_stop)}",
+            hint="choose the model's own task, or another verifier",
+        )
+    if metadata.own_model and not verifier.bound(0, 1):
+        raise CapabilityError(
+            f"the verifier {verifier.name!r} reads a head on the policy's states, but {head!r} is a process model",
+            hint=f"ask for it with process(head={head!r})",
+        )
+
+
+def token_rates(verifier: VerifierProtocol, backend: BackendProtocol) -> Rates:
+    """Return the rates of a verifier's tokens: those of the verifier's own model, else of its process model, else of the backend.
+
+    For a composition, each rate is the highest among its members; the tokens of each member are booked at its rates (`Calls.part`).
+    """
+    if members := members_of(verifier):
+        return _dearest([token_rates(member, backend) for member in members])
+    if (own := traits_of(verifier).own_model) is not None:
+        return own.rates
+    _, metadata = _head(verifier, backend)
+    return backend.rates if metadata is None else metadata.rates
+
+
+def _dearest(rates: Sequence[Rates]) -> Rates:
+    def most(name: str) -> int | None:
+        known = [getattr(one, name) for one in rates]
+        return None if not known or None in known else max(known)
+
+    read_again = [one.usd_in if one.usd_reused is None else one.usd_reused for one in rates]
+    reused = None if None in read_again else max((amount for amount in read_again if amount is not None), default=None)
+    return Rates(most("flops"), most("usd_in"), reused, most("usd_out"))
+
+
+def own_rates(verifier: VerifierProtocol) -> list[Rates]:
+    """Return the rates of a verifier's own models (see `OwnModel`), its members' included."""
+    own = traits_of(verifier).own_model
+    return [*([] if own is None else [own.rates]), *(rates for member in members_of(verifier) for rates in own_rates(member))]
+
+
+def _head(verifier: VerifierProtocol, backend: BackendProtocol) -> tuple[str | None, ValueHeadMetadata | None]:
+    """Return the name of the value head that a verifier reads and the backend's metadata for it; None for what is absent."""
+    head = traits_of(verifier).head
+    return head, None if head is None else value_head_metadata(backend, head, f"the verifier {verifier.name!r}")
+
+
+def _listed(texts: tuple[str, ...]) -> str:
+    return " or ".join(map(repr, texts)) or "nothing"
+
+
+def check_rates(budget: Budget, backends: Mapping[str, BackendProtocol], verifiers: Mapping[str, VerifierProtocol]) -> None:
+    """Raise ConfigError where a budget limits FLOPs or dollars and a model, or a verifier's own model, has no rate for them."""
+    for unit, attributes in (("flops", ("flops",)), ("usd", ("usd_in", "usd_out"))):
+        if unit not in budget.limits:
+            continue
+        for role, backend in backends.items():
+            if any(getattr(backend.rates, attribute) is None for attribute in attributes):
+                raise ConfigError(
+                    f"the budget limits {unit}, but the record of the model {role!r} ({backend.name}) has no rate for it",
+                    hint="limit tokens, or give the model a record with its parameters and prices",
+                )
+        for role, verifier in verifiers.items():
+            if any(getattr(own, attribute) is None for own in own_rates(verifier) for attribute in attributes):
+                raise ConfigError(
+                    f"the budget limits {unit}, but a model of the verifier {role!r} ({verifier.name}) has no rate for it",
+                    hint="limit tokens, or name the model's parameters in its record; it has no prices",
+                )

@@ -1,0 +1,120 @@
+"""Any function as a verifier: `verifier=my_function` in `solve`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tts.errors import VerifierError
+from tts.threads import in_thread
+from tts.types import Problem, Trajectory
+from tts.verifiers.base import Calls, StepScores, Verifier
+
+# (problem without its answer, text of the path) -> one score, or one score a step; plain or async
+ScoreFunction = Callable[[Problem, str], "float | Sequence[float] | Awaitable[float | Sequence[float]]"]
+
+_AT_ONCE = 64  # concurrent calls of an async function
+_LATE = object()  # in place of a score: the budget's time ran out before it
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionVerifier(Verifier):
+    """Scores with a function of the problem and the trajectory's text.
+
+    A plain function runs in a worker thread, one trajectory at a time; problems that are solved concurrently call it from several
+    threads. An async function is awaited for all trajectories concurrently, at most 64 at a time.
+
+    Args:
+        fn: returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown.
+        range: least and greatest score; a score outside is an error.
+
+    Cost: no tokens; one verifier call a trajectory.
+    """
+
+    fn: ScoreFunction
+    range: tuple[float, float] = (0.0, 1.0)
+    name = "callable"
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return the function's scores; NaN for trajectories that the budget's time does not reach."""
+        texts = [trajectory.full_text for trajectory in trajectories]
+        said = await self._in_turn(problem, texts, calls.seconds_left())
+        later = [i for i, one in enumerate(said) if inspect.isawaitable(one)]
+        replies = await _at_once([said[i] for i in later], calls.seconds_left())
+        for i, reply in zip(later, replies, strict=True):
+            said[i] = reply
+        return [StepScores(whole=math.nan) if one is _LATE else _scores(one) for one in said]
+
+    async def _in_turn(self, problem: Problem, texts: Sequence[str], seconds: float | None) -> list[Any]:
+        """Call the function for each text in a worker thread, so that the event loop is not blocked; `_LATE` where time ran out."""
+        said: list[Any] = []
+        over = threading.Event()
+
+        def work() -> None:
+            for text in texts:
+                if over.is_set():
+                    return
+                said.append(_contained(self.fn, problem, text))
+
+        try:
+            await asyncio.wait_for(in_thread(work), seconds)
+        except TimeoutError:
+            if seconds is None:
+                raise
+        finally:
+            over.set()
+        known = list(said)
+        return known + [_LATE] * (len(texts) - len(known))
+
+
+async def _at_once(asked: Sequence[Awaitable[Any]], seconds: float | None) -> list[Any]:
+    """Await the results of an async function concurrently; `_LATE` where time ran out."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(reply: Awaitable[Any]) -> Any:
+        async with gate:
+            try:
+                return await reply
+            except asyncio.CancelledError as failure:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                raise VerifierError("the verifier function was cancelled by itself") from failure
+            except SystemExit as failure:
+                raise VerifierError(f"the verifier function raised {failure!r}") from failure
+
+    tasks = [asyncio.ensure_future(one(reply)) for reply in asked]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        return [task.result() if task.done() else _LATE for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _contained(fn: ScoreFunction, problem: Problem, text: str) -> Any:
+    try:
+        return fn(problem, text)
+    except (SystemExit, TimeoutError) as failure:  # the solver would take them for its own exit or timeout
+        raise VerifierError(f"the verifier function raised {failure!r}") from failure
+
+
+def _scores(said: Any) -> StepScores:
+    """Return a number as a score of the whole, a one-dimensional array as one score for each step."""
+    if said is None:
+        raise VerifierError("the verifier function returned None, but must return a number, or one a step; NaN where it is unknown")
+    values = np.asarray(said, dtype=np.float64)
+    if values.ndim == 0:
+        return StepScores(whole=float(values))
+    if values.ndim > 1:
+        raise VerifierError(f"the verifier function returned an array of shape {values.shape}, but must return a number, or one a step")
+    return StepScores(steps=tuple(values.tolist()))

@@ -1,0 +1,105 @@
+"""Heads of reward models: linear layers with ReLU between them, read from the model's weights by name."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.errors import ConfigError
+from tts.verifiers.reward.record import Head, RewardRecord
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """The weights of a head. layers: weight [outputs, inputs] and bias [outputs] of each layer."""
+
+    layers: tuple[tuple[Floats, Floats], ...]
+
+    def __call__(self, state: NDArray[np.floating]) -> Floats:
+        """Return the outputs [outputs] for a hidden state [hidden]."""
+        found = np.asarray(state, np.float64)
+        for i, (weight, bias) in enumerate(self.layers):
+            found = weight @ (np.maximum(found, 0.0) if i else found) + bias
+        return found
+
+
+def activated(outputs: Sequence[float] | Floats, head: Head) -> float:
+    """Return the score of a head's outputs after its activation; NaN if an output is not finite."""
+    found = np.asarray(outputs, np.float64)
+    if not np.isfinite(found).all():
+        return math.nan
+    if head.activation == "softmax":
+        return among(np.roll(found, -head.good))
+    value = float(found[head.good])
+    return value if head.activation == "none" else float(1.0 / (1.0 + np.exp(-np.clip(value, -700.0, 700.0))))
+
+
+def among(logits: Sequence[float] | Floats) -> float:
+    """Return the softmax probability of the first label, from logits or log-probabilities of all labels; NaN if none is finite."""
+    found = np.asarray(logits, np.float64)
+    if np.isnan(found).any() or not np.isfinite(found.max()):
+        return math.nan
+    weights = np.exp(found - found.max())
+    return float(weights[0] / weights.sum())
+
+
+def read_head(record: RewardRecord, files: Iterable[Path], hidden: int | None) -> HeadWeights:
+    """Read the head of a record.
+
+    Args:
+        files: safetensors files. hidden: size of the hidden state; None: unknown.
+
+    Raises:
+        ConfigError: a tensor is missing or not finite, or its shape does not fit the record or the neighbouring layers.
+    """
+    head = record.readout
+    assert isinstance(head, Head), "a record of labels has no head"
+    names = [name for layer in head.layers for name in (layer.weight, layer.bias) if name is not None]
+    tensors = _tensors(names, list(files))
+    if missing := [name for name in names if name not in tensors]:
+        raise _unfit(record, f"reads the tensors {', '.join(missing)}, which the model's weights lack")
+    layers: list[tuple[Floats, Floats]] = []
+    size = hidden
+    for layer in head.layers:
+        weight = np.atleast_2d(tensors[layer.weight])
+        bias = np.zeros(len(weight)) if layer.bias is None else np.atleast_1d(tensors[layer.bias])
+        if weight.ndim != 2 or (size is not None and weight.shape[1] != size) or bias.shape != (len(weight),):
+            raise _unfit(record, f"reads {layer.weight} of shape {weight.shape} with a bias of {bias.shape}, behind {size} numbers")
+        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            raise _unfit(record, f"reads {layer.weight}, which is not of finite numbers")
+        layers.append((weight, bias))
+        size = len(weight)
+    if size != head.outputs:
+        raise _unfit(record, f"has a head of {head.outputs} outputs, but {head.layers[-1].weight} gives {size}")
+    return HeadWeights(tuple(layers))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of a model's weights: those that its index names, else all safetensors files."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return [folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))]
+    return sorted(folder.glob("*.safetensors"))
+
+
+def _tensors(names: Sequence[str], files: Sequence[Path]) -> dict[str, Floats]:
+    from safetensors import safe_open
+
+    found: dict[str, Floats] = {}
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            here = set(tensors.keys())
+            found |= {name: tensors.get_tensor(name).double().numpy() for name in names if name in here}
+    return found
+
+
+def _unfit(record: RewardRecord, what: str) -> ConfigError:
+    return ConfigError(f"the record {record.name!r} {what}", hint=f"the record is for {record.model}; correct it, or give that model")

@@ -1,0 +1,100 @@
+"""Loads the reward model of a record in this process, or connects to a server that runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tts.backends import BACKENDS
+from tts.errors import ConfigError
+from tts.models import registry
+from tts.models.registry import ModelRecord
+from tts.verifiers.reward import record as reward_record
+from tts.verifiers.reward.head import read_head, weight_files
+from tts.verifiers.reward.model import HandleModel, ServedModel
+from tts.verifiers.reward.pooling import PoolingModel, PoolingServer
+from tts.verifiers.reward.pooling_vllm import started
+from tts.verifiers.reward.pretrained import config_of, tokenizer_of
+from tts.verifiers.reward.record import Head
+from tts.verifiers.reward.renderer import SolutionRenderer
+
+BACKENDS_WITH_HANDLES = ("engine", "transformers")
+_RUNS = "a reward model runs on engine, transformers or vllm"
+
+_KEPT: weakref.WeakValueDictionary[Serving, Any] = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A reward model and where it runs.
+
+    Args:
+        record: name of a record of this package, or path of a YAML file. model: folder or Hub name of weights and tokenizer; None: the
+            record's. backend: "engine", "transformers" or "vllm"; None: "engine". device: of the backend; None: its default.
+        url: of a server that runs the model; None: this process runs it. served_as: the model's name on the server; None: as `model`.
+    """
+
+    record: str
+    model: str | None = None
+    backend: str | None = None
+    device: str | None = None
+    url: str | None = None
+    served_as: str | None = None
+
+
+def served(serving: Serving) -> ServedModel:
+    """Return a reward model; a loaded one is shared while a reference to it exists.
+
+    Raises:
+        ConfigError: the record, the model or the backend is not valid, or they do not fit together.
+    """
+    with _LOCK:
+        model = _KEPT.get(serving)
+        if model is None:
+            model = _KEPT[serving] = _made(serving)
+        return model
+
+
+def _made(serving: Serving) -> ServedModel:
+    record = reward_record.load(serving.record)
+    if serving.model is not None:
+        record = record.model_copy(update={"model": serving.model})
+    if serving.url is not None:
+        renderer = SolutionRenderer(record, tokenizer_of(registry.get(record.model)))
+        return PoolingModel(renderer, PoolingServer(url=serving.url, model=serving.served_as))
+    name = serving.backend or BACKENDS_WITH_HANDLES[0]
+    if name == "vllm":
+        return started(record, registry.get(record.model), serving.device)
+    if name not in BACKENDS_WITH_HANDLES:
+        raise ConfigError(f"backend is {name!r}, but {_RUNS}", hint="leave it out")
+    known = dataclasses.replace(registry.get(record.model), backend=name, licence=record.licence)
+    known = known if record.parameters is None else dataclasses.replace(known, parameters=record.parameters)
+    options = {"output_layer": False} if isinstance(record.readout, Head) and name == "engine" else {}  # classifiers have none
+    backend = BACKENDS.get(name).from_record(known, device=serving.device, **options)
+    config = config_of(known)
+    if config.model_type != record.architecture:
+        raise ConfigError(
+            f"the record {record.name!r} is of the architecture {record.architecture!r}, but {record.model} is a {config.model_type!r}",
+            hint="give the model that the record is for, or correct the record",
+        )
+    head = None
+    if isinstance(record.readout, Head):
+        head = read_head(record, _files(known, record.readout), config.hidden_size)
+    return HandleModel(SolutionRenderer(record, tokenizer_of(known), context=backend.context), backend, head)
+
+
+def _files(model: ModelRecord, head: Head) -> Sequence[Path]:
+    if head.file:
+        return [registry.head_path(model, head.file)]
+    folder = registry.locate(model)
+    if folder is None:
+        from huggingface_hub import snapshot_download
+
+        folder = Path(snapshot_download(model.location, allow_patterns=["*.safetensors", "*.json"], local_files_only=True))
+    return weight_files(folder)

@@ -1,0 +1,168 @@
+"""Running reward models, and their state in one search.
+
+A model runs on a backend with handles in this process, which reads every step once (`HandleModel`), or on a server or vLLM, which
+reads whole trajectories (`tts.verifiers.reward.pooling`). Both get the same tokens and are read at the same positions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tts.backends.base import Counters, Reply
+from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound
+from tts.backends.text.tokenized_text import TokenizedText
+from tts.budget.meter import Rates
+from tts.errors import CapabilityError
+from tts.verifiers.base import Calls
+from tts.verifiers.reward.head import HeadWeights, activated, among
+from tts.verifiers.reward.record import Head
+from tts.verifiers.reward.renderer import Ids, RenderedSolution, SolutionRenderer
+
+
+class Session(Protocol):
+    """The state of a reward model in the search of one problem."""
+
+    def cost(self, solution: RenderedSolution) -> tuple[int, int]:
+        """Return the tokens that one solution alone would compute: those of the problem, and those after it."""
+        ...
+
+    async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
+        """Return for each solution the score at each position that is read, in the order of its `pieces`; NaN where unknown."""
+        ...
+
+
+class ServedModel(Protocol):
+    """A running reward model.
+
+    Attributes:
+        renderer: its record, bound to its tokenizer. rates: cost of a token. counters: its own count of computed tokens.
+        incremental: whether it caches what it has read; else every score computes its whole trajectory.
+    """
+
+    renderer: SolutionRenderer
+    rates: Rates
+    incremental: bool
+
+    @property
+    def counters(self) -> Counters:
+        """Everything that it has computed so far."""
+        ...
+
+    def session(self) -> Session:
+        """Return an empty session."""
+        ...
+
+
+class HandleModel:
+    """A reward model on a backend with handles; it computes only the tokens of steps that it has not read.
+
+    Args:
+        renderer: of its record, limited to the backend's context. backend: that runs the model. head: for records that have one.
+
+    Raises:
+        CapabilityError: the backend does not take exact tokens, or lacks a capability that the record's readout needs.
+    """
+
+    incremental = True
+
+    def __init__(self, renderer: SolutionRenderer, backend: BackendProtocol, head: HeadWeights | None = None) -> None:
+        what = f"the reward model {renderer.record.name!r}"
+        require(backend, ("extend", "fork", "next_logprobs" if head is None else "hidden"), what)
+        probe = TokenizedText.of((0,) * 7)
+        if not counts_texts(backend) or text_bound(backend, probe) != 7 or backend.count(probe) != 7:
+            raise CapabilityError(
+                f"{what} must be shown exact tokens, but the backend {backend.name!r} takes texts only",
+                hint="serve it on engine or transformers",
+            )
+        self.renderer = renderer
+        self.backend = backend
+        self.rates = backend.rates
+        self.head = head
+
+    @property
+    def counters(self) -> Counters:
+        """The counters of the backend."""
+        return self.backend.counters
+
+    def session(self) -> HandleSession:
+        """Return an empty session."""
+        return HandleSession(self)
+
+    async def read(self, handles: Sequence[Any]) -> list[Reply[float]]:
+        """Return the scores at the last tokens of handles."""
+        readout = self.renderer.record.readout
+        if isinstance(readout, Head):
+            assert self.head is not None, "a record with a head is served with its weights"
+            states = await self.backend.hidden(handles)
+            return [_with(activated(self.head(reply.value), readout), reply) for reply in states]
+        labels = [TokenizedText.of((label,)) for label in self.renderer.labels]
+        laws = await self.backend.next_logprobs(handles, [""] * len(handles), labels)
+        return [_with(among(reply.value), reply) for reply in laws]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Node:
+    """A prefix that ends where a step is read: its handle, the prefixes that continue it, and its score once known."""
+
+    handle: Any
+    below: dict[Ids, _Node] = dataclasses.field(default_factory=dict)
+    score: float | None = None
+
+
+class HandleSession:
+    """The tree of prefixes that a reward model has read in one search; the handles are freed with it."""
+
+    def __init__(self, model: HandleModel) -> None:
+        self._model = model
+        self._roots: dict[Ids, _Node] = {}
+
+    def cost(self, solution: RenderedSolution) -> tuple[int, int]:
+        """Return the tokens of a solution that were not read yet: those of the problem, and those after it."""
+        node = self._roots.get(solution.ids[: solution.prompt])
+        prompt = solution.prompt if node is None else 0
+        new = 0
+        for piece in solution.pieces:
+            node = None if node is None else node.below.get(piece)
+            new += len(piece) if node is None else 0
+        return prompt, new
+
+    async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
+        """Return the scores of each solution; all solutions are read in one batch, one piece of each at a time."""
+        await self._open(list(dict.fromkeys(r.ids[: r.prompt] for r in solutions if r.pieces)), calls)
+        chains: list[list[_Node]] = [[] for _ in solutions]
+        for depth in range(max((len(r.pieces) for r in solutions), default=0)):
+            late = [(i, r.pieces[depth]) for i, r in enumerate(solutions) if depth < len(r.pieces)]
+            above = {i: chains[i][-1] if chains[i] else self._roots[solutions[i].ids[: solutions[i].prompt]] for i, _ in late}
+            await self._extend([(above[i], piece) for i, piece in late], calls)
+            for i, piece in late:
+                chains[i].append(above[i].below[piece])
+        await self._score([node for chain in chains for node in chain], calls)
+        return [tuple(np.nan if node.score is None else node.score for node in chain) for chain in chains]
+
+    async def _open(self, prompts: Sequence[Ids], calls: Calls) -> None:
+        new = [ids for ids in prompts if ids not in self._roots]
+        if new:
+            replies = await self._model.backend.open([TokenizedText.of(ids) for ids in new])
+            handles = calls.charge([dataclasses.replace(reply, prompt=reply.computed) for reply in replies])
+            self._roots.update({ids: _Node(handle) for ids, handle in zip(new, handles, strict=True)})
+
+    async def _extend(self, pairs: Sequence[tuple[_Node, Ids]], calls: Calls) -> None:
+        new = list({(id(above), piece): (above, piece) for above, piece in pairs if piece not in above.below}.values())
+        if new:
+            replies = await self._model.backend.extend([above.handle for above, _ in new], [TokenizedText.of(piece) for _, piece in new])
+            for (above, piece), extension in zip(new, calls.charge(replies), strict=True):
+                above.below[piece] = _Node(extension.handle)
+
+    async def _score(self, nodes: Sequence[_Node], calls: Calls) -> None:
+        new = [node for node in dict.fromkeys(nodes) if node.score is None]
+        if new:
+            for node, score in zip(new, calls.charge(await self._model.read([node.handle for node in new])), strict=True):
+                node.score = score
+
+
+def _with(score: float, reply: Reply[Any]) -> Reply[float]:
+    return Reply(score, reply.computed, reply.reused, reply.seconds, reply.prompt)

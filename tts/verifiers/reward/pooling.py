@@ -1,0 +1,302 @@
+"""Reward models on a vLLM server in pooling mode, which returns the outputs of the head for every token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.base import Counters, Reply
+from tts.backends.openai.errors import Key, ServerError, connection_error, status_error
+from tts.backends.openai.http import checks
+from tts.budget.meter import Rates
+from tts.errors import ConfigError, VerifierError, shown
+from tts.verifiers.base import Calls
+from tts.verifiers.reward.head import activated, among
+from tts.verifiers.reward.record import Head, RewardRecord
+from tts.verifiers.reward.renderer import RenderedSolution, SolutionRenderer
+
+Floats = NDArray[np.float64]
+
+KEY_VARIABLE = "TTS_REWARD_KEY"  # a separate variable: the key of the policy's server is not sent to other servers
+_HOW_KEY = f"put the server's key into the environment variable {KEY_VARIABLE}"
+_NOT_TAKEN = ("ConnectionFailed", "RateLimited", "Unavailable")  # the server accepted nothing: retried, and not charged
+# vLLM's names of models whose output layer is reduced to a few tokens
+_CLASSIFIERS = {
+    "llama": "LlamaForSequenceClassification",
+    "mistral": "MistralForSequenceClassification",
+    "qwen2": "Qwen2ForSequenceClassification",
+    "qwen3": "Qwen3ForSequenceClassification",
+}
+NO_TIME = "no scores in the time that is left"
+_WAIT_S = 0.25  # before the first retry; doubled for each other one
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingServer:
+    """The server of a reward model, its timeout and retries.
+
+    Args:
+        url: of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs one.
+        model: the model's name on the server; None: the record's.
+        timeout_s: seconds for one request, above 0. tries: most attempts while the server accepts nothing (no connection, 425, 429, 503).
+        batch: most trajectories in one request.
+
+    Raises:
+        ConfigError: a value is not valid.
+    """
+
+    url: str
+    model: str | None = None
+    timeout_s: float = 60.0
+    tries: int = 3
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"url is {shown(self.url)}, but must begin with http:// or https://", hint="for example http://localhost:8000"
+            )
+        if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
+            raise ConfigError(f"timeout_s is {self.timeout_s}, but must be seconds above 0")
+        for name in ("tries", "batch"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but must be at least 1")
+
+
+class Pooled(ABC):
+    """A reward model that reads whole trajectories and returns the outputs of its head before any activation.
+
+    Args:
+        renderer: of its record. where: what runs the model, for messages. batch: most trajectories in one request.
+
+    Attributes:
+        failures: numbers of failed requests, by kind.
+    """
+
+    incremental = False
+
+    def __init__(self, renderer: SolutionRenderer, where: str, batch: int) -> None:
+        self.renderer = renderer
+        self.where = where
+        self.batch = batch
+        flops = renderer.record.parameters
+        self.rates = Rates(flops=None if flops is None else 2 * flops)
+        self.counters = Counters()
+        self.failures: Counter[str] = Counter()
+        readout = renderer.record.readout
+        self.outputs = readout.outputs if isinstance(readout, Head) else len(renderer.labels)
+
+    def session(self) -> PoolingSession:
+        """Return a session; it has no state."""
+        return PoolingSession(self)
+
+    @abstractmethod
+    async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
+        """Return the scores of solutions.
+
+        Args:
+            seconds: left of the budget; None: not limited.
+
+        Raises:
+            ServerError: the request failed for no fault of the caller; `again`: nothing was computed.
+            VerifierError: the server was never reached, refuses the request, or replies in an unexpected form.
+        """
+
+    def scores(self, rows: Floats, solution: RenderedSolution) -> tuple[float, ...]:
+        """Return the scores of one solution from rows of outputs: one for every token, for every step token, or for the last token."""
+        if not rows.size:
+            rows = rows.reshape(0, self.outputs)
+        elif self.outputs == 1 and rows.shape == (1, len(solution.ids)):
+            rows = rows.T  # a server may flatten one output for each token
+        positions = sorted({at for at in solution.at if at is not None})
+        if rows.shape[1:] != (self.outputs,):
+            raise self.other(f"outputs of shape {rows.shape} for {len(solution.ids)} tokens, where each row must have {self.outputs}")
+        if self.renderer.record.kind == "outcome" and len(rows):
+            wanted = [-1]
+        elif len(rows) == len(solution.ids):
+            wanted = positions
+        else:
+            tags = [i for i, token in enumerate(solution.ids) if token == solution.ids[positions[-1]]]
+            if len(rows) != len(tags) or not set(positions) <= set(tags):
+                raise self.other(f"{len(rows)} rows for {len(solution.ids)} tokens, of which {len(tags)} are step tokens")
+            wanted = [tags.index(at) for at in positions]
+        readout = self.renderer.record.readout
+        return tuple(activated(rows[at], readout) if isinstance(readout, Head) else among(rows[at]) for at in wanted)
+
+    def other(self, what: str) -> VerifierError:
+        """Return the error for a reply in an unexpected form."""
+        return VerifierError(f"{self.where} answered {what}", hint=how_served(self.renderer.record))
+
+
+class PoolingModel(Pooled):
+    """A reward model on a vLLM server in pooling mode.
+
+    Requests have token ids, so that the server's tokenizer and template are not used, and ask for outputs before any activation. A
+    process model is requested at /pooling (task token_classify): one row of outputs for every token, or for every step token if the
+    server was started with one. An outcome model is requested at /classify: one row for the last token. A reply in any other form is
+    refused with the command that starts the server.
+
+    Accounting:
+        - A trajectory is charged whole for every score; the server may reuse prefixes, which costs the same here.
+        - A request that timed out, or failed with a 5xx status other than 503, is charged in full, as an estimate.
+        - A request that the server did not accept costs nothing.
+    In the last two cases the scores are NaN, and solutions count the trajectories by kind of failure. A server that was never reached
+    raises VerifierError.
+
+    Args:
+        renderer: of its record. server: its address.
+    """
+
+    def __init__(self, renderer: SolutionRenderer, server: PoolingServer) -> None:
+        super().__init__(renderer, f"the server {server.url}", server.batch)
+        self.server = server
+        self._answered = False
+        self._key = Key.find(KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else Key()
+
+    async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
+        """Return the scores of solutions by one request; see `Pooled.ask`."""
+        outcome = self.renderer.record.kind == "outcome"
+        body: dict[str, Any] = {"model": self.server.model or self.renderer.record.model, "input": [list(r.ids) for r in solutions]}
+        body |= {"use_activation": False} if outcome else {"task": "token_classify", "use_activation": False, "encoding_format": "float"}
+        try:
+            async with asyncio.timeout(seconds):
+                reply = await self._post("/classify" if outcome else "/pooling", body)
+        except TimeoutError:
+            raise ServerError("TimedOut", NO_TIME) from None
+        except ServerError as fault:
+            if fault.kind == "Refused":
+                raise VerifierError(
+                    f"{self.where} refused a request for {body['model']!r} with {fault.cause}",
+                    hint=_HOW_KEY if fault.status in (401, 403) else how_served(self.renderer.record),
+                ) from None
+            if fault.kind == "CertificateError" or (fault.kind == "ConnectionFailed" and not self._answered):
+                raise VerifierError(f"{self.where} cannot be reached: {fault.cause}", hint=how_served(self.renderer.record)) from None
+            raise
+        return self._read(reply, solutions)
+
+    async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """Send a request, and retry while the server accepts nothing.
+
+        Raises:
+            ServerError: there is no reply, or its status is not 200. ConfigError: see `checks`.
+        """
+        trusted = checks(self.server.url)
+        async with httpx.AsyncClient(timeout=self.server.timeout_s, headers=self._key.headers, verify=trusted) as client:
+            for tried in range(self.server.tries):
+                try:
+                    return await self._once(client, path, body)
+                except ServerError as fault:
+                    if not fault.again or tried + 1 == self.server.tries:
+                        raise
+                await asyncio.sleep(_WAIT_S * 2**tried)
+        raise AssertionError("the last try returns or raises")
+
+    async def _once(self, client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> httpx.Response:
+        try:
+            reply = await client.post(self.server.url.rstrip("/") + path, json=body)
+        except httpx.TransportError as failure:
+            waited = isinstance(failure, httpx.TimeoutException) and not isinstance(failure, httpx.ConnectTimeout)
+            fault = ServerError("TimedOut", "no word in time") if waited else connection_error(failure, self._key, began=True)
+        except httpx.DecodingError as failure:
+            fault = ServerError("BadReply", f"its encoding is broken: {failure}").hiding(self._key)
+        else:
+            self._answered = True
+            if reply.status_code == 200:
+                return reply
+            fault = status_error(reply.status_code, reply.content, 0.0, self._key)
+        fault.again = fault.kind in _NOT_TAKEN  # for other failures it is unknown what was computed
+        raise fault
+
+    def _read(self, reply: httpx.Response, solutions: Sequence[RenderedSolution]) -> list[tuple[float, ...]]:
+        """Return the scores in a reply.
+
+        Raises:
+            VerifierError: the reply is not in the form of vLLM's endpoints, or not about the tokens that were sent.
+        """
+        try:
+            said = reply.json()
+            data = sorted(said["data"], key=lambda one: one["index"])
+            rows = [np.atleast_2d(np.asarray(one["probs"] if "probs" in one else one["data"], np.float64)) for one in data]
+            read = int(said["usage"]["prompt_tokens"])
+        except (ValueError, TypeError, KeyError) as failure:
+            raise self.other(f"what cannot be read ({type(failure).__name__}: {failure})") from None
+        sent = sum(len(r.ids) for r in solutions)
+        if len(rows) != len(solutions) or read != sent:
+            raise self.other(f"about {len(rows)} texts of {read} tokens, where {len(solutions)} of {sent} were sent")
+        return [self.scores(found, solution) for found, solution in zip(rows, solutions, strict=True)]
+
+
+def how_served(record: RewardRecord) -> str:
+    """Return the command that starts a server of a reward model."""
+    overrides, pooler = pooling_settings(record)
+    command = f"vllm serve {record.model} --runner pooling"
+    if not overrides:
+        return command
+    return f"{command} --hf-overrides '{json.dumps(overrides, ensure_ascii=False)}' --pooler-config '{json.dumps(pooler)}'"
+
+
+def pooling_settings(record: RewardRecord) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return vLLM's overrides of the model's configuration, and of its pooler's; {} for models with a head of their own."""
+    if isinstance(record.readout, Head):
+        return {}, {}
+    labels = (record.readout.good, *record.readout.bad)
+    known = _CLASSIFIERS.get(record.architecture, "…ForSequenceClassification")
+    overrides = {"architectures": [known], "classifier_from_token": labels, "method": "no_post_processing"}
+    return overrides, {"task": pooling_task(record)}
+
+
+def pooling_task(record: RewardRecord) -> str:
+    """Return vLLM's task: outputs of the last token, or of all tokens."""
+    return "classify" if record.kind == "outcome" else "token_classify"
+
+
+class PoolingSession:
+    """Requests scores of whole trajectories, for one search."""
+
+    def __init__(self, model: Pooled) -> None:
+        self._model = model
+
+    def cost(self, solution: RenderedSolution) -> tuple[int, int]:
+        """Return 0 and all tokens: the prompt is read again with every trajectory."""
+        return 0, len(solution.ids)
+
+    async def scores(self, solutions: Sequence[RenderedSolution], calls: Calls) -> list[tuple[float, ...]]:
+        """Return the scores of each solution; NaN where the budget's time ran out or the server failed."""
+        asked = [i for i, solution in enumerate(solutions) if solution.ids]
+        scores: list[tuple[float, ...]] = [(math.nan,) * len(solution.pieces) for solution in solutions]
+        for start in range(0, len(asked), self._model.batch):
+            some = asked[start : start + self._model.batch]
+            left = calls.seconds_left()
+            if left is not None and left <= 0:
+                break
+            for i, score in zip(some, await self._ask([solutions[i] for i in some], left, calls), strict=False):
+                scores[i] = score
+        return scores
+
+    async def _ask(self, solutions: Sequence[RenderedSolution], left: float | None, calls: Calls) -> list[tuple[float, ...]]:
+        """Return the scores of solutions; [] if the request failed, which is recorded."""
+        began = time.perf_counter()
+        found, fault = list[tuple[float, ...]](), None
+        try:
+            found = await self._model.ask(solutions, left)
+        except ServerError as failed:
+            fault = failed
+            self._model.failures[fault.kind] += 1
+            calls.failed(str(fault), len(solutions))
+        if fault is None or not fault.again:
+            seconds = (time.perf_counter() - began) / len(solutions)
+            self._model.counters.prompt_tokens += sum(len(solution.ids) for solution in solutions)
+            calls.charge([Reply(None, len(solution.ids), 0, seconds) for solution in solutions], estimated=fault is not None)
+        return found

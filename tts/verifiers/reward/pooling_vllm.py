@@ -1,0 +1,67 @@
+"""Reward models in vLLM in this process, in pooling mode."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tts.backends.openai.errors import ServerError
+from tts.errors import ConfigError, EngineError, missing_extra
+from tts.models.registry import ModelRecord
+from tts.verifiers.reward.pooling import NO_TIME, Pooled, pooling_settings, pooling_task
+from tts.verifiers.reward.pretrained import tokenizer_of
+from tts.verifiers.reward.record import RewardRecord
+from tts.verifiers.reward.renderer import RenderedSolution, SolutionRenderer
+
+if TYPE_CHECKING:
+    from tts.backends.vllm.engine import VLLMEngine
+
+_BATCH = 256  # trajectories at once; vLLM divides them into its own batches
+
+
+def started(record: RewardRecord, model: ModelRecord, device: str | None) -> VLLMPooled:
+    """Return a reward model in a new vLLM engine, which is closed when the last reference to the model is gone.
+
+    Raises:
+        ConfigError: the model cannot be loaded, vLLM does not support it, or a device was given.
+        MissingDependency: vLLM is not installed.
+    """
+    if device is not None:
+        raise ConfigError(f"device is {device!r}, but vLLM takes the machine's own", hint="leave it out")
+    try:
+        from tts.backends.vllm.loading import pooling_engine
+    except ModuleNotFoundError as failure:
+        raise missing_extra(failure.name or "vllm", "vllm", "a reward model in vLLM") from failure
+    tokenizer = tokenizer_of(model)
+    engine = pooling_engine(model, *pooling_settings(record))
+    return VLLMPooled(SolutionRenderer(record, tokenizer, context=engine.context), engine)
+
+
+class VLLMPooled(Pooled):
+    """A reward model in vLLM; a trajectory is charged whole for every score, as on a server.
+
+    Args:
+        renderer: of its record. engine: runs the model in pooling mode; it is closed with this object.
+    """
+
+    def __init__(self, renderer: SolutionRenderer, engine: VLLMEngine) -> None:
+        super().__init__(renderer, "vLLM", _BATCH)
+        self._engine = engine
+        weakref.finalize(self, engine.close)
+
+    async def ask(self, solutions: Sequence[RenderedSolution], seconds: float | None) -> list[tuple[float, ...]]:
+        """Return the scores of solutions; see `Pooled.ask`."""
+        task = pooling_task(self.renderer.record)
+        asked = [asyncio.wrap_future(self._engine.submit(self._engine.pooled(solution.ids, task))) for solution in solutions]
+        try:
+            async with asyncio.timeout(seconds):
+                rows = await asyncio.gather(*asked)
+        except (TimeoutError, EngineError) as failure:
+            for one in asked:
+                one.cancel()
+            if isinstance(failure, EngineError):
+                raise ServerError(failure.kind, failure.cause) from None
+            raise ServerError("TimedOut", NO_TIME) from None
+        return [self.scores(found, solution) for found, solution in zip(rows, solutions, strict=True)]

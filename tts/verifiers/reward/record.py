@@ -1,0 +1,238 @@
+"""Records of reward models: YAML files that describe what a model is shown and where its scores are read.
+
+A record states the layout of problem and steps, the separator after a step, the token at which the score is read, and what is read
+there. Separators and labels are texts and not token ids, because an id is right for one tokenizer only. Each text must encode to the
+number of tokens that the record states; this is checked when the model is loaded.
+
+A record has no code. `records/` has those of this package; `load` takes the name of one, or the path of a YAML file.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tts.errors import ConfigError, missing_extra, unknown_name
+
+FOLDER = "tts.verifiers.reward"
+SUFFIX = ".yaml"
+Text = Annotated[str, Field(min_length=1)]
+Layout = Literal["text", "parts", "reply", "turns"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Separator(_Strict):
+    """The separator after every step; the score is read at its last token.
+
+    Args:
+        text: the separator. tokens: the number of its tokens.
+        within: treatment of a step whose text contains the separator. "refuse": the scores of it and of later steps are NaN, because
+            the model would take a part of it for a step. "keep": it is read as it is (for example a newline within a step).
+    """
+
+    text: Text
+    tokens: int = Field(default=1, ge=1, le=16)
+    within: Literal["refuse", "keep"] = "refuse"
+
+
+class Template(_Strict):
+    """The layout of a problem and its steps. White space at the ends of steps is removed.
+
+    Fields of `prompt`: `{problem}` is the problem's text, `{prompt}` the task's prompt for the policy, `{bos}` the tokenizer's
+    beginning-of-sequence token as text. In the layout "turns", `{step}` is the first step.
+
+    Args:
+        layout: one of
+            "text": the prompt, then steps and separators, encoded as one text;
+            "parts": the same, with prompt, steps and separators encoded separately;
+            "reply": a chat, in which steps and separators are one message of the assistant;
+            "turns": a chat with one message of the user for each step, each followed by the message `answer` of the assistant; the
+            score is read where the answer would start.
+        prompt: text before the steps ("reply": the user's message; "turns": the first message, with the first step in it).
+        system: system message of the chat; None: none. between: text between a separator and the next step ("text", "reply").
+        separator: after each step; None for "turns" and for outcome models.
+        answer: the assistant's message after every step, for "turns".
+    """
+
+    layout: Layout
+    prompt: Text = "{problem}"
+    system: str | None = None
+    between: str = ""
+    separator: Separator | None = None
+    answer: str = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        chat = self.layout in ("reply", "turns")
+        if "{problem}" not in self.prompt and "{prompt}" not in self.prompt:
+            raise ValueError(f"prompt is {self.prompt!r}, but must hold {{problem}} or {{prompt}}")
+        if self.system is not None and not chat:
+            raise ValueError(f"system is for chats, but the layout is {self.layout!r}")
+        if self.between and self.layout not in ("text", "reply"):
+            raise ValueError(f"between is for the layouts text and reply, but the layout is {self.layout!r}")
+        if (self.layout == "turns") != bool(self.answer):
+            raise ValueError(f"answer is {self.answer!r}, but the layout 'turns' needs one, and no other has one")
+        if (self.layout == "turns") != ("{step}" in self.prompt):
+            raise ValueError(f"prompt is {self.prompt!r}, but {{step}} belongs into that of the layout 'turns', and of no other")
+        if self.layout == "turns" and self.separator is not None:
+            raise ValueError("separator is given, but the layout 'turns' has none: a turn ends each step")
+        return self
+
+
+class Labels(_Strict):
+    """A readout of next-token probabilities: the score is the probability of one label among all labels.
+
+    Args:
+        good: the label whose probability is the score. bad: the other labels. tokens: the number of tokens of each label: one.
+    """
+
+    kind: Literal["labels"] = "labels"
+    good: Text
+    bad: tuple[Text, ...] = Field(min_length=1)
+    tokens: Literal[1] = 1
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if len({self.good, *self.bad}) != 1 + len(self.bad):
+            raise ValueError(f"good is {self.good!r} and bad {self.bad}, but every label must be another")
+        return self
+
+
+class Layer(_Strict):
+    """One linear layer of a head: the names of its tensors in the model's weights. bias: None if it has none."""
+
+    weight: Text
+    bias: Text | None = None
+
+
+class Head(_Strict):
+    """A readout of the last hidden state: linear layers with ReLU between them.
+
+    Args:
+        layers: from the hidden state to the outputs. outputs: the number of outputs of the last layer.
+        activation: "softmax" over the outputs, "sigmoid" of the score's output, or "none".
+        good: index of the score's output, from 0. file: file with the tensors; "": they are in the model's weights.
+    """
+
+    kind: Literal["head"] = "head"
+    layers: tuple[Layer, ...] = Field(min_length=1)
+    outputs: int = Field(default=1, ge=1)
+    activation: Literal["none", "sigmoid", "softmax"] = "sigmoid"
+    good: int = Field(default=0, ge=0)
+    file: str = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.good >= self.outputs:
+            raise ValueError(f"good is {self.good}, but the head has {self.outputs} outputs, counted from 0")
+        if self.activation == "softmax" and self.outputs < 2:
+            raise ValueError("activation is 'softmax', but of one output that is always 1")
+        return self
+
+
+class RewardRecord(_Strict):
+    """A reward model, its layout and its readout.
+
+    Args:
+        name: the name of the record. model: a name of the models' registry, a Hub name, or a folder.
+        kind: "process": one score for each step; "outcome": one score of the whole solution, read at the last token of its layout.
+        architecture: `model_type` of the model's configuration; any other is refused when the model is loaded.
+        template: see `Template`. readout: see `Labels` and `Head`.
+        aggregation: of the scores of steps to the score of the whole, for `aggregate="model"`.
+        max_tokens: most tokens that the model is shown; None: what its configuration allows. The scores of steps beyond are NaN.
+        parameters: weights used for one token, for FLOPs. licence: SPDX identifier or the licence's name; "": not stated.
+        source: where the fields are from. notes: advice for users.
+    """
+
+    name: Annotated[str, Field(pattern=r"[A-Za-z0-9][\w.-]*")]
+    model: Text
+    kind: Literal["process", "outcome"] = "process"
+    architecture: Text
+    template: Template
+    readout: Annotated[Labels | Head, Field(discriminator="kind")]
+    aggregation: Literal["last", "min", "prod", "mean"] = "last"
+    max_tokens: int | None = Field(default=None, ge=1)
+    parameters: int | None = Field(default=None, ge=1)
+    licence: str = ""
+    source: Text
+    notes: str = ""
+
+    @model_validator(mode="after")
+    def _reads(self) -> Self:
+        outcome, separated = self.kind == "outcome", self.template.separator is not None
+        if outcome and separated:
+            raise ValueError("separator is given, but an outcome model reads the whole solution as one")
+        if not (outcome or separated or self.template.layout == "turns"):
+            raise ValueError("separator is missing, but a process model is read at one behind each step")
+        return self
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and greatest score."""
+        bare = isinstance(self.readout, Head) and self.readout.activation == "none"
+        return (float("-inf"), float("inf")) if bare else (0.0, 1.0)
+
+
+def names() -> list[str]:
+    """Return the sorted names of the records in this package."""
+    return sorted(entry.name.removesuffix(SUFFIX) for entry in _folder().iterdir() if entry.name.endswith(SUFFIX))
+
+
+def load(name: str) -> RewardRecord:
+    """Return a record of this package by its name, or of a YAML file by its path.
+
+    Raises:
+        ConfigError: neither exists, or the file is not a valid record; the message names the field and the rule.
+        MissingDependency: PyYAML is not installed.
+    """
+    if name in names():
+        return parse((_folder() / f"{name}{SUFFIX}").read_text(encoding="utf-8"), f"the record {name!r}")
+    if not name.endswith((SUFFIX, ".yml")):
+        raise unknown_name("reward model", name, names())
+    try:
+        text = Path(name).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
+        raise ConfigError(
+            f"the record {name!r} cannot be read: {why}", hint=f"give the path of a YAML file, or one of {', '.join(names())}"
+        ) from None
+    return parse(text, f"the record {name!r}")
+
+
+def parse(text: str, what: str) -> RewardRecord:
+    """Return the record in a YAML text; `what` names the text in messages.
+
+    Raises:
+        ConfigError: the text is not a valid record.
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise missing_extra("pyyaml", "engine", "reading the record of a reward model") from None
+    try:
+        data: Any = yaml.safe_load(text)
+    except yaml.YAMLError as failure:
+        raise ConfigError(f"{what} is no YAML: {' '.join(str(failure).split())}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{what} is a {type(data).__name__}, but must be fields with values", hint="see the records in tts/verifiers/reward/records/"
+        )
+    try:
+        return RewardRecord.model_validate(data)
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        said = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"{what} does not fit{': ' + where if where else ''}: {said}", hint="see the records in tts/verifiers/reward/records/"
+        ) from None
+
+
+def _folder() -> Any:
+    return resources.files(FOLDER) / "records"

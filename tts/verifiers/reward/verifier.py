@@ -1,0 +1,205 @@
+"""Published reward models as verifiers, of steps or of whole solutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tts.backends.protocol import BackendProtocol
+from tts.budget.meter import Rates
+from tts.checks import check_text
+from tts.errors import ConfigError, shown
+from tts.models.registry import ModelRecord
+from tts.types import Problem, Prompt, Trajectory
+from tts.verifiers.base import Calls, OwnModel, StepScores, Traits, Verifier
+from tts.verifiers.reward import record as reward_record
+from tts.verifiers.reward.loading import Serving, served
+from tts.verifiers.reward.model import ServedModel, Session
+from tts.verifiers.reward.record import RewardRecord
+from tts.verifiers.reward.renderer import EMPTY, RenderedSolution
+
+_AGGREGATED: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda steps: steps[-1],
+    "min": min,
+    "prod": math.prod,
+    "mean": lambda steps: math.fsum(steps) / len(steps),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward(Verifier):
+    """Scores with a reward model that has its own tokenizer and template, from the texts of the problem and the steps.
+
+    Idea: the record states what the model is shown and where its scores are read (`tts.verifiers.reward.record`). `SolutionRenderer`
+        states the rules for empty steps, steps that hold a separator, and steps that do not fit: their scores are NaN, no step is cut.
+        A backend with handles reads a step once a search, however many paths share it. A server, or vLLM, is sent whole paths.
+    Source: each record's own. Differs: one pass over all steps, or over one new step, replaces a pass for every step; the same
+        tokens are read at the same positions.
+
+    A process model returns one score for each step. Its score of the whole (`aggregate="model"`) is the aggregation that its record
+    names. An outcome model returns one score of the whole.
+
+    Args:
+        record: the name of a record of this package ("math-shepherd", …), or the path of a YAML file.
+        weights: a folder or Hub name; None: the record's. backend: "engine", "transformers" or "vllm"; None: "engine".
+        device: of the backend; None: its default.
+        url: of a vLLM server in pooling mode; the environment variable TTS_REWARD_KEY has its key, if it needs one. None: the model
+            runs in this process.
+        served_as: the model's name on that server; None: as `weights`.
+        ratio: the most tokens of the model for one token of the policy, on average; above 0.
+        slack: the most other tokens of one score: separators, turns, and a step that was read before it was complete. Both bound what
+            is reserved for a score; the score of a trajectory that would exceed the bound is NaN.
+
+    Cost: at most ratio * new + slack + the template's tokens for each trajectory, as verifier tokens at the model's FLOPs. `new` is the
+        whole trajectory on a server or vLLM, else the tokens after its last scored ancestor. The problem's tokens are prompt tokens, once a
+        search; on a server they are verifier tokens, once a trajectory. The solution's warnings count the steps that are not shown.
+    """
+
+    record: str = "pocket-process"
+    weights: str | None = None
+    backend: str | None = None
+    device: str | None = None
+    url: str | None = None
+    served_as: str | None = None
+    ratio: float = 3.0
+    slack: int = 32
+    name = "reward"
+    known: RewardRecord = field(init=False, repr=False, compare=False)
+    asked: ServedModel | None = field(default=None, init=False, repr=False, compare=False)
+    count: Callable[[Prompt], int] | None = field(default=None, init=False, repr=False, compare=False)
+    session: Session | None = field(default=None, init=False, repr=False, compare=False)
+    scored: dict[int, int] = field(default_factory=dict[int, int], init=False, repr=False, compare=False)  # node -> its tokens
+
+    def __post_init__(self) -> None:
+        check_text("record", self.record)
+        for part in ("weights", "backend", "device", "url", "served_as"):
+            if getattr(self, part) is not None:
+                check_text(part, getattr(self, part))
+        ratio: Any = self.ratio
+        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 2**31:
+            raise ConfigError(f"ratio is {shown(ratio)}, but must be a number above 0 and below 2**31")
+        if type(self.slack) is not int or not 0 <= self.slack < 2**31:
+            raise ConfigError(f"slack is {shown(self.slack)}, but must be a whole number of at least 0")
+        local = [part for part in ("backend", "device") if getattr(self, part) is not None]
+        if self.url is not None and local:
+            raise ConfigError(f"{local[0]} is {getattr(self, local[0])!r}, but a server at a url runs the model as it was started with")
+        if self.url is None and self.served_as is not None:
+            raise ConfigError(f"served_as is {self.served_as!r}, but there is no url", hint="leave it out")
+        object.__setattr__(self, "known", reward_record.load(self.record))
+
+    @property
+    def range(self) -> tuple[float, float]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Least and greatest score, as the record states."""
+        return self.known.range
+
+    @property
+    def rates(self) -> Rates:
+        """Cost of a token; by the record if the model is not loaded."""
+        parameters = self.known.parameters
+        return Rates(flops=None if parameters is None else 2 * parameters) if self.asked is None else self.asked.rates
+
+    @property
+    def traits(self) -> Traits:
+        """A model of its own, loaded by a solver and opened for each search."""
+        return Traits(prompt_bound=self.prompt_bound, filled=self.filled, own_model=OwnModel(self.rates, self.opened))
+
+    def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Reward:
+        """Return the verifier with its model loaded, and with the policy's count of tokens.
+
+        Raises:
+            ConfigError: the model cannot be loaded, or does not fit its record.
+        """
+        del record
+        return self._with(asked=self._loaded(), count=backend.count)
+
+    def opened(self) -> Reward:
+        """Return the verifier with a new session, for the search of one problem."""
+        asked = self._loaded()
+        return self._with(asked=asked, count=self.count, session=asked.session())
+
+    def _loaded(self) -> ServedModel:
+        return self.asked or served(
+            Serving(
+                record=self.record,
+                model=self.weights,
+                backend=self.backend,
+                device=self.device,
+                url=self.url,
+                served_as=self.served_as,
+            )
+        )
+
+    def _with(self, **parts: Any) -> Reward:
+        made = Reward(**self._settings())
+        for name, value in parts.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def _settings(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.init}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuilt, (self._settings(),))
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return one score for each step, or one of the whole for an outcome model; NaN for what is not shown to the model."""
+        if self.session is None:
+            return await self.opened().score(problem, trajectories, calls)
+        assert self.asked is not None, "a session has its model"
+        prompt = calls.task.prompt(problem)
+        told = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+        num_prompt = 0 if self.count is None else self.count(prompt)
+        outcome = self.known.kind == "outcome"
+        solutions: list[RenderedSolution] = []
+        for t in trajectories:
+            steps = [t.full_text] if outcome else calls.task.split(t.full_text)
+            solution = self.asked.renderer.render(problem.text, steps, prompt=told)
+            within = self._within(t, self.session.cost(solution), num_prompt)
+            solutions.append(solution if within else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps)))
+        hidden = sum(why not in ("", EMPTY) for solution in solutions for why in solution.why)
+        calls.unread("steps that a reward model was not shown", hidden, sum(len(solution.why) for solution in solutions))
+        found = await self.session.scores(solutions, calls)
+        self.scored.update({t.node: t.num_tokens for t in trajectories})
+        return [self._scores(solution, scores) for solution, scores in zip(solutions, found, strict=True)]
+
+    def _within(self, t: Trajectory, cost: tuple[int, int], num_prompt: int) -> bool:
+        """Whether the cost of reading a trajectory is within the bound that was reserved for it."""
+        of_prompt, computed = cost
+        done = next((self.scored[node.node] for node in reversed(t.path) if node.node in self.scored), 0)
+        if self.count is not None and of_prompt > self.prompt_bound(num_prompt):
+            return False
+        return computed <= self.bound(num_prompt + done, max(0, t.num_tokens - done))
+
+    def _scores(self, solution: RenderedSolution, found: tuple[float, ...]) -> StepScores:
+        """Return the scores of the steps from those at their positions."""
+        at = dict(zip(sorted({at for at in solution.at if at is not None}), found, strict=True))
+        steps = tuple(math.nan if position is None else at[position] for position in solution.at)
+        if self.known.kind == "outcome":
+            return StepScores(whole=steps[0])
+        whole = math.nan if not steps or any(map(math.isnan, steps)) else _AGGREGATED[self.known.aggregation](steps)
+        return StepScores(steps=steps, whole=whole)
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        """Return ratio * new + slack + the template's tokens of a step; on a server or vLLM `new` includes the prefix, prompt included."""
+        step = 0 if self.asked is None else self.asked.renderer.step_overhead
+        if not self._whole:
+            return math.ceil(self.ratio * new_tokens) + self.slack + step
+        return math.ceil(self.ratio * (prefix_tokens + new_tokens)) + self.slack + step + self._around()
+
+    def prompt_bound(self, prompt_tokens: int) -> int:
+        """Return ratio * prompt + slack + the template's tokens of a problem; 0 on a server or vLLM, where `bound` includes them."""
+        return 0 if self._whole else math.ceil(self.ratio * prompt_tokens) + self.slack + self._around()
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the model reads whole trajectories: on a server or vLLM, which keep no state of a search."""
+        return self.url is not None or self.backend == "vllm"
+
+    def _around(self) -> int:
+        return 0 if self.asked is None else self.asked.renderer.prompt_overhead
+
+
+def _rebuilt(settings: Mapping[str, Any]) -> Reward:
+    return Reward(**settings)
