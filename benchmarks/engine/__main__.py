@@ -3,8 +3,8 @@
     python -m benchmarks.engine [--quick | --smoke] [--json] [--peer vllm=PYTHON] [--peer llama_cpp=PYTHON]
 
 Every system replays the same trees (benchmarks/engine/workloads.py) with forced tokens, in a process of its own. Systems take turns,
-A/B/C, A/B/C; the others are stopped meanwhile. A peer without an interpreter, or that does not start, is listed as absent with the
-reason. `--smoke` runs everything once on tiny trees of the embedded model, in seconds: its times mean nothing.
+A/B/C, A/B/C; the others are stopped meanwhile. A peer without an interpreter or the model in its format, or that does not start, is
+listed as absent with the reason. `--smoke` runs everything once on tiny trees of the embedded model, in seconds: its times mean nothing.
 
 - seconds: median, with the least and greatest.
 - others: share of the machine that other processes took during the run.
@@ -17,7 +17,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from benchmarks.engine.machine import Probe, Shapes, load, measure, processor, s
 from benchmarks.engine.report import disagreement, lines, summary
 from benchmarks.engine.systems import SPECS, AbsentError, System, interpreter
 from benchmarks.engine.workloads import WORKLOADS, template
+from tts.errors import ConfigError, TTSError
 
 CHECK = "W0"  # a small tree with readings: warms each system up, and shows that all compute the same numbers
 TOLERANCE = 0.001  # of |ln p|, where weights and keys are float32
@@ -56,7 +57,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--argument", action="append", default=[], metavar="SYSTEM=ARGUMENT", help="handed to a system's driver")
     parser.add_argument("--model", help=f"smollm2; {SMOKE_MODEL} with --smoke")
     parser.add_argument("--files", type=Path, default=Path("build/engine-benchmark"), help="folder of the peers' copies of models")
-    parser.add_argument("--size", action="append", default=[], metavar="W1.samples=32", help="replaces a size of a workload")
+    parser.add_argument(
+        "--size", dest="changed", action="append", default=[], metavar="W1.samples=32", help="replaces a size of a workload"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.model = options.model or (SMOKE_MODEL if options.size == "smoke" else "smollm2")
@@ -67,7 +70,7 @@ def arguments() -> argparse.Namespace:
 
 def sizes(options: argparse.Namespace, workload: str) -> dict[str, int]:
     """Return what --size says of a workload."""
-    given = (entry.removeprefix(f"{workload}.").split("=") for entry in options.size if entry.startswith(f"{workload}."))
+    given = (entry.removeprefix(f"{workload}.").split("=") for entry in options.changed if entry.startswith(f"{workload}."))
     return {name: int(value) for name, value in given}
 
 
@@ -90,10 +93,21 @@ def interpreters(options: argparse.Namespace, absent: dict[str, str]) -> dict[st
     return found
 
 
-def converted(options: argparse.Namespace, systems: Iterable[str]) -> dict[str, str]:
-    """Return what the arguments of these systems stand for, writing the model's files that are missing."""
-    wanted = ["hf", *(kind for kind in TYPES if any(f"{{{kind}}}" in SPECS[name].arguments for name in systems))]
-    paths = convert(options.model, options.files / options.model.replace("/", "_"), wanted)
+def converted(options: argparse.Namespace, pythons: dict[str, str], absent: dict[str, str]) -> dict[str, str]:
+    """Return what the arguments of the systems stand for, writing the model's files that are missing.
+
+    Systems that need a file that cannot be written leave `pythons` for `absent`.
+    """
+    folder = options.files / options.model.replace("/", "_")
+    paths = convert(options.model, folder, ["hf"])
+    for kind in TYPES:
+        users = [name for name in pythons if f"{{{kind}}}" in SPECS[name].arguments]
+        try:
+            paths |= convert(options.model, folder, [kind] if users else [])
+        except ConfigError as failure:
+            for name in users:
+                absent[name] = failure.cause
+                del pythons[name]
     return {"model": options.model, **{kind: str(path.absolute()) for kind, path in paths.items()}}
 
 
@@ -198,7 +212,7 @@ def measure_all(options: argparse.Namespace) -> dict[str, Any]:
     """Return the report of every workload and system. The machine's limits are measured before and after the runs."""
     report: dict[str, Any] = {"absent": {}}
     pythons = interpreters(options, report["absent"])
-    files = converted(options, pythons)
+    files = converted(options, pythons, report["absent"])
     config = json.loads((Path(files["hf"]) / "config.json").read_text())
     templates = make_templates(options, config["vocab_size"])
     systems = start(options, pythons, files, templates, report["absent"])
@@ -253,7 +267,10 @@ def leave(*_: object) -> None:
 def main() -> None:
     options = arguments()
     signal.signal(signal.SIGTERM, leave)
-    report = measure_all(options)
+    try:
+        report = measure_all(options)
+    except TTSError as failure:
+        sys.exit(f"error: {failure}")
     report["verdicts"] = verdicts(report)
     print(json.dumps(report) if options.json else show(report))
     fatal = ("WRONG", "REJECT") if options.size == "full" else ("WRONG",)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from gguf.quants import quantize
 
 from tts.backends.loading.gguf import GGUFFile, read_gguf
 from tts.backends.loading.models import load
-from tts.errors import ConfigError
+from tts.errors import ConfigError, TTSError
 from tts.models.registry import get, locate
 
 TYPES = {
@@ -96,7 +97,11 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     options = parser.parse_args()
-    for kind, path in convert(options.model, options.folder, options.kinds).items():
+    try:
+        paths = convert(options.model, options.folder, options.kinds)
+    except TTSError as failure:
+        sys.exit(f"error: {failure}")
+    for kind, path in paths.items():
         print(kind, path)
 
 

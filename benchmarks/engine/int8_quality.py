@@ -1,6 +1,6 @@
 """What eight bits cost in quality: a model's next-token distributions with its linear layers in float32 and in int8.
 
-    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16] [--head] [--tokens 64] [--json]
+    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--head] [--tokens 64] [--json]
 
 Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation, and at each of its tokens the
 divergence KL(float32 || int8) in nats and whether both would choose the same token are taken. Free-running: int8 continues the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from torch.nn import functional
 
 from tts.backends.engine.linear import Linear, Precision, make_linear
 from tts.backends.loading.models import load
+from tts.errors import TTSError
 from tts.models.registry import get
 
 PROMPTS = (
@@ -170,7 +172,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    quality = measure(options.model, precision=options.precision, head=options.head, tokens=options.tokens)
+    try:
+        quality = measure(options.model, precision=options.precision, head=options.head, tokens=options.tokens)
+    except TTSError as failure:
+        sys.exit(f"error: {failure}")
     if options.json:
         print(json.dumps(asdict(quality)))
         return

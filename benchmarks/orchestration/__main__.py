@@ -3,8 +3,9 @@
     python -m benchmarks.orchestration [--peer PYTHON] [--repeats 5] [--problems 1 64 1024] [--smoke]
 
 Ours runs on the toy backend with tree, budget, ledger and trace. `--peer` is the Python of an environment that has its_hub 1.2: its
-best-of-n and beam search run on an equally instant fake model, in alternation with ours, so that both meet the same noise. Medians over
-the repeats, with the least and greatest. Two profiles by file follow.
+best-of-n and beam search run on an equally instant fake model, in alternation with ours, so that both meet the same noise. Without it, or
+where it does not start, its column is empty, and a line says why. Medians over the repeats, with the least and greatest. Two profiles by
+file follow.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tts
+from benchmarks.engine.systems import AbsentError
 from benchmarks.orchestration.instant import Instant
 from benchmarks.orchestration.peers import run_peer
 from benchmarks.smoke import Smoke
@@ -78,6 +80,17 @@ def ours(kind: str, problems: int) -> float:
 def peer(python: str, kind: str, problems: int) -> float:
     """Return the same of its_hub, in its own environment."""
     return json.loads(run_peer(python, "peer_its_hub", kind, *map(str, (problems, SAMPLES, BEAMS, WIDTH, LEVELS))))
+
+
+def absence(python: str | None) -> str:
+    """Return why its_hub is left out; "" where it runs."""
+    if python is None:
+        return "no --peer PYTHON"
+    try:
+        peer(python, "best_of_n", 1)
+    except AbsentError as reason:
+        return str(reason)
+    return ""
 
 
 def spread(values: Sequence[float]) -> str:
@@ -140,7 +153,10 @@ def main() -> None:
     parser.add_argument("--problems", type=int, nargs="+", default=[1, 64, 1024], help="solved at once")
     parser.add_argument("--smoke", action=Smoke, sizes={"repeats": 1, "problems": [1, 2]})
     options = parser.parse_args()
-    table(options.peer, options.repeats, options.problems)
+    absent = absence(options.peer)
+    if absent:
+        print(f"absent: its_hub: {absent}")
+    table(None if absent else options.peer, options.repeats, options.problems)
     for kind in ("best_of_n", "beam"):
         where(kind, min(64, options.problems[-1]))
 

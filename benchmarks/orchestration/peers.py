@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]  # of the checkout, which drivers run in
+from benchmarks.engine.systems import ROOT, AbsentError
 
 
 def run_peer(python: str, driver: str, *arguments: str) -> str:
@@ -15,13 +15,13 @@ def run_peer(python: str, driver: str, *arguments: str) -> str:
         python: an interpreter that has its_hub 1.2. driver: name of the module.
 
     Raises:
-        SystemExit: it failed; the message is the last line of its errors.
+        AbsentError: it failed; the message is the last line of its errors.
     """
     command = [str(Path(python).absolute()), "-m", f"benchmarks.orchestration.{driver}", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     except OSError as failure:
-        raise SystemExit(f"--peer {python} cannot be run: {failure.strerror}") from None
+        raise AbsentError(f"{python} cannot be run: {failure.strerror}") from None
     if done.returncode:
-        raise SystemExit(f"--peer {python} failed: {(done.stderr.strip().splitlines() or [f'status {done.returncode}'])[-1]}")
+        raise AbsentError((done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1])
     return done.stdout

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.engine.systems import AbsentError
 from benchmarks.orchestration.peers import run_peer
 from tts.backends.base import Sampling
 from tts.backends.engine import build
@@ -62,11 +63,15 @@ def share(verifier: Any, n: int) -> Iterator[str]:
             total = time.process_time() - began
             generated = sum(_checked(one).usage.generated_tokens for one in solutions)
             search = total - spent[0]
-            yield f"| `{form.format(n=n)}` | {generated:,} | {total:.1f} | {search:.2f} | {search / total:.1%} |"
+            plan = form.format(n=n).replace("|", "\\|")
+            yield f"| `{plan}` | {generated:,} | {total:.1f} | {search:.2f} | {search / total:.1%} |"
 
 
 def read_twice(n: int, problems: int, peer: str | None) -> Iterator[str]:
-    """Yield a table of verifier tokens computed, without each prompt's first pass, for each generated token of scored steps."""
+    """Yield a table of verifier tokens computed, without each prompt's first pass, for each generated token of scored steps.
+
+    Without its_hub, its row has the reason.
+    """
     yield "| plan | generated, of scored steps | computed by the engine | ratio | whole prefixes each time |"
     yield "| :-- | --: | --: | --: | --: |"
     backend: Any = build(registry.get("pocket"), device="cpu", threads=1)
@@ -88,8 +93,7 @@ def read_twice(n: int, problems: int, peer: str | None) -> Iterator[str]:
                 tree.add_lengths(lengths)
             prompt = round(sum(tree.prompt for tree in trees) / len(trees))
         yield f"| `{form.format(n=n)}` | {written:,} | {computed:,} | {computed / written:.3f} | {whole / written:.2f} |"
-    if peer is not None:
-        yield f"| its_hub 1.2, beam search of {n} | | | {_peers(peer, n, prompt, lengths):.2f} | |"
+    yield f"| its_hub 1.2, beam search of {n} | | | {_peers(peer, n, prompt, lengths)} | |"
 
 
 class _Scored:
@@ -122,13 +126,21 @@ class _Scored:
             lengths[len(self._path(node))].append(node.tokens)
 
 
-def _peers(python: str, n: int, prompt: int, lengths: dict[int, list[int]]) -> float:
-    """Return the ratio of its_hub's beam search, on steps of the lengths that ours had, up to the last depth of a full level."""
+def _peers(python: str | None, n: int, prompt: int, lengths: dict[int, list[int]]) -> str:
+    """Return the ratio of its_hub's beam search, on steps of the lengths that ours had, up to the last depth of a full level.
+
+    Where it is absent, the reason.
+    """
+    if python is None:
+        return "absent: no --peer PYTHON"
     deepest = max((depth for depth, of in lengths.items() if len(of) >= n), default=1)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({"prompt": prompt, "steps": [lengths[depth] for depth in range(1, deepest + 1)]}, file)
         file.flush()
-        return float(run_peer(python, "peer_its_hub_verifier", file.name, str(n)))
+        try:
+            return f"{float(run_peer(python, 'peer_its_hub_verifier', file.name, str(n))):.2f}"
+        except AbsentError as reason:
+            return f"absent: {reason}"
 
 
 def _checked(solution: Solution) -> Solution:

@@ -12,7 +12,7 @@ Models answer at once: the toy language writes, and the verifier is a constant. 
 - growth exponent: slope of log time over log nodes; 1 is linear.
 
 `share` and `tokens` are on real models (`search_models.py`). `--peer` is the Python of an environment with its_hub 1.2, whose beam
-search is measured beside ours in `tokens`.
+search is measured beside ours in `tokens`. Without it, or where it does not start, its row has the reason.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from tests.backends.openai.faulty import run_faulty
 from tts.backends.openai.errors import Key
 from tts.backends.openai.probe import probe_server
 from tts.cli.server import shown_lines
+from tts.errors import TTSError
 
 
 def run_throughput(options: argparse.Namespace) -> None:
@@ -97,7 +98,10 @@ def main() -> None:
     one.add_argument("--served", default="", help="the model; needed where a server has several")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
-    options.run(options)
+    try:
+        options.run(options)
+    except TTSError as failure:
+        sys.exit(f"error: {failure}")
 
 
 if __name__ == "__main__":

@@ -31,10 +31,14 @@ class Process:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, answers: bool = True) -> None:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else self.errors, stderr=self.errors, text=True,
-            start_new_session=True, cwd=ROOT, env={**os.environ, **(environment or {})},
-        )  # fmt: skip
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else self.errors, stderr=self.errors, text=True,
+                start_new_session=True, cwd=ROOT, env={**os.environ, **(environment or {})},
+            )  # fmt: skip
+        except OSError:
+            self.errors.close()
+            raise
         atexit.register(self.close)
 
     @property

@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a core for each process
 
 from research.methods import choosing, measuring, reasons, writing
+from tts.errors import TTSError
 from tts.experiments.store.store import default_store
 
 RANGE_LIMIT = 300
@@ -29,6 +30,18 @@ TRIED_LIMIT, TRIED_SEEDS = 60, 2
 
 def main() -> None:
     options = arguments()
+    try:
+        run(options)
+    except TTSError as failure:
+        raise SystemExit(str(failure)) from None
+
+
+def run(options: argparse.Namespace) -> None:
+    """Do what is asked for.
+
+    Raises:
+        ConfigError: the folder has no choices yet.
+    """
     folder, store = options.out, options.store or default_store()
     folder.mkdir(parents=True, exist_ok=True)
     if options.choose_range:

@@ -5,9 +5,8 @@
 
 The second asks the process model, the probe, self-evaluation, confidence and their ensemble to guide beam search and A* and to choose
 among samples, all within the same hard limit on all tokens, those of the verifier included, and writes `verifiers.md` with two figures. It
-takes about an hour of two cores; stopped, it goes on where it was. It goes by what `research/methods/__main__.py --choose-parameters`
-chose on
-the validation split, with the process model as the guide, and saved in the folder of `--choices`.
+takes about an hour of two cores; stopped, it goes on where it was. It goes by what `python -m research.methods --choose-parameters`
+chose on the validation split, with the process model as the guide, and saved in the folder of `--choices`.
 """
 
 from __future__ import annotations

@@ -28,11 +28,14 @@ def fill(measured: Path, root: Path = ROOT) -> None:
         measured: what the evaluation printed with `--json`. root: of the checkout.
 
     Raises:
-        SystemExit: a document has no place for the tables, or more than one.
+        SystemExit: the file is no evaluation; a document has no place for the tables, or more than one.
     """
-    found = json.loads(measured.read_text())
+    try:
+        found = json.loads(measured.read_text())
+        tables = restored(found["tables"])
+    except (OSError, ValueError, KeyError, TypeError) as failure:
+        sys.exit(f"error: {measured} is no output of research.pocket.evaluate --json: {failure}")
     (root / CARD / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
-    tables = restored(found["tables"])
     for document, shown in ((root / CARD / "README.md", tables), (root / "README.md", tables[:1])):
         text = document.read_text()
         filled, count = BETWEEN.subn(lambda marks, shown=shown: f"{marks[1]}{markdown(shown)}{marks[2]}", text)

@@ -138,6 +138,37 @@ def test_a_folder_is_converted_to_a_folder_alone(
     assert (tmp_path / "hf/config.json").is_file()
     with pytest.raises(ConfigError, match="GGUF files are made from a GGUF file only"):
         convert.convert("pocket", tmp_path)
+    with pytest.raises(SystemExit, match=r"^error: model 'pocket' is .*GGUF files are made from a GGUF file only"):
+        printed("benchmarks.engine.convert", str(tmp_path), "--model", "pocket", monkeypatch=monkeypatch, capsys=capsys)
+
+
+def test_a_system_whose_file_cannot_be_written_is_absent_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from benchmarks.engine import __main__ as command
+
+    monkeypatch.setattr(sys, "argv", ["engine", "--smoke", "--files", str(tmp_path), "--peer", f"llama_cpp={sys.executable}"])
+    absent: dict[str, str] = {}
+    options = command.arguments()
+    pythons = command.interpreters(options, absent)
+    files = command.converted(options, pythons, absent)
+    assert files.keys() == {"model", "hf"}
+    assert not {name for name in pythons if name.startswith("llama.cpp")}
+    for name in ("llama.cpp", "llama.cpp-f16", "llama.cpp-q8"):
+        assert "GGUF files are made from a GGUF file only" in absent[name]
+
+
+def test_a_size_of_a_workload_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from benchmarks.engine import __main__ as command
+
+    monkeypatch.setattr(sys, "argv", ["engine", "--smoke", "--workloads", "W1", "--size", "W1.samples=2"])
+    options = command.arguments()
+    assert (options.size, command.sizes(options, "W1"), command.sizes(options, "W2")) == ("smoke", {"samples": 2}, {})
+    made = command.make_templates(options, vocabulary=94)
+    assert list(made) == ["W0", "W1"]
+    assert made["W1"]["hash"] != workloads.template("W1", size="smoke", vocabulary=94)["hash"]
 
 
 def test_int8_quality_of_a_model_is_measured() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("benchmarks.orchestration", reason="the benchmarks are no part of the wheel")
 
+from benchmarks.engine.systems import AbsentError
 from benchmarks.orchestration import estimates, million, store
 from benchmarks.orchestration.peers import run_peer
 from tests.benchmarks.commands import its_hub, printed, started
@@ -24,6 +25,7 @@ def test_the_table_has_a_row_for_each_search_and_size(monkeypatch: pytest.Monkey
             assert re.search(rf"^ *{kind} +{problems} +{NUMBER} \[{NUMBER}, {NUMBER}\] +-  -$", out, re.MULTILINE)
         profile = out.partition(f"where the time of {kind} goes (2 problems")[2]
         assert "search/" in profile
+    assert out.startswith("absent: its_hub: no --peer PYTHON\n")
     assert out.count("from 1 to 2 problems: x") == out.count("without Python's cycle collector: ") == 2
 
 
@@ -32,11 +34,14 @@ def test_its_hub_has_a_column(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert len(re.findall(rf"(?:{NUMBER} \[{NUMBER}, {NUMBER}\] +){{2}}{NUMBER}$", out, re.MULTILINE)) == 4
 
 
-def test_a_peer_that_fails_is_one_line() -> None:
-    with pytest.raises(SystemExit, match=r"^--peer .* failed: ModuleNotFoundError: No module named 'its_hub'$"):
+def test_a_peer_that_fails_is_absent_with_its_reason(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AbsentError, match=r"^ModuleNotFoundError: No module named 'its_hub'$"):
         run_peer(sys.executable, "peer_its_hub", "beam", "1", "1", "1", "1", "1")
-    with pytest.raises(SystemExit, match=r"^--peer none cannot be run: No such file"):
+    with pytest.raises(AbsentError, match=r"^none cannot be run: No such file"):
         run_peer("none", "peer_its_hub")
+    out = printed("benchmarks.orchestration", "--smoke", "--peer", sys.executable, monkeypatch=monkeypatch, capsys=capsys)
+    assert out.startswith("absent: its_hub: ModuleNotFoundError: No module named 'its_hub'\n")
+    assert len(re.findall(r"-  -$", out, re.MULTILINE)) == 4
 
 
 def test_the_search_has_a_row_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +74,7 @@ def test_the_search_on_real_models_has_a_row_for_each_plan() -> None:
         or "| absent: " in share
     )
     assert len(re.findall(rf"^\| `.*` \| {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|$", tokens, re.MULTILINE)) == 7
+    assert tokens.endswith("| its_hub 1.2, beam search of 4 | | | absent: no --peer PYTHON | |\n")
 
 
 def test_a_simulated_study_has_a_row_for_each_size(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

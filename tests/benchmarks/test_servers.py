@@ -44,6 +44,11 @@ def test_capabilities_of_several_servers_stand_side_by_side(monkeypatch: pytest.
     assert any(row.startswith("| strategies |") for row in rows)
 
 
+def test_a_server_that_is_not_reached_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^error: http://127\.0\.0\.1:9 cannot be reached"):
+        printed("benchmarks.servers", "capabilities", "http://127.0.0.1:9", monkeypatch=monkeypatch, capsys=capsys)
+
+
 def test_throughput_without_vllm_ends_in_one_line(tmp_path: Path) -> None:
     done = started("benchmarks.servers", "throughput", "--smoke", "--vllm", str(tmp_path / "python"), "--model", str(tmp_path))
     assert done.returncode == 1

@@ -146,6 +146,14 @@ def test_the_tables_of_the_card_are_written_between_their_marks(tmp_path: Path) 
     (tmp_path / "README.md").write_text("no marks")
     with pytest.raises(SystemExit, match=r"README\.md has 0 places for tables"):
         card.fill(measured, tmp_path)
+    with pytest.raises(SystemExit, match=r"README\.md is no output of research\.pocket\.evaluate --json"):
+        card.fill(tmp_path / "README.md", tmp_path)
+
+
+def test_methods_without_choices_end_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(SystemExit, match=r"methods_choices\.json cannot be read \(hint: run --choose-range"):
+        main_of("research.methods.__main__", "--out", str(tmp_path), "--store", str(tmp_path / "s.sqlite"), monkeypatch=monkeypatch)
 
 
 @pytest.mark.parametrize("module", ["pocket.train", "pocket.evaluate", "pocket.card", "methods", "methods.verifiers", "allocation.pair"])

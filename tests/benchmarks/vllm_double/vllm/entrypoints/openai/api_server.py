@@ -33,6 +33,12 @@ class VllmDouble(ToyServer):
             return 200, f'vllm:generation_tokens_total{{engine="0"}} {sum(one.generated for one in self.served)}\n'.encode()
         return super().got(path)
 
+    def check(self, body: Any) -> None:
+        """Take both names of the cap, as vLLM does."""
+        if "max_completion_tokens" in body:
+            body["max_tokens"] = body.pop("max_completion_tokens")
+        super().check(body)
+
     def divided(self, text: str) -> tuple[str, str]:
         """Return a problem of the toy's for every prompt; what stands behind it is a path."""
         return "3 + 4 - 2 + 9 - 8", super().divided(text)[1]
