@@ -14,10 +14,11 @@ from tts.backends.function import FunctionBackend
 from tts.backends.protocol import require
 from tts.errors import CapabilityError, ConfigError, MissingDependency
 from tts.models.registry import ModelRecord
-from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse, parse_call
+from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse
 from tts.search.selections.majority import Majority
 from tts.search.strategies.best_of_n import BestOfN
 from tts.solver.solver import Solver
+from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
 PARTS = '''

@@ -26,12 +26,13 @@ MOVED: dict[str, str] = {
     **_from("tts", "tts", "plugins>registry ledger>budget.ledger recording>trace.nodes trace_page>trace.html"),
     **_from("tts", "tts.solver", "run>problem_run kept>model_cache scorers>verifier_roles many>shared_budget"),
     "tts.background": "tts.solver.event_loop tts.threads",
-    "tts.search.base": "tts.search.parts tts.search.plan tts.search.ends tts.search.protocols tts.search.parameters tts.checks",
+    "tts.search.base": (
+        "tts.search.parts tts.search.plan tts.search.ends tts.search.protocols tts.search.parameters tts.checks tts.text_form"
+    ),
+    "tts.search.registry": "tts.search.plan tts.text_form",
     "tts.search.selection": "tts.search.selections",
     "tts.search.stopping": "tts.search.stop_rules tts.search.stop_rules.posterior tts.search.stop_rules.entropy",
-    **_from(
-        "tts.search", "tts.search", "registry>plan writing>rows wave>row_batch spending>accounting classes>answers calls>metered_calls"
-    ),
+    **_from("tts.search", "tts.search", "writing>rows wave>row_batch spending>accounting classes>answers calls>metered_calls"),
     **_from("tts.search", "tts.search", "opening>prompts reading>prompts"),
     **_from(
         "tts.search",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from typing import Any
 
-from tts.errors import ConfigError, MissingDependency, unknown_name
+from tts.errors import ConfigError, MissingDependency, TTSError, unknown_name
+from tts.places import at_place, dotted
 
 
 class ClassName:
@@ -42,6 +41,13 @@ class Registry:
     def __contains__(self, name: str) -> bool:
         return name in self.entries or name in entry_points(group=self.group).names
 
+    def names_it(self, name: str, found: Any) -> bool:
+        """Whether a name stands for this very object."""
+        try:
+            return name in self and self.get(name) is found
+        except TTSError:
+            return False
+
     def get(self, name: str) -> Any:
         """Return the class or function that a name or a place stands for.
 
@@ -54,10 +60,11 @@ class Registry:
             module, _, attribute = self.entries[name].partition(":")
             return getattr(importlib.import_module(module), attribute)
         if ":" in name:
-            return _at_place(self.kind, name)
+            return at_place(self.kind, name)
         found = {entry.value: entry for entry in entry_points(group=self.group) if entry.name == name}
         if not found:
-            raise unknown_name(self.kind, name, self.names())
+            unknown = unknown_name(self.kind, name, self.names())
+            raise ConfigError(unknown.cause, hint=dotted(name) or unknown.hint)
         if len(found) > 1:
             packages = " and ".join(sorted(map(_package, found.values())))
             raise ConfigError(f"{self.kind} {name!r} is in the packages {packages}, but only one may give it", hint="uninstall the others")
@@ -73,45 +80,6 @@ class Registry:
         if not callable(loaded):
             raise ConfigError(f"{what} is {entry.value}, a {type(loaded).__name__}, but must be a class or a function")
         return loaded
-
-
-def _at_place(kind: str, place: str) -> Any:
-    """Return what "package.module:attribute" names.
-
-    Raises:
-        ConfigError: see `Registry.get`. MissingDependency: the module is there, but importing it fails.
-    """
-    module, _, attribute = place.partition(":")
-    what = f"the {kind} {place!r}"
-    if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise ConfigError(f"{what} cannot be read", hint="write package.module:name")
-    if not _is_module(module):
-        raise ConfigError(f"{what} cannot be loaded: no module {module!r} is in the current folder or installed", hint="check its name")
-    try:
-        home = importlib.import_module(module)
-    except Exception as failure:  # the boundary: other people's modules may raise anything when imported
-        why = " ".join(f"{type(failure).__name__}: {failure}".split())
-        raise MissingDependency(f"{what} cannot be loaded: {why}", hint=f"repair the module {module}") from failure
-    if not hasattr(home, attribute):
-        near = difflib.get_close_matches(attribute, vars(home), n=3) or sorted(name for name in vars(home) if not name.startswith("_"))[:8]
-        where = getattr(home, "__file__", None) or "built in"
-        raise ConfigError(
-            f"{what} cannot be loaded: {module!r} ({where}) has no {attribute!r}", hint=f"it has {', '.join(near) or 'nothing'}"
-        )
-    found = getattr(home, attribute)
-    if not callable(found):
-        raise ConfigError(f"{what} is a {type(found).__name__}, but must be a class or a function")
-    return found
-
-
-def _is_module(name: str) -> bool:
-    """Whether a module can be found, without importing it; its parent packages are imported."""
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError as missing:  # a parent is absent, or is no package
-        return not (missing.name and f"{name}.".startswith(f"{missing.name}."))  # else a parent fails to import something: shown later
-    except Exception:  # noqa: BLE001 - a parent fails to import: importing the module shows how
-        return True
 
 
 def _package(entry: EntryPoint) -> str:

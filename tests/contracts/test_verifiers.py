@@ -22,8 +22,8 @@ from tts.backends.protocol import BackendProtocol
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import VerifierError
 from tts.search.ends import END, STEP
-from tts.search.plan import parse_call
 from tts.search.search import Search
+from tts.text_form import parse_call
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Verifier, VerifierProtocol

@@ -11,6 +11,7 @@ import pytest
 
 import tts
 from tests.experiments.studies import toy
+from tests.search import places
 from tts.experiments.datasets import get, load
 from tts.experiments.run.runner import PreparedStudy
 
@@ -119,6 +120,47 @@ def test_keys_are_those_of_other_processes() -> None:
 def test_a_data_set_is_the_same_whatever_names_it() -> None:
     """Problems are what keys are made of: a place and a name of the same problems ask for the same cells."""
     assert keys(problems={"dataset": f"{DATA}:sums"}) == keys(problems={"dataset": f"{DATA}:SUMS", "name": "sums"})
+
+
+def test_parameters_that_are_no_fields_are_part_of_text_and_key() -> None:
+    study = tts.Study.from_yaml(YAML, strategies=[f"{PARTS}:Init(n=4) | weighted", f"{PARTS}:init(n=3) | weighted"])
+    assert study.config.strategies == [f"{PARTS}:Init(n=4) | weighted", f"{PARTS}:init(n=3) | weighted"]
+    study.run(progress=False)
+    assert {(result.cell.strategy, len(result.drawn or ())) for result in study.results()} == {
+        (f"{PARTS}:Init(n=4) | weighted", 4), (f"{PARTS}:init(n=3) | weighted", 3),
+    }  # fmt: skip
+    assert keys(strategies=[f"{PARTS}:BestOfN(n=2) | majority"]).isdisjoint(keys(strategies=["best_of_n(n=2) | majority"]))
+
+
+def test_a_study_takes_objects_that_a_text_gives_again() -> None:
+    given = [tts.BestOfN(n=2) | places.Newest(), places.Pair(n=3), tts.Single]
+    assert toy(strategies=given).strategies == [f"best_of_n(n=2) | {PARTS}:Newest", f"{PARTS}:Pair(n=3)", "single"]
+
+
+def _local() -> tts.Strategy:
+    class Local(places.Pair):
+        pass
+
+    return Local()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (places.Init(4), f"{PARTS}:Init(...)"),
+        (tts.BestOfN(n=2) | places.Nth(1), f"best_of_n(n=2) | {PARTS}:Nth(...)"),
+        (places.Bare(), f"{PARTS}:Bare"),
+        (_local(), f"{__name__}:_local.<locals>.Local"),
+        (places.Pair(word=Path()), f"{PARTS}:Pair(word=PosixPath('.'))"),  # type: ignore[arg-type]
+        (f"{PARTS}:local(n=3)", f"{PARTS}:local.<locals>.Local(n=3)"),
+    ],
+)
+def test_a_part_whose_text_gives_no_equal_one_is_refused(given: Any, text: str) -> None:
+    with pytest.raises(tts.ConfigError) as caught:
+        toy(strategies=[given])
+    assert f"strategies: the strategy is {text}, but must have a text that gives the same again" in str(caught.value)
+    assert "frozen dataclass" in caught.value.hint
+    assert "\n" not in str(caught.value)
 
 
 # data sets

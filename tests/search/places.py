@@ -34,6 +34,84 @@ class Newest(tts.Selection):
         return tts.Selected(tuple(c.answer for c in ranked[:1] if c.answer is not None), ranked, 1.0)
 
 
+class Init(tts.Strategy):
+    """Its parameters are those of a method, not fields."""
+
+    def __init__(self, n: int = 1) -> None:
+        self.n = n
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return await search.complete([search.root], n=self.n)
+
+
+class Few(tts.StopRule):
+    def __init__(self, k: int = 1) -> None:
+        self.k = k
+
+    def should_stop(self, candidates: Sequence[tts.Candidate]) -> tts.StopDecision | None:
+        return tts.StopDecision("few") if len(candidates) >= self.k else None
+
+
+class Nth(tts.Selection):
+    def __init__(self, place: int = 0) -> None:
+        self.place = place
+
+    async def select(self, candidates: Sequence[tts.Candidate], search: tts.Search) -> tts.Selected:
+        chosen = candidates[self.place]
+        return tts.Selected((chosen.answer or "",), tuple(candidates), 1.0)
+
+
+def init(n: int = 2, **more: int) -> Init:
+    return Init(n + sum(more.values()))
+
+
+def ours(n: int = 2) -> tts.BestOfN:
+    return tts.BestOfN(n=n)
+
+
+def local(n: int = 2) -> tts.Strategy:
+    @dataclass(frozen=True, slots=True)
+    class Local(Pair):
+        pass
+
+    return Local(n=n)
+
+
+class Outer:
+    class Inner(Init):
+        pass
+
+
+class BestOfN(tts.BestOfN):
+    """A copy: its registered name is that of another class."""
+
+    registered_as = "best_of_n"
+
+
+class Bare:
+    """A strategy without the base class."""
+
+    registered_as = "bare"
+    needs = ()
+    verifiers = ()
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return await search.complete([search.root], n=2)
+
+    def size(self, units: int | None) -> Bare:
+        return self
+
+    def default_selection(self, *, verified: bool) -> tts.Selection:
+        return Newest()
+
+
+class Single(tts.Strategy):
+    """Its name in snake case is that of another class."""
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return await search.complete([search.root])
+
+
 class Runless(tts.Strategy):
     async def runs(self, search: tts.Search) -> Sequence[tts.Candidate]:
         return search.candidates

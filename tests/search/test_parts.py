@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -153,6 +156,12 @@ def test_an_n_left_out_must_be_bounded_by_the_budget() -> None:
         "tests.search.places:Pair(word='a.b:C') | unanimous(window=2) | majority",
         "best_of_n(n=4) | tests.search.places:Enough(k=3) | tests.search.places:Newest",
         "best_of_n(n=4) | tests.search.places:Newest",
+        "tests.search.places:Init",
+        "tests.search.places:Init(n=2) | majority",
+        "tests.search.places:init(n=1, more=2) | majority",
+        "tests.search.places:Outer.Inner(n=2) | majority",
+        "tests.search.places:BestOfN(n=2) | majority",
+        "best_of_n(n=4) | tests.search.places:Few(k=2) | tests.search.places:Nth(place=-1)",
     ],
 )
 def test_a_part_is_named_by_its_place_and_written_back(text: str) -> None:
@@ -160,6 +169,12 @@ def test_a_part_is_named_by_its_place_and_written_back(text: str) -> None:
     assert str(plan) == text
     assert tts.parse(str(plan)) == plan
     assert solved(text).candidates
+
+
+def test_what_a_function_at_a_place_returns_is_written_so_that_it_is_read_back() -> None:
+    assert str(tts.parse("tests.search.places:ours(n=3)")) == "best_of_n(n=3)"
+    assert str(tts.parse("tests.search.places:Bare")) == "tests.search.places:Bare"
+    assert str(tts.parse("tests.search.places:local(n=3)")) == "tests.search.places:local.<locals>.Local(n=3)"  # it keeps no text
 
 
 def test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place() -> None:
@@ -171,7 +186,47 @@ def test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place() ->
         async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
             return search.candidates
 
-    assert str(Local()) == "local"
+    here = f"{__name__}:test_a_class_with_a_name_that_nobody_registered_is_written_by_its_place.<locals>.Local"
+    assert str(Local()) == here
+    with pytest.raises(tts.ConfigError, match=r"Local' is defined within a function, where no name reaches it \(hint: "):
+        tts.parse(f"{here} | majority")
+
+
+def test_the_name_of_another_class_is_not_taken() -> None:
+    """A copy of one of ours, and a class whose name in snake case is one of ours."""
+    assert str(places.BestOfN(n=3)) == "tests.search.places:BestOfN(n=3)"
+    assert str(places.Single()) == "tests.search.places:Single"
+    assert (str(tts.BestOfN(n=3)), str(tts.parse("single"))) == ("best_of_n(n=3)", "single")
+    assert tts.parse(str(places.BestOfN(n=3))).strategy != tts.BestOfN(n=3)
+
+
+@pytest.mark.parametrize("module", ["__main__", "__mp_main__"])
+def test_a_class_of_the_main_module_is_written_as_such(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, and in a process that multiprocessing spawned."""
+    single = type("Single", (places.Single,), {"__module__": module})
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    monkeypatch.setattr(sys.modules[module], "Single", single, raising=False)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules[module])
+    assert str(single()) == "__main__:Single"
+    assert isinstance(tts.parse("__main__:Single").strategy, single)
+
+
+def test_parameters_that_are_no_fields_are_written_as_they_were() -> None:
+    assert len(solved("tests.search.places:Init(n=3)").candidates) == 3
+    assert solved("tests.search.places:Init(n=3)").strategy == "tests.search.places:Init(n=3) | majority"
+    assert str(places.Init(3)) == "tests.search.places:Init(...)"  # who made it knows
+    assert solved(places.Init(3)).strategy == "tests.search.places:Init(...) | majority"
+    assert solved(places.Init).strategy == "tests.search.places:Init | majority"
+    with pytest.raises(tts.ConfigError, match=r"the parameters of tests.search.places:Init are not known.*a frozen dataclass"):
+        tts.parse("tests.search.places:Init(...) | majority")
+
+
+def test_parts_that_are_no_dataclasses_are_equal_by_class_and_content() -> None:
+    assert places.Init(3) == places.Init(3) == pickle.loads(pickle.dumps(places.Init(3)))
+    assert places.Init(3) == tts.parse("tests.search.places:Init(n=3)").strategy
+    assert len({places.Init(3), places.Init(3), places.Init(4), places.Single()}) == 3
+    assert places.Init(3) != places.Init(4)
+    assert places.Init() != places.Outer.Inner()
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tts.checks import lacking
 from tts.errors import ConfigError
 from tts.search.ends import StopDecision, StopRuleProtocol
-from tts.search.plan import Named, Plan, parse, parse_call
+from tts.search.plan import Named, Plan, parse
 from tts.search.protocols import SelectionProtocol, StrategyProtocol
 from tts.search.selections.majority import Majority
+from tts.text_form import parse_call
 from tts.types import Candidate
 from tts.verifiers import VERIFIERS
 

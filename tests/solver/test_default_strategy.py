@@ -13,7 +13,7 @@ from tts.allocator.difficulty import RATES, Population
 from tts.allocator.performance import PerformanceCurve, PerformanceModel
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError
-from tts.search.plan import parse_call
+from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
 

@@ -12,6 +12,8 @@ from functools import cache
 
 from tts.allocator.performance import PerformanceModel
 from tts.models.registry import REINSTALL, SHIPPED
+from tts.places import place_of
+from tts.verifiers import VERIFIERS
 from tts.verifiers.base import VerifierProtocol
 
 FOLDER = SHIPPED / "performance"
@@ -39,8 +41,14 @@ def fitting(model: str, task: str, verifiers: Mapping[str, str]) -> str | None:
 
 
 def described(verifier: VerifierProtocol) -> str:
-    """Return a verifier as it is written on the command line: its name, and the parameters that differ from their defaults."""
+    """Return a verifier as it is written on the command line: its name, and the parameters that differ from their defaults.
+
+    An author's own class that has the name of another is named by its place.
+    """
+    name = verifier.name
+    if name in VERIFIERS.entries and not VERIFIERS.names_it(name, type(verifier)):
+        name = place_of(type(verifier))
     fields = [f for f in dataclasses.fields(verifier) if f.init] if dataclasses.is_dataclass(verifier) else []
     values = {f.name: getattr(verifier, f.name) for f in fields}
     pairs = ", ".join(f"{f.name}={values[f.name]!r}" for f in fields if values[f.name] != f.default)
-    return f"{verifier.name}({pairs})" if pairs else verifier.name
+    return f"{name}({pairs})" if pairs else name

@@ -9,8 +9,9 @@ from tts.backends.protocol import BackendProtocol
 from tts.checks import check_complete, lacking
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.models.registry import ModelRecord
-from tts.search.plan import Plan, parse_call
+from tts.search.plan import Plan
 from tts.tasks.base import TaskProtocol
+from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 from tts.verifiers.base import VerifierProtocol, traits_of
 from tts.verifiers.compatibility import check_fit

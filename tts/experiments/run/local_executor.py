@@ -18,7 +18,7 @@ from tts.experiments.run.forecast import scoring_of
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
-from tts.search.plan import Plan, parse
+from tts.search.plan import Plan, parse, stored_text
 from tts.solver.model_cache import ModelCache
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
@@ -86,7 +86,7 @@ class LocalExecutor:
             for budget in self._config.budgets:
                 run = solver.prepared(problem, _budget(budget), strategy=text)
                 run.check()
-                strategies[text] = str(dataclasses.replace(run.plan, selection=run.selection))
+                strategies[text] = stored_text(dataclasses.replace(run.plan, selection=run.selection))
                 scoring[strategies[text]] = scoring_of(run)
         assert run is not None, "a study has a strategy and a budget"
         for text in strategies:

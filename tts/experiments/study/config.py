@@ -27,7 +27,7 @@ from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments import datasets
 from tts.models import registry
 from tts.models.registry import ModelRecord
-from tts.search.plan import parse
+from tts.search.plan import Plan, parse, stored_text
 from tts.solver.verifier_roles import NO_VERIFIERS
 
 
@@ -137,7 +137,8 @@ class StudyConfig(_Section):
     Args:
         name: of the study. models: by the names that tables show; a name, a list of names, or `ModelConfig` by name.
         problems: one data set or several. task: of problems that name none, by name or place; None: the model's.
-        strategies: plans, as texts. budgets: numbers of tokens, or limits by unit; a limit may be a list.
+        strategies: plans, as texts, or as objects that a text gives again.
+        budgets: numbers of tokens, or limits by unit; a limit may be a list.
         seeds: a list, or a number of seeds, from 0.
         verifiers, sampling: of models without their own; see `ModelConfig`.
         allow_oracle: whether verifiers may see reference answers. record: what is stored beside results.
@@ -186,7 +187,7 @@ class StudyConfig(_Section):
     @classmethod
     def _strategies(cls, given: Any) -> Any:
         texts = given if isinstance(given, list) else [given]
-        return without_duplicates("strategies", [str(parse(text)) if isinstance(text, str) else text for text in texts])
+        return without_duplicates("strategies", [_strategy(one) for one in texts])
 
     @field_validator("budgets", mode="before")
     @classmethod
@@ -263,6 +264,10 @@ def _check_parameters(one: ProblemsConfig) -> None:
     for name in one.parameters:
         if name not in known:
             raise unknown_name(f"key of the problems of {one.dataset!r}", name, {*ProblemsConfig.model_fields, *known})
+
+
+def _strategy(given: Any) -> str:
+    return stored_text(parse(given)) if isinstance(given, str) else stored_text(Plan.of(given), equal=True)
 
 
 def _by_role(given: Any) -> Any:

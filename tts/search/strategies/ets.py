@@ -24,8 +24,9 @@ from tts.errors import ConfigError
 from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
-from tts.search.plan import EMBEDDERS, parse_call
+from tts.search.plan import EMBEDDERS
 from tts.search.strategies.rebase import Counts, RewardBalanced, reward_balanced
+from tts.text_form import parse_call
 from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
