@@ -1,7 +1,8 @@
-"""The studies that are shown: each is whole, short, and runs as it stands."""
+"""The examples: each study is whole, short, and runs as it stands; so do the parts of one's own."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tts.experiments.study.file import read_study
 
 pytest.importorskip("yaml")
 
-FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 
 def test_there_are_some():
@@ -36,3 +38,14 @@ def test_a_study_runs(file: Path, tmp_path: Path):
         counts = run(prepared, store).counts
     assert counts.failed == 0
     assert counts.done == len(list(prepared.cells()))
+
+
+def test_parts_of_ones_own_find_the_answer_as_objects_and_by_their_places(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    importlib.import_module("own_parts").main()
+    objects, places = capsys.readouterr().out.splitlines()
+    assert objects.split()[:3] == ["objects:", "19", "agreed"]
+    assert places.split()[:3] == ["places:", "19", "agreed"]
+    assert "own_parts:Halving(width=16) | own_parts:Agreed(votes=2) | own_parts:Frequent" in places
