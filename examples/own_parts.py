@@ -68,7 +68,7 @@ class Frequent(tts.Selection):
     async def select(self, candidates: Sequence[Candidate], search: tts.Search) -> Selected:
         del search
         votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
-        ranked = sorted(candidates, key=lambda c: (-votes[c.answer_class], c.index))  # None has no votes: last
+        ranked = sorted(candidates, key=lambda c: (-votes.get(c.answer_class or 0, 0), c.index))
         answers = dict.fromkeys(c.answer_class for c in ranked if c.answer_class is not None)
         first = {c.answer_class: c.answer for c in reversed(candidates) if c.answer is not None}
         confidence = max(votes.values(), default=0) / len(candidates) if candidates else float("nan")
