@@ -1,9 +1,20 @@
 """The interface of backends: they open prompts, continue them, and report exactly what they computed.
 
-A *handle* is an immutable state that can be continued and forked any number of times until it is released. A request of several
-rows is one call; its rows resolve one by one in a `RowSet`. Every row has its own stream and position: a backend draws token number
-`position` of a row from `tts.randomness.uniform(stream, position, word)` by inverse CDF. So results depend neither on the batch
-nor on the order of work.
+    class Coin(tts.Backend):
+        caps = Caps(streams=True, usage=True)
+
+        async def open(self, prompts):
+            return [Reply(prompt, self.count(prompt)) for prompt in prompts]
+
+        def sample(self, request):
+            rows = RowSet(request)
+            for index, row in enumerate(request.rows):
+                side = int(2 * uniform(row.stream, row.position, row.word))  # from tts.randomness
+                rows.resolve(index, Sample(f"A: {side}", (), (), "eos", request.handle, num_tokens=1))
+            return rows
+
+A *handle* is an immutable state that can be continued and forked any number of times until it is released; here, the prompt. `sample` is
+not async. `tts.backends.protocol.BackendProtocol` has the rules for streams, threads and counts.
 """
 
 # ruff: noqa: ARG002, ARG003 - a method that refuses uses none of its arguments
@@ -46,7 +57,7 @@ class Caps:
         spreads: `Spread` of each token's distribution, which takes all logits. tops: at least `Spread.top` of it.
         streams: whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
-        usage: whether token counts are reported; else a row is charged the upper bound of its text.
+        usage: whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
     """
 
     steps: Support = "absent"
@@ -66,12 +77,8 @@ class Caps:
 
 
 _LARGE = 2**62  # above every count of tokens
-
-# Tokens that a chat template is assumed to add to a prompt's text.
-TEMPLATE_TOKENS = 64
-
-# Capabilities that `require` may be asked for.
-CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))
+TEMPLATE_TOKENS = 64  # that a chat template is assumed to add to a prompt's text
+CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))  # that `require` may be asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,10 +285,7 @@ class Extension:
 
 @dataclass(slots=True)
 class Counters:
-    """A backend's own count of everything it computed since it was made; a test holds the ledgers equal to it.
-
-    `prompt_tokens` are computed input tokens of every kind, those of scoring included; `generated_tokens` include cancelled rows.
-    """
+    """A backend's own count of everything that it computed. `prompt_tokens` has those of scoring, `generated_tokens` cancelled rows."""
 
     prompt_tokens: int = 0
     reused_tokens: int = 0

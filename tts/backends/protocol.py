@@ -22,7 +22,7 @@ class BackendProtocol(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the table."""
+        """Its name in results and errors."""
         ...
 
     @property
@@ -64,7 +64,18 @@ class BackendProtocol(Protocol):
         ...
 
     def sample(self, request: SampleRequest) -> RowSet:
-        """Start the rows of one request."""
+        """Start the rows of one request, and return at once.
+
+        It is a plain method, called in the thread of the event loop. Each row is resolved once, in that thread, before the return or
+        later. Code in another thread calls `loop.call_soon_threadsafe(rows.resolve, index, sample)`.
+
+        The i-th token of a row, from 0, is drawn by inverse CDF from `tts.randomness.uniform(row.stream, row.position + i, row.word)`.
+        Then results do not depend on the batch or the order of work, and `Caps.streams` may be True. A row generates at most
+        `row.max_tokens`, where it ends with the finish "length". It also ends where `request.stop` says.
+
+        `Reply.computed`, `RowSet.prompt_tokens` and `Sample.num_tokens` are charged to the problem. `counters` has the same tokens,
+        summed over all calls, so every method that computes adds to it. Only tests and benchmarks read `counters`.
+        """
         ...
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:

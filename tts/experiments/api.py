@@ -51,7 +51,8 @@ class Study:
             `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`, `allow_oracle`, `record` and `concurrency` are optional.
 
     Attributes:
-        store: the file that results are kept in. `run` and `stored` set it.
+        store: the file that results are kept in: at first `.tts/store.sqlite` in the working directory, or the one given to `stored`. A
+            store that is given to `run` replaces it.
 
     Raises:
         ConfigError: a setting is missing, unknown (the hint has the nearest names) or not valid. Methods that read results raise it

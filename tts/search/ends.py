@@ -33,7 +33,7 @@ STEP, END = Until.STEP, Until.END
 
 @dataclass(frozen=True, slots=True)
 class StopDecision:
-    """A stop rule's verdict.
+    """The decision of a stop rule to end the search.
 
     Args:
         reason: shown as `Solution.stopped_by`.
@@ -47,7 +47,7 @@ class StopDecision:
 
 
 class SearchEnded(Exception):
-    """The search is over: `reason` says why; `stop` is the stop rule's verdict where it was one."""
+    """The search is over: `reason` says why. `stop` is the decision of the stop rule, if a stop rule ended the search."""
 
     def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
         super().__init__(reason)
@@ -61,24 +61,27 @@ class StopRuleProtocol(Protocol):
 
     @property
     def registered_as(self) -> str:
-        """Its name in the table."""
+        """Its name in text forms: as registered, else its place, "module:Class"."""
         ...
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a verdict on the candidates so far; it must not depend on anything else."""
+        """Return a decision on the candidates so far, on which alone it depends. None: the search goes on."""
         ...
 
 
 @runtime_checkable
 class GoesByScores(Protocol):
-    """A stop rule that reads `Candidate.scores`: candidates are scored by its role, where that can be paid, before it is asked."""
+    """A stop rule that reads `Candidate.scores`.
+
+    Before `should_stop` is called, the candidates are scored by the verifier of its role. A score that the budget cannot pay is NaN.
+    """
 
     @property
     def verifier(self) -> str:
-        """The role."""
+        """Role of the verifier."""
         ...
 
     @property
     def aggregate(self) -> str:
-        """Step scores to one."""
+        """How step scores become one score: "last", "min", "prod", "mean" or "model"."""
         ...

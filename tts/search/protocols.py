@@ -35,7 +35,7 @@ class StrategyProtocol(Protocol):
 
     @property
     def registered_as(self) -> str:
-        """Its name in the table."""
+        """Its name in text forms: as registered, else its place, "module:Class"."""
         ...
 
     @property
@@ -74,7 +74,7 @@ class SelectionProtocol(Protocol):
 
     @property
     def registered_as(self) -> str:
-        """Its name in the table."""
+        """Its name in text forms: as registered, else its place, "module:Class"."""
         ...
 
     @property
@@ -107,9 +107,12 @@ class ScoresAll(Protocol):
 
 @runtime_checkable
 class GoesByPairs(Protocol):
-    """A selection that compares candidates two by two; that its verifier can (`Traits.comparison`) is checked before anything is spent."""
+    """A selection that compares candidates in pairs.
+
+    Its verifier must have the trait `Traits.comparison`. This is checked before anything is spent.
+    """
 
     @property
     def judge(self) -> str:
-        """The role that compares."""
+        """Role of the verifier that compares."""
         ...

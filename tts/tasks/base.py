@@ -1,7 +1,21 @@
-"""What a task is: the frame around a problem (prompts, step boundary) and the meaning of its answers.
+r"""What a task is: the frame around a problem (prompts, step boundary) and the meaning of its answers.
 
-A task knows no model, no tokenizer and no budget. A new one is one class (`Task`, which needs `extract` alone), named by its place or by a
-line in `tts/tasks/__init__.py`.
+    class Sides(tts.Task):
+        def extract(self, text):
+            found = re.findall(r"A: (\S+)", text)
+            return found[-1] if found else None
+
+        def canonical(self, answer):
+            return answer.lstrip("+0") or "0"
+
+    tts.solve(problem, budget, task=Sides())
+    tts.solve(problem, budget, task="mymodule:Sides")
+
+A task is independent of models, tokenizers and budgets. It is given as an object, as the place of its class, or by a name from the table in
+`tts/tasks/__init__.py`. A class that is given by place or name is made without parameters.
+
+Whether single steps are right is outside this interface. Reports on verifiers check the steps of the tasks `arithmetic`, `pocket` and
+`countdown`.
 """
 
 from __future__ import annotations
@@ -20,7 +34,7 @@ class TaskProtocol(Protocol):
     """How problems of one kind are asked, cut into steps and answered.
 
     Attributes:
-        name: its name in the table.
+        name: its name in results and messages.
         step_stop: texts that end a step, each kept at the step's end; empty: a solution is one step.
     """
 

@@ -6,8 +6,29 @@
 
     tts.solve(problem, budget, verifier=Brevity())
 
-A verifier with parameters is a frozen dataclass; its fields are the parameters of its text form. An object that has all members of
-`VerifierProtocol` is accepted without the base class.
+A verifier with parameters is a frozen dataclass; its fields are the parameters of its text form. One that calls a model states the
+capabilities that it needs, the role of the model, and the most tokens that one score takes:
+
+    @dataclass(frozen=True)
+    class Doubt(tts.Verifier):
+        question: str = "Restart?"
+        model: str = "policy"
+        needs = ("next_logprobs",)
+
+        async def score(self, problem, trajectories, calls):
+            found = await calls.next_logprobs(trajectories, self.question, (" no", " yes"))
+            return [StepScores(whole=no / (no + yes)) for no, yes in np.exp(found).tolist()]
+
+        def bound(self, prefix_tokens, new_tokens):
+            return len(self.question.encode())  # a token of the question has at least one byte
+
+    tts.solve("12 + 7 * 3", 1000, verifier=Doubt(), strategy="best_of_n(n=4) | best")
+
+`StepScores.whole` is one score of the text as it stands, complete or partial. `StepScores.steps` is one score for each step of
+`calls.task.split(text)`. Searches and selections aggregate steps by "last", "min", "prod" or "mean". A whole without steps is used under
+each of these names. With both, "model" takes the whole.
+
+An object that has all members of `VerifierProtocol` is accepted without the base class.
 """
 
 from __future__ import annotations
