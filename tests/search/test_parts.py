@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import sys
 import types
@@ -90,6 +91,77 @@ def test_what_it_asks_for_is_read_from_its_methods() -> None:
     assert Guided(verifier="main").verifiers == ("main",)
     assert (Whole().needs, Whole().verifiers) == ((), ())
     assert (Asking().needs, Asking().verifiers) == (("next_logprobs", "extend", "hidden"), ("main",))
+
+
+def timed(method: Any) -> Any:
+    async def run(*args: Any) -> Any:  # it says not what it wraps
+        return await method(*args)
+
+    return run
+
+
+def logged(method: Any) -> Any:
+    @functools.wraps(method)
+    async def run(*args: Any) -> Any:
+        return await method(*args)
+
+    return run
+
+
+class Helped(tts.Strategy):
+    """Its own methods, and those of other objects, have the names of a search's."""
+
+    def score(self, ts: Sequence[Any]) -> list[int]:
+        found: list[int] = []
+        found.extend(range(len(ts)))
+        return found
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        self.score([self.ask, self.hidden])
+        return await search.complete([search.root], n=2)
+
+    ask = hidden = "no method of a search"
+
+
+class Mixin:
+    """What a mixin and what a static method ask for counts, by whatever name the search has."""
+
+    async def scored(self, tree: tts.Search) -> Any:
+        return await tree.score([tree.root])
+
+
+class Mixed(Mixin, tts.Strategy):
+    @staticmethod
+    async def _cue(search: tts.Search) -> None:
+        await search.extend([search.root], "Wait")
+
+    @timed
+    async def run(self, it: Any) -> Sequence[tts.Candidate]:
+        async def inner() -> Any:
+            return await it.ask([it.root], "?", ["1"])
+
+        return await inner()
+
+
+class Wrapped(tts.Strategy):
+    @logged
+    async def run(self, it: Any) -> Sequence[tts.Candidate]:
+        self.search = it
+        await self.search.hidden([it.root])
+        return it.candidates
+
+
+class Asks(tts.Selection):
+    async def select(self, candidates: Sequence[tts.Candidate], it: Any) -> tts.Selected:
+        await it.score_affordable([c.trajectory for c in candidates])
+        return tts.Selected((), (), 1.0)
+
+
+def test_only_what_is_asked_of_the_search_counts() -> None:
+    assert (Helped().needs, Helped().verifiers) == ((), ())
+    assert (Mixed().needs, Mixed().verifiers) == (("next_logprobs", "extend"), ("main",))
+    assert (Wrapped().needs, Wrapped().verifiers) == (("hidden",), ())
+    assert (Asks().verifiers, Last().verifiers) == (("main",), ())
 
 
 def test_what_a_class_states_goes_before_what_is_read() -> None:

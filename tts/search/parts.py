@@ -12,12 +12,11 @@ protocol (`tts.search.protocols`) is accepted without the base class.
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, cast
 
+from tts.search.asked_of_search import asked_by
 from tts.search.parameters import check_bounded
 from tts.search.plan import SELECTIONS, Named
 
@@ -35,10 +34,10 @@ class _Needs:
     """The capabilities that a strategy's own methods ask for, read from their code."""
 
     def __get__(self, part: object, owner: type) -> tuple[str, ...]:
-        names = _names_in(owner)
-        stepwise = "expand" in names and ("STEP" in names or not names & {"END", "Tokens"})
+        asked = asked_by(owner)
+        stepwise = "expand" in asked.members and ("STEP" in asked.names or not asked.names & {"END", "Tokens"})
         return tuple(
-            dict.fromkeys((["steps"] if stepwise else []) + [_CAPABILITIES[name] for name in sorted(names & _CAPABILITIES.keys())])
+            dict.fromkeys((["steps"] if stepwise else []) + [_CAPABILITIES[name] for name in sorted(asked.members & _CAPABILITIES.keys())])
         )
 
 
@@ -48,7 +47,7 @@ class _Roles:
     def __get__(self, part: object, owner: type) -> tuple[str, ...]:
         if isinstance(role := getattr(owner if part is None else part, "verifier", None), str):
             return (role,)
-        return ("main",) if _names_in(owner) & {"score", "score_affordable", "step_scores"} else ()
+        return ("main",) if asked_by(owner).members & {"score", "score_affordable", "step_scores"} else ()
 
 
 class Strategy(Named, ABC):
@@ -61,7 +60,8 @@ class Strategy(Named, ABC):
         verifiers: the roles that it scores with while it searches; their cost is reserved with every row. By default its parameter
             `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
 
-    The defaults see the methods of the class alone. Set both attributes if functions outside of the class call the search.
+    The defaults see what the methods of the class, its bases and mixins call on their search: the parameter `search`, or annotated
+    `Search`, or that of `run`. Set both attributes if functions outside of the class call the search.
     """
 
     __slots__ = ()
@@ -130,18 +130,3 @@ class Selection(Named, ABC):
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose. A truncated candidate counts only if it has an answer."""
         ...
-
-
-@functools.lru_cache(maxsize=256)
-def _names_in(part: type) -> frozenset[str]:
-    """Return the global and attribute names that the methods of a part's own classes use."""
-    own = [cls for cls in part.__mro__ if issubclass(cls, Strategy | Selection) and cls not in (Strategy, Selection)]
-    methods = [value for cls in own for value in vars(cls).values() if isinstance(value, FunctionType)]
-    return frozenset(name for method in methods for name in _used(method.__code__))
-
-
-def _used(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _used(constant)
