@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tts
+from tests.search import places
 
 HERE = "tests.search.places"
 MODULE = """
@@ -29,6 +30,38 @@ def test_a_verifier_is_a_function_or_a_class_at_a_place() -> None:
     assert solution.candidates[0].scores["main"] == pytest.approx(len(solution.candidates[0].trajectory.full_text) / 100)
     solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=4) | best", verifier="tts.verifiers.toy:ToyVerifier(error=0.2)")
     assert solution.usage.verifier_calls > 0
+
+
+def test_an_ensemble_takes_places_and_parameters() -> None:
+    members = f"'{HERE}:Constant', '{HERE}:Constant(score_of_all=0.2)', '{HERE}:likes_length', 'toy(error=0.2)'"
+    for weights, score in (("(1, 0, 0, 0)", 0.5), ("(1, 1, 0, 0)", 0.35)):
+        asked = f"ensemble(members=[{members}], weights={weights})"
+        solution = tts.solve("3 + 4", 200, model="toy", strategy="best_of_n(n=2) | weighted", verifier=asked)
+        assert solution.candidates[0].scores["main"] == pytest.approx(score)
+    with pytest.raises(tts.ConfigError, match=r"members has 'tests.search.places:Constnt': the verifier .* has no 'Constnt'"):
+        tts.solve("3 + 4", 200, model="toy", verifier=f"ensemble(members=['{HERE}:Constnt'])")
+
+
+def test_a_task_is_a_class_or_an_object() -> None:
+    for task in (places.Spoken, places.Spoken(), f"{HERE}:Spoken"):
+        assert tts.solve("which?", 200, backend=lambda ask: "It is 3.", task=task).answer == "3"
+
+    class Wordy(places.Spoken):
+        def __init__(self, words: int) -> None:
+            self.words = words
+
+    class Mute(tts.Task):
+        def extracts(self, text: str) -> str | None:
+            return text
+
+    for task, why in (
+        (places.Pair, "the task Pair is a Pair, which lacks canonical, "),
+        (places.Pair(), r"the task tests.search.places:Pair|Pair\(.*\) is a Pair, which lacks canonical, "),
+        (Wordy, "the task Wordy cannot be made without parameters: .*'words'.*give an object of its class"),
+        (Mute, r"Mute has no method extract, but must define it \(hint: it has extracts; see tts.Task\)"),
+    ):
+        with pytest.raises(tts.ConfigError, match=why):
+            tts.solve("which?", 200, backend=lambda ask: "It is 3.", task=task)
 
 
 def test_a_backend_is_a_function_or_a_class_at_a_place() -> None:

@@ -106,7 +106,10 @@ def test_it_says_what_its_members_say() -> None:
     ("parameters", "message"),
     [
         ({"members": ()}, "members is ()"),
-        ({"members": ("procss",)}, "members is ('procss',), but no verifier has that name"),
+        (
+            {"members": ("procss",)},
+            "members has 'procss': verifier is 'procss', but no verifier has that name",
+        ),
         (
             {"members": (Says(StepScores(whole=1.0)), Says(StepScores(whole=1.0), model="judge"))},
             "but must ask one model, not judge and policy",

@@ -24,6 +24,7 @@ from tts.solver.model_cache import LOOP, Model, ModelCache, resolve
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.shared_budget import SharedBudget, divide, opening
 from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made
+from tts.tasks import make_task
 from tts.tasks.base import TaskProtocol
 from tts.types import Message, Problem, Solution, Usage
 
@@ -42,7 +43,7 @@ class Solver:
             "toy(error=0.1)"), a verifier, or a function of (problem, text). None: the one that the policy's record names, if any,
             left out with a warning where the backend or the task cannot have it; "none" or {}: none.
         backend: name of the backend that runs models given by name; None: their records' own.
-        task: a name or a task; None: the problem's own, else the policy's record's.
+        task: a name, a task or its class; None: the problem's own, else the policy's record's.
         strategy: a plan or its text; None: `auto` where a performance model of this policy, task and verifiers ships, else
             best-of-N, and said in the warnings.
         sampling: of every row that a strategy does not sample otherwise.
@@ -83,7 +84,7 @@ class Solver:
         self._strategy = None if strategy is None else _plan(strategy)
         scorers = made(verifiers)
         self._cache = ModelCache() if keep is None else keep
-        self._task = task
+        self._task = task if task is None or isinstance(task, str) else make_task(task)
         self._owned = keep is None
         self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
         backends = self._cache.backends(self._models)  # made now, like the task, so that a mistake shows here

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final
 
 from tts.backends.protocol import BackendProtocol
-from tts.checks import check_complete, lacking
-from tts.errors import CapabilityError, ConfigError, shown
+from tts.errors import CapabilityError
 from tts.models.registry import ModelRecord
 from tts.search.plan import Plan
 from tts.tasks.base import TaskProtocol
-from tts.text_form import parse_call
-from tts.verifiers import VERIFIERS
 from tts.verifiers.base import VerifierProtocol, traits_of
 from tts.verifiers.compatibility import check_fit
-from tts.verifiers.function import FunctionVerifier, ScoreFunction
+from tts.verifiers.making import VerifierLike, make_verifier
 
-VerifierLike = str | VerifierProtocol | ScoreFunction
 NO_VERIFIERS: Final = "none"  # the text for it
 
 
@@ -42,7 +38,7 @@ class VerifierRoles:
         self._own = given is None
         if given is None:
             named = policy.verifier if isinstance(policy, ModelRecord) else ""
-            given = {"main": _made(named)} if named else {}
+            given = {"main": make_verifier(named)} if named else {}
         self._verifiers = {role: _filled(verifier, models, backends) for role, verifier in given.items()}
 
     def fitting(
@@ -75,7 +71,7 @@ def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, V
     if isinstance(given, str) and given.strip() == NO_VERIFIERS:
         return {}
     named: Mapping[str, VerifierLike] = given if isinstance(given, Mapping) else {"main": given}
-    return {role: _made(verifier) for role, verifier in named.items()}
+    return {role: make_verifier(verifier) for role, verifier in named.items()}
 
 
 def _filled(
@@ -86,28 +82,3 @@ def _filled(
         return verifier
     model = models[verifier.model]
     return filled(model if isinstance(model, ModelRecord) else None, backends[verifier.model])
-
-
-def _made(given: Any) -> VerifierProtocol:
-    if isinstance(given, str) and ":" in given and "(" not in given and not isinstance(placed := VERIFIERS.get(given.strip()), type):
-        given = placed  # a function that scores, named by its place
-    if isinstance(given, str):
-        return _complete(parse_call(VERIFIERS, given), repr(given))
-    check_complete(given)
-    if not isinstance(given, type):  # a class may look like its objects
-        if not isinstance(given, VerifierProtocol) and callable(given):
-            return FunctionVerifier(cast("ScoreFunction", given))
-        if hasattr(given, "score") or hasattr(given, "bound"):
-            return _complete(given, type(given).__name__)
-    raise ConfigError(
-        f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
-        hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
-    )
-
-
-def _complete(made: Any, what: str) -> VerifierProtocol:
-    """Return a verifier; refuse an object that lacks required members, and traits of the wrong type."""
-    if missing := lacking(made, VerifierProtocol):
-        raise ConfigError(f"the verifier {what} lacks {', '.join(missing)}", hint="subclass tts.Verifier, which defines all but score")
-    traits_of(made)
-    return made

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tts.checks import check_complete, lacking
-from tts.errors import ConfigError
+from tts.errors import ConfigError, shown
 from tts.registry import Registry
 from tts.tasks.base import TaskProtocol
 
@@ -31,12 +33,30 @@ def get(name: str) -> TaskProtocol:
     Raises:
         ConfigError: no task has that name, or what another package registered under it is no task.
     """
-    found = _TABLE.get(name)
+    return _made(_TABLE.get(name), f"task {name!r}")
+
+
+def make_task(given: TaskProtocol | type[TaskProtocol]) -> TaskProtocol:
+    """Return a task as it is, and a class as a task.
+
+    Raises:
+        ConfigError: it is no task; what it lacks is named.
+    """
+    if isinstance(given, type):
+        return _made(given, f"the task {given.__name__}")
+    return _complete(given, f"the task {shown(given)}")
+
+
+def _made(found: Any, what: str) -> TaskProtocol:
     check_complete(found)
     try:
         task = found()
     except TypeError as failure:
-        raise ConfigError(f"task {name!r} cannot be made without parameters: {failure}", hint="give an object of its class") from failure
+        raise ConfigError(f"{what} cannot be made without parameters: {failure}", hint="give an object of its class") from failure
+    return _complete(task, what)
+
+
+def _complete(task: Any, what: str) -> TaskProtocol:
     if missing := lacking(task, TaskProtocol):
-        raise ConfigError(f"task {name!r} is a {type(task).__name__}, which lacks {', '.join(missing)}", hint="subclass tts.Task")
+        raise ConfigError(f"{what} is a {type(task).__name__}, which lacks {', '.join(missing)}", hint="subclass tts.Task")
     return task

@@ -16,8 +16,8 @@ from tts.checks import check_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
-from tts.verifiers import VERIFIERS
 from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, VerifierProtocol, to_unit, traits_of
+from tts.verifiers.making import make_verifier
 
 _HOW = ("mean", "min")
 
@@ -35,7 +35,7 @@ class Ensemble(Verifier):
         - the standard deviation replaces the variance, so that the penalty has the scale of the scores; our choice.
 
     Args:
-        members: verifiers, or names of verifiers with default parameters; at least one, all with the same `model`.
+        members: verifiers, or texts such as "probe" or "module:name(width=2)"; at least one, all with the same `model`.
         weights: one for each member, at least 0, not all 0; None: equal. "min" uses only the members with a weight above 0.
         how: "mean" or "min".
         caution: weighted standard deviations among the members that are subtracted from the mean; the result is at least 0.
@@ -157,11 +157,10 @@ def _whole(said: StepScores) -> float:
 
 
 def _member(given: str | VerifierProtocol) -> VerifierProtocol:
-    if not isinstance(given, str):
-        return given
-    if given not in VERIFIERS:
-        raise ConfigError(f"members is {shown((given,))}, but no verifier has that name", hint=f"known: {', '.join(VERIFIERS.names())}")
-    return VERIFIERS.get(given)()
+    try:
+        return make_verifier(given)
+    except ConfigError as failure:
+        raise ConfigError(f"members has {shown(given)}: {failure.cause}", hint=failure.hint) from None
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,47 @@
+"""From what a caller gives, a name, a place, a function or an object, to a verifier."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tts.checks import check_complete, lacking
+from tts.errors import ConfigError, shown
+from tts.text_form import parse_call
+from tts.verifiers import VERIFIERS
+from tts.verifiers.base import VerifierProtocol, traits_of
+from tts.verifiers.function import FunctionVerifier, ScoreFunction
+
+VerifierLike = str | VerifierProtocol | ScoreFunction
+
+
+def make_verifier(given: Any) -> VerifierProtocol:
+    """Return the verifier that is given.
+
+    Args:
+        given: a name with its parameters, a place, a verifier, or a function of (problem, text).
+
+    Raises:
+        ConfigError: it is no verifier, or its name is unknown.
+    """
+    if isinstance(given, str) and ":" in given and "(" not in given and not isinstance(placed := VERIFIERS.get(given.strip()), type):
+        given = placed  # a function that scores, named by its place
+    if isinstance(given, str):
+        return _complete(parse_call(VERIFIERS, given), repr(given))
+    check_complete(given)
+    if not isinstance(given, type):  # a class may look like its objects
+        if not isinstance(given, VerifierProtocol) and callable(given):
+            return FunctionVerifier(cast("ScoreFunction", given))
+        if hasattr(given, "score") or hasattr(given, "bound"):
+            return _complete(given, type(given).__name__)
+    raise ConfigError(
+        f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
+        hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
+    )
+
+
+def _complete(made: Any, what: str) -> VerifierProtocol:
+    """Return a verifier; refuse an object that lacks required members, and traits of the wrong type."""
+    if missing := lacking(made, VerifierProtocol):
+        raise ConfigError(f"the verifier {what} lacks {', '.join(missing)}", hint="subclass tts.Verifier, which defines all but score")
+    traits_of(made)
+    return made
