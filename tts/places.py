@@ -67,8 +67,10 @@ def at_place(kind: str, place: str) -> Any:
 
 
 def _nothing_there(what: str, place: str, home: ModuleType, owner: Any, name: str) -> ConfigError:
-    own = [name for name, value in vars(owner).items() if not isinstance(value, ModuleType)] if hasattr(owner, "__dict__") else []
-    near = difflib.get_close_matches(name, own, n=3) or sorted(name for name in own if not name.startswith("_"))[:8]
+    found = vars(owner) if hasattr(owner, "__dict__") else {}
+    own = [name for name, value in found.items() if not isinstance(value, ModuleType) and not name.startswith("_")]
+    made_here = [name for name in own if getattr(found[name], "__module__", None) == home.__name__]
+    near = difflib.get_close_matches(name, own, n=3) or sorted(made_here or own)[:8]
     where = getattr(home, "__file__", None) or "built in"
     holder = home.__name__ if owner is home else place.rpartition(".")[0]
     return ConfigError(f"{what} cannot be loaded: {holder!r} ({where}) has no {name!r}", hint=f"it has {', '.join(near) or 'nothing'}")

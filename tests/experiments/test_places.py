@@ -225,7 +225,7 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path) -> None:
         ({"strategies": f"{PARTS}:Pear"}, "has no 'Pear' (hint: it has Pair"),
         ({"strategies": f"{PARTS}:Enough"}, "must begin with a strategy"),
         ({"strategies": f"best_of_n | {PARTS}:Gone"}, "the stop rule or selection 'tests.search.places:Gone' cannot be loaded"),
-        ({"strategies": f"best_of_n | {PARTS}:Pair"}, "neither a stop rule nor a selection"),
+        ({"strategies": f"best_of_n | {PARTS}:Pair"}, "is a strategy, but only the first part may be one"),
         ({"strategies": f"{PARTS}:NUMBER"}, "is a int, but must be a class or a function"),
         ({"verifiers": "nowhere:score"}, "the verifier 'nowhere:score' cannot be loaded: no module 'nowhere'"),
         ({"verifiers": f"{PARTS}:likes_lenght"}, "has no 'likes_lenght' (hint: it has likes_length"),

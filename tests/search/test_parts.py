@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -311,7 +312,22 @@ def test_parts_that_are_no_dataclasses_are_equal_by_class_and_content() -> None:
         ("tests.search.broken_place:Thing", "cannot be loaded: ZeroDivisionError: division by zero"),
         ("tests.search.places:Runless", r"places:Runless has no method run, but must define it \(hint: it has runs; see tts.Strategy"),
         ("tests.search.places:Newest", "must begin with a strategy"),
-        ("best_of_n | tests.search.places:Pair", "neither a stop rule nor a selection"),
+        (
+            "best_of_n | tests.search.places:Pair",
+            r"'tests.search.places:Pair' is a strategy, but only the first part may be one \(character 13 of 'best_of_n \| tests",
+        ),
+        (
+            "best_of_n | tests.search.places:Spoken",
+            r"places:Spoken' \(a Spoken\) is neither a stop rule nor a selection: it has no should_stop and no select",
+        ),
+        ("tests.search.places:Spoken", r"places:Spoken' \(a Spoken\), but must begin with a strategy: it lacks .*run, size"),
+        ("tests.search.places:NUMBER", r"but must be a class or a function \(hint: write a function that returns it\)"),
+        ("tests.search.places:Gone", r"has no 'Gone' \(hint: it has .*Constant"),
+        ("tests.search.places:Outer.Iner", r"'tests.search.places:Outer' \(.*\) has no 'Iner' \(hint: it has Inner\)"),
+        ("tests.search.exiting_place:Thing", "cannot be loaded: SystemExit: 3"),
+        ("tests.search.places.Pair", r"a name belongs here \(hint: a place is written tests.search.places:Pair\)"),
+        ("tests/search/places.py:Pair", "a name belongs here"),
+        ("places.py:Pair", r"no module 'places.py' .* \(hint: write places:Pair, without .py\)"),
         ("best_of_n | tests.search.places:Gone", "the stop rule or selection 'tests.search.places:Gone' cannot be loaded"),
         ("best_of_n | math:floor", "math:floor cannot be made with these parameters"),
         ("tests.search.places:Pair(m=3)", "no parameter of the strategy tests.search.places:Pair has that name"),
@@ -323,6 +339,28 @@ def test_a_place_that_holds_no_such_part_is_one_line(text: str, why: str) -> Non
         solved(text)
     assert "\n" not in str(caught.value)
     assert not any(character in str(caught.value) for character in "ǀǃ")
+
+
+def test_the_nearest_module_of_the_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own_parts.py").write_text("import os\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tts.ConfigError, match=r"no module 'my_own_prats' .*did you mean my_own_parts:Two\?"):
+        tts.parse("my_own_prats:Two")
+
+
+@pytest.mark.parametrize(("name", "where"), [("wave", "wave.py"), ("time", "built into Python")])
+def test_a_module_that_hides_the_one_of_the_current_folder_is_named(
+    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"{name}.py").write_text("import tts\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*filter(None, sys.path)])
+    with pytest.raises(tts.TTSError, match=f"'{name}' .*has no 'Two'"):  # modules of this folder are not imported
+        tts.parse(f"{name}:Two")
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.path.append(sys.path.pop(0))
+    with pytest.raises(tts.ConfigError, match=rf"'{name}' is .*{where}, which hides \./{name}.py: rename it"):
+        tts.parse(f"{name}:Two")
 
 
 def test_an_error_points_at_the_character_of_the_text_as_written() -> None:

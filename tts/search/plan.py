@@ -129,8 +129,11 @@ class Plan:
     selection: SelectionProtocol | None = None
 
     @classmethod
-    def of(cls, part: Any) -> Plan:
+    def of(cls, part: Any, name: str = "") -> Plan:
         """Return a plan as it is, and a strategy, or the class of one, as a plan with defaults.
+
+        Args:
+            name: of the part in a text, for messages.
 
         Raises:
             ConfigError: it is neither; what an attempt at a strategy lacks is named.
@@ -141,10 +144,23 @@ class Plan:
         if isinstance(part, StrategyProtocol):
             return cls(part)
         _refuse_attempt(part, StrategyProtocol, "run", "strategy")
-        raise ConfigError(f"the strategy is {shown(part)}, but must begin with a strategy", hint="for example best_of_n(n=8) | majority")
+        lacks = f": it lacks {', '.join(lacking(part, StrategyProtocol))}" if name else ""
+        raise ConfigError(
+            f"the strategy is {_named(part, name)}, but must begin with a strategy{lacks}", hint="for example best_of_n(n=8) | majority"
+        )
 
     def __or__(self, part: Any) -> Plan:
+        return self.with_part(part)
+
+    def with_part(self, part: Any, name: str = "") -> Plan:
+        """Return the plan with a stop rule or a selection, or the class of one; `name`: see `of`.
+
+        Raises:
+            ConfigError: it is neither, or the plan has one already.
+        """
         part = _made(part)
+        if isinstance(part, StrategyProtocol | Plan):
+            raise ConfigError(f"{name or str(part)!r} is a strategy, but only the first part may be one")
         if isinstance(part, StopRuleProtocol):
             if self.stopping is not None:
                 raise ConfigError(f"the strategy has two stop rules, {self.stopping} and {part}, but may have one")
@@ -155,10 +171,17 @@ class Plan:
             return dataclasses.replace(self, selection=part)
         _refuse_attempt(part, StopRuleProtocol, "should_stop", "stop rule")
         _refuse_attempt(part, SelectionProtocol, "select", "selection")
-        raise ConfigError(f"{shown(part)} is neither a stop rule nor a selection", hint="write STRATEGY | STOP RULE | SELECTION")
+        raise ConfigError(
+            f"{_named(part, name)} is neither a stop rule nor a selection: it has no should_stop and no select",
+            hint="write STRATEGY | STOP RULE | SELECTION",
+        )
 
     def __str__(self) -> str:
         return " | ".join(_written(part) for part in (self.strategy, self.stopping, self.selection) if part is not None)
+
+
+def _named(part: Any, name: str) -> str:
+    return f"{name!r} (a {type(part).__name__})" if name else shown(part)
 
 
 def _refuse_attempt(part: Any, protocol: type, verb: str, kind: str) -> None:
@@ -190,7 +213,7 @@ def parse(text: str) -> Plan:
             out of range. Where it is not the beginning that is wrong, the position is shown.
     """
     first, *later = calls_in(text)
-    plan = Plan.of(first.make(STRATEGIES))
+    plan = Plan.of(first.make(STRATEGIES), first.name)
     for call in later:
         name = call.name
         table = _PLACES if ":" in name else _table_of(name)
@@ -200,7 +223,7 @@ def parse(text: str) -> Plan:
             raise call.placed(unknown_name("stop rule or selection", name, [*STOP_RULES.names(), *SELECTIONS.names()]))
         made = call.make(table)
         try:
-            plan = plan | made
+            plan = plan.with_part(made, name)
         except ConfigError as failure:
             raise call.placed(failure) from None
     return plan

@@ -1,0 +1,3 @@
+"""A module that ends the program."""
+
+raise SystemExit(3)
