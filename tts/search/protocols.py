@@ -83,7 +83,7 @@ class SelectionProtocol(Protocol):
         ...
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """Return whether it may ever ask about a candidate; what was reserved for its score is free again where it may not.
+        """Return whether it may ever score a candidate; what was reserved for the score is free again where it may not.
 
         Args:
             agreeing: earlier candidates of the same answer that were not truncated.
@@ -97,11 +97,11 @@ class SelectionProtocol(Protocol):
 
 @runtime_checkable
 class ScoresAll(Protocol):
-    """A selection that may say that it scores every candidate which it may score: those scores may be made before it asks."""
+    """A selection that states whether it scores every candidate that it may score. If so, the scores may be computed before `select`."""
 
     @property
     def scores_all(self) -> bool:
-        """Whether it does."""
+        """Whether it scores every candidate for which `may_score` is true."""
         ...
 
 
