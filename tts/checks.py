@@ -6,6 +6,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any
 
 from tts.errors import ConfigError, shown
@@ -30,6 +31,33 @@ def lacking(part: Any, protocol: type) -> list[str]:
     members = {name for name in (*dir(protocol), *protocol.__annotations__) if not name.startswith("_")}
     absent = object()
     return sorted(name for name in members if inspect.getattr_static(part, name, absent) is absent)
+
+
+def check_async(part: Any, *names: str) -> None:
+    """Raise ConfigError where a method that will be awaited is a plain function.
+
+    A function that encloses another may return what that one does, so that only its result can show it.
+    """
+    for name in names:
+        method = _method(part, name)
+        if isinstance(method, FunctionType) and not (inspect.iscoroutinefunction(method) or {*method.__code__.co_freevars} - {"__class__"}):
+            raise ConfigError(f"{_place(part)}.{name} is not async, but will be awaited", hint=f"write async def {name}, without yield")
+
+
+def check_plain(part: Any, *names: str) -> None:
+    """Raise ConfigError where a method that will not be awaited is async."""
+    for name in names:
+        if inspect.iscoroutinefunction(_method(part, name)):
+            raise ConfigError(f"{_place(part)}.{name} is async, but will not be awaited", hint=f"write def {name}")
+
+
+def _method(part: Any, name: str) -> Any:
+    method = getattr(part, name)
+    return inspect.unwrap(getattr(method, "__func__", method))
+
+
+def _place(part: Any) -> str:
+    return f"the method {type(part).__module__}:{type(part).__qualname__}"
 
 
 _LARGE = 2**63  # what no count and no other number of a search reaches

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from tts.errors import TTSError, shown
 from tts.tasks.base import TaskProtocol
 from tts.threads import in_thread
 from tts.types import Trajectory
@@ -45,7 +47,9 @@ class Answers:
         for t in ts:
             if t.status not in ("finished", "truncated") or t.node in self._of:
                 continue
-            answer = self._task.extract(t.full_text)
+            answer: Any = self._task.extract(t.full_text)
+            if not isinstance(answer, str | None):
+                raise TTSError(f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None")
             self._of[t.node] = (answer, None if answer is None else await self._class_of(answer))
 
     async def _class_of(self, answer: str) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tts.checks import check_int
+from tts.errors import TTSError, shown
 from tts.types import Candidate
 
 
@@ -67,6 +68,21 @@ class StopRuleProtocol(Protocol):
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a decision on the candidates so far, on which alone it depends. None: the search goes on."""
         ...
+
+
+def decided(rule: StopRuleProtocol, candidates: Sequence[Candidate]) -> StopDecision | None:
+    """Return what a stop rule decides.
+
+    Raises:
+        TTSError: it returned something else.
+    """
+    decision: Any = rule.should_stop(candidates)
+    if decision is not None and not isinstance(decision, StopDecision):
+        raise TTSError(
+            f"the stop rule {type(rule).__qualname__} returned {shown(decision)}, but must return a tts.StopDecision or None",
+            hint="for example tts.StopDecision('why')",
+        )
+    return decision
 
 
 @runtime_checkable

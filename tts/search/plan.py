@@ -13,7 +13,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tts.checks import check_complete, lacking
+from tts.checks import check_async, check_complete, check_plain, lacking
 from tts.errors import ConfigError, TTSError, shown, unknown_name
 from tts.registry import ClassName, Registry
 from tts.search.ends import StopRuleProtocol
@@ -115,7 +115,7 @@ class Named:
 _TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
 
 
-def _written(part: Any) -> str:
+def written(part: Any) -> str:
     """Return the text form of a part, of which not every one is a `Named`."""
     return str(part) if type(part).__str__ is not object.__str__ else text_of(part, _TABLES)
 
@@ -142,6 +142,7 @@ class Plan:
         if isinstance(part, Plan):
             return part
         if isinstance(part, StrategyProtocol):
+            check_async(part, "run")
             return cls(part)
         _refuse_attempt(part, StrategyProtocol, "run", "strategy")
         lacks = f": it lacks {', '.join(lacking(part, StrategyProtocol))}" if name else ""
@@ -164,10 +165,12 @@ class Plan:
         if isinstance(part, StopRuleProtocol):
             if self.stopping is not None:
                 raise ConfigError(f"the strategy has two stop rules, {self.stopping} and {part}, but may have one")
+            check_plain(part, "should_stop")
             return dataclasses.replace(self, stopping=part)
         if isinstance(part, SelectionProtocol):
             if self.selection is not None:
                 raise ConfigError(f"the strategy has two selections, {self.selection} and {part}, but may have one")
+            check_async(part, "select")
             return dataclasses.replace(self, selection=part)
         _refuse_attempt(part, StopRuleProtocol, "should_stop", "stop rule")
         _refuse_attempt(part, SelectionProtocol, "select", "selection")
@@ -177,7 +180,7 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        return " | ".join(_written(part) for part in (self.strategy, self.stopping, self.selection) if part is not None)
+        return " | ".join(written(part) for part in (self.strategy, self.stopping, self.selection) if part is not None)
 
 
 def _named(part: Any, name: str) -> str:

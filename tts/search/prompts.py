@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tts.backends.base import TEMPLATE_TOKENS, Extension, Reply
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, text_bound
-from tts.errors import PromptTooLong
+from tts.errors import EngineError, PromptTooLong, shown
 from tts.search.accounting import Accounting
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
@@ -84,11 +84,11 @@ class Prompts:
         started = self._clock()
         replies: list[Reply[Any]] = []
         try:
-            replies += await backend.open([prompt])
+            replies += _one_each(await backend.open([prompt]), 1, backend, "open")
             handle = replies[0].value
             if path:
                 try:
-                    replies += await backend.extend([handle], [path])
+                    replies += _one_each(await backend.extend([handle], [path]), 1, backend, "extend")
                 finally:
                     backend.release([handle])
                 handle = replies[1].value.handle
@@ -162,7 +162,7 @@ class Prompts:
         replies: list[Reply[Extension]] = []
         started = self._clock()
         try:
-            replies = await backend.extend(await self.handles(ts, model), [text] * len(ts))
+            replies = _one_each(await backend.extend(await self.handles(ts, model), [text] * len(ts)), len(ts), backend, "extend")
         finally:
             usage = input_usage(replies, samples=samples, seconds=self._clock() - started)
             self._accounting.book("extend", model, len(ts), usage, rates=backend.rates, grant=grant)
@@ -208,6 +208,18 @@ class Prompts:
         """Return the most tokens that reading a text behind each computes, and what that costs."""
         paths, size = sum(map(self._tree.path_tokens, ts)), text_bound(backend, text) * len(ts)
         return size, {unit: backend.rates.cost(unit, computed=size, reused=paths) for unit in ("flops", "usd")}
+
+
+def _one_each(replies: Any, count: int, backend: BackendProtocol, call: str) -> list[Reply[Any]]:
+    """Return the replies of a backend.
+
+    Raises:
+        EngineError: they are not one for each of `count`.
+    """
+    if not isinstance(replies, list | tuple) or len(replies) != count or not all(isinstance(one, Reply) for one in replies):
+        rule = f"a list with a Reply for each of {count}"
+        raise EngineError(f"the backend {backend.name!r} returned {shown(replies)} from {call}, but must return {rule}")
+    return list(replies)
 
 
 def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:

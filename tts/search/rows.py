@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Extension, Sample, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol, require
 from tts.budget.meter import Exhausted
-from tts.errors import ConfigError
+from tts.errors import ConfigError, EngineError, shown
 from tts.randomness import MAIN_WORD, SCRATCH_WORD
 from tts.search.accounting import Accounting
 from tts.search.answers import Answers
@@ -310,6 +310,11 @@ class RowRunner:
         return _NO_CAP if backend.context is None else backend.context - self._search.tree.path_tokens(t)
 
     def _child(self, task: RowTask, sample: Sample, model: str, *, paused: bool, scratch: bool) -> Trajectory:
+        if sample.finish not in _STATUS:
+            raise EngineError(
+                f"the backend {self._backends[model].name!r} ended a row with the finish {shown(sample.finish)}, "
+                f"but must end it with one of {', '.join(_STATUS)}"
+            )
         status = "active" if paused else _STATUS[sample.finish]
         kept = sample.num_tokens - sample.lost_tokens
         if status == "active" and task.room <= kept:

@@ -27,7 +27,7 @@ from tts.search.accounting import Accounting
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.answers import Answers
-from tts.search.ends import STEP, GoesByScores, SearchEnded, StopDecision, StopRuleProtocol, Tokens, Until
+from tts.search.ends import STEP, GoesByScores, SearchEnded, StopDecision, StopRuleProtocol, Tokens, Until, decided
 from tts.search.prompts import Prompts
 from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
@@ -238,7 +238,7 @@ class Search:
             self.unscorable.add(t.node)
             self.accounting.free(t.node)
         self._agreeing[kind] += t.status == "finished"
-        self.stopped = self.stopped or self._stopping.should_stop(self.candidates)
+        self.stopped = self.stopped or decided(self._stopping, self.candidates)
         self._check_going()
         return candidate
 

@@ -15,7 +15,7 @@ from tts import tasks
 from tts.backends import BACKENDS
 from tts.backends.function import FunctionBackend, WriteFunction
 from tts.backends.protocol import BackendProtocol
-from tts.checks import lacking
+from tts.checks import check_async, check_plain, lacking
 from tts.errors import ConfigError
 from tts.models import registry
 from tts.models.registry import ModelRecord
@@ -51,7 +51,7 @@ def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol 
     given: Any = model
     if not isinstance(given, type):  # a class may have all that its objects have
         if isinstance(given, BackendProtocol):
-            return given
+            return _checked(given)
         if callable(given):
             return FunctionBackend(cast("WriteFunction", given))
     hint = "make an object of the class" if isinstance(given, type) else f"for example {registry.names()[0]!r}"
@@ -161,12 +161,18 @@ def _load(record: ModelRecord) -> BackendProtocol:
             hint="name a subclass of tts.Backend that defines it, or a function that writes text",
         )
     if not record.options:
-        return load(record)
+        return _checked(load(record))
     try:
-        return load(record, **dict(record.options))
+        return _checked(load(record, **dict(record.options)))
     except TypeError as failure:
         named = ", ".join(f"{name}={value!r}" for name, value in record.options)
         raise ConfigError(f"the backend {record.backend!r} does not take the options {named}: {failure}") from failure
+
+
+def _checked(backend: BackendProtocol) -> BackendProtocol:
+    check_async(backend, "open")
+    check_plain(backend, "sample")
+    return backend
 
 
 async def _close(backends: Sequence[BackendProtocol]) -> None:

@@ -25,6 +25,7 @@ from tts.search.search import Search
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
 from tts.search.stop_rules.never import Never
+from tts.solver.part_results import candidates_of, selected_by
 from tts.tasks.base import TaskProtocol
 from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace
@@ -187,7 +188,7 @@ class ProblemRun:
         try:
             try:
                 await search.open("solve")
-                outcome.candidates = _checked(await strategy.run(search), search)
+                outcome.candidates = await candidates_of(strategy, search)
                 if search.stopped is not None:  # the strategy let it pass
                     raise SearchEnded(search.stopped.reason, search.stopped)
             except SearchEnded as end:
@@ -201,7 +202,7 @@ class ProblemRun:
             if isinstance(failure, ConfigError) and not search.accounting.ledger.calls:
                 raise  # a mistake, and nothing was spent
             outcome.candidates, outcome.stopped_by = search.candidates, "failed"
-            outcome.error = failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
+            outcome.error = _error(failure)
         if not outcome.candidates and search.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
@@ -227,13 +228,13 @@ class ProblemRun:
             candidates = candidates[outcome.stop.used]
         try:
             selection = self.selection if outcome.stopped_by != "interrupted" else Majority()
-            outcome.selected = await selection.select(candidates, search)
+            outcome.selected = await selected_by(selection, candidates, search)
         except asyncio.CancelledError:
             outcome.stopped_by = "interrupted"
         except SearchEnded as end:
             outcome.stopped_by = end.reason
-        except Exception as failure:  # noqa: BLE001 - the boundary, as above
-            outcome.error, outcome.stopped_by = failure, "failed"
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 - the boundary, as above
+            outcome.error, outcome.stopped_by = _error(failure), "failed"
         if outcome.selected is None:
             outcome.selected = await Majority().select(candidates, search)
         if outcome.stop is not None and outcome.stop.answer is not None and not outcome.selected.abstained:
@@ -345,14 +346,8 @@ class ProblemRun:
         )
 
 
-def _checked(made: Sequence[Candidate] | None, search: Search) -> Sequence[Candidate]:
-    """Return what a strategy returned; a strategy that returns nothing means all its candidates."""
-    if made is None:
-        return search.candidates
-    for one in made:
-        if not isinstance(one, Candidate):  # pyright: ignore[reportUnnecessaryIsInstance] - strategies are other people's
-            raise ConfigError(f"the strategy returned {type(one).__name__}, but must return candidates", hint="search.finish(t) makes them")
-    return made
+def _error(failure: Exception | SystemExit) -> Exception:
+    return failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
 
 
 def _cause(kind: str, causes: Mapping[str, str]) -> str:

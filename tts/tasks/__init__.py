@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tts.checks import check_complete, lacking
+from tts.checks import check_complete, check_plain, lacking
 from tts.errors import ConfigError, shown
 from tts.registry import Registry
 from tts.tasks.base import TaskProtocol
@@ -59,4 +59,5 @@ def _made(found: Any, what: str) -> TaskProtocol:
 def _complete(task: Any, what: str) -> TaskProtocol:
     if missing := lacking(task, TaskProtocol):
         raise ConfigError(f"{what} is a {type(task).__name__}, which lacks {', '.join(missing)}", hint="subclass tts.Task")
+    check_plain(task, "extract", "canonical", "decide", "equivalent")
     return task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tts.checks import check_complete, lacking
+from tts.checks import check_async, check_complete, check_plain, lacking
 from tts.errors import ConfigError, shown
 from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
@@ -43,5 +43,7 @@ def _complete(made: Any, what: str) -> VerifierProtocol:
     """Return a verifier; refuse an object that lacks required members, and traits of the wrong type."""
     if missing := lacking(made, VerifierProtocol):
         raise ConfigError(f"the verifier {what} lacks {', '.join(missing)}", hint="subclass tts.Verifier, which defines all but score")
+    check_async(made, "score")
+    check_plain(made, "bound")
     traits_of(made)
     return made

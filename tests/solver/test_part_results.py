@@ -1,0 +1,167 @@
+"""Parts that return what they must not: refused before anything is spent where that shows, else one line in `Solution.error`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import tts
+from tts.backends.base import RowSet, Sample, SampleRequest
+from tts.backends.toy.backend import ToyBackend
+
+SUM = "3 + 4 - 2"
+
+
+class PlainRun(tts.Strategy):
+    def run(self, search: tts.Search) -> Any:
+        return search.candidates
+
+
+class YieldingRun(tts.Strategy):
+    async def run(self, search: tts.Search) -> Any:
+        yield search.candidates
+
+
+class PlainSelect(tts.Selection):
+    def select(self, candidates: Sequence[tts.Candidate], search: tts.Search) -> Any:
+        return tts.Selected((), tuple(candidates), 1.0)
+
+
+class AsyncStop(tts.StopRule):
+    async def should_stop(self, candidates: Sequence[tts.Candidate]) -> Any:
+        return None
+
+
+class PlainScore(tts.Verifier):
+    def score(self, problem: Any, trajectories: Any, calls: Any) -> Any:
+        return []
+
+
+class AsyncExtract(tts.Task):
+    async def extract(self, text: str) -> Any:
+        return text
+
+
+class PlainOpen(ToyBackend):
+    def open(self, prompts: Any) -> Any:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"strategy": PlainRun}, "PlainRun.run is not async, but will be awaited (hint: write async def run, without yield)"),
+        ({"strategy": YieldingRun()}, "YieldingRun.run is not async"),
+        ({"strategy": f"single | {__name__}:PlainSelect"}, "PlainSelect.select is not async"),
+        ({"strategy": f"single | {__name__}:AsyncStop"}, "AsyncStop.should_stop is async, but will not be awaited (character 10"),
+        ({"verifiers": PlainScore()}, "PlainScore.score is not async"),
+        ({"task": AsyncExtract}, "AsyncExtract.extract is async"),
+        ({"models": PlainOpen()}, "PlainOpen.open is not async"),
+    ],
+    ids=str,
+)
+def test_a_method_of_the_wrong_kind_is_refused_before_anything_is_spent(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(tts.ConfigError) as caught:
+        tts.Solver(**{"models": "toy", **options})
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def returning(value: Any) -> Callable[..., Any]:
+    async def method(*args: Any) -> Any:
+        return value
+
+    return method
+
+
+def part(base: type, **methods: Any) -> Any:
+    return type("Own", (base,), {**methods, "__module__": __name__})()
+
+
+class Fixed(tts.Task):
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def extract(self, text: str) -> Any:
+        return self.value
+
+
+class Odd(ToyBackend):
+    """Its rows end with a finish that nobody knows."""
+
+    def sample(self, request: SampleRequest) -> RowSet:
+        rows = RowSet(request)
+        for index in range(len(request.rows)):
+            rows.resolve(index, Sample("A: 1\n", (), (), "over", None, 1))  # type: ignore[arg-type]
+        return rows
+
+
+class Few(ToyBackend):
+    async def open(self, prompts: Any) -> Any:
+        return []
+
+
+BEST = tts.BestOfN(n=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            {"strategy": BEST | part(tts.Selection, select=returning(None))},
+            "test_part_results:Own returned None, but must return a tts.Selected",
+        ),
+        (
+            {"strategy": BEST | part(tts.Selection, select=returning(tts.Selected("72", (), 1.0)))},
+            "chose the answers '72', but they must be a tuple",
+        ),  # type: ignore[arg-type]
+        (
+            {"strategy": BEST | part(tts.StopRule, should_stop=lambda *_: True)},
+            "the stop rule Own returned True, but must return a tts.StopDecision",
+        ),
+        ({"strategy": BEST | part(tts.StopRule, should_stop=lambda *_: False)}, "the stop rule Own returned False"),
+        ({"strategy": BEST, "task": Fixed(7)}, "the task 'fixed' extracted 7, but extract must return a text or None"),
+        (
+            {"strategy": BEST, "models": Odd(), "task": "arithmetic"},
+            "the backend 'toy' ended a row with the finish 'over', but must end it with one of eos, ",
+        ),
+        (
+            {"strategy": BEST, "models": Few(), "task": "arithmetic"},
+            "the backend 'toy' returned [] from open, but must return a list with a Reply for each of 1",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_result_is_the_error_of_a_solution_that_keeps_what_was_found(options: dict[str, Any], why: str) -> None:
+    (solution,) = tts.Solver(**{"models": "toy", **options}).solve_many([SUM], each=600)
+    assert why in str(solution.error)
+    assert "\n" not in str(solution.error)
+    assert solution.stopped_by == "failed"
+    if "a tts.Selected" in why or "chose" in why:
+        assert len(solution.candidates) == 3
+        assert solution.answer is not None
+
+
+def test_what_a_strategy_returns_is_named() -> None:
+    for value, shown in ((7, "returned 7, but must return candidates"), ([3], "returned 3, but must return candidates")):
+        with pytest.raises(tts.ConfigError, match=f"test_part_results:Own {shown}"):
+            tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=returning(value)))
+
+
+def test_a_selection_that_exits_loses_nothing() -> None:
+    async def select(*args: Any) -> Any:
+        raise SystemExit(3)
+
+    solution = tts.solve(SUM, 600, model="toy", strategy=BEST | part(tts.Selection, select=select))
+    assert (len(solution.candidates), str(solution.error)) == (3, "something that the run called exited the program")
+
+
+def test_a_method_that_returns_what_another_one_awaits_is_taken() -> None:
+    single = tts.Single()
+
+    def run(self: Any, search: tts.Search) -> Any:
+        return single.run(search)
+
+    assert tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=run)).answer is not None

@@ -1,0 +1,51 @@
+"""What a strategy and a selection return, checked: they are other people's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tts.errors import ConfigError, TTSError, shown
+from tts.search.plan import written
+from tts.search.protocols import Selected, SelectionProtocol, StrategyProtocol
+from tts.search.search import Search
+from tts.types import Candidate
+
+
+async def candidates_of(strategy: StrategyProtocol, search: Search) -> Sequence[Candidate]:
+    """Run a strategy and return its candidates; a strategy that returns nothing means all that the search has.
+
+    Raises:
+        ConfigError: it returned something else.
+    """
+    made: Any = await _awaited(strategy.run(search), f"the strategy {written(strategy)}")
+    if made is None:
+        return search.candidates
+    listed: list[Any] = list(made) if isinstance(made, Iterable) else [made]
+    for wrong in (one for one in listed if not isinstance(one, Candidate)):
+        raise ConfigError(
+            f"the strategy {written(strategy)} returned {shown(wrong)}, but must return candidates", hint="search.finish(t) makes them"
+        )
+    return made if isinstance(made, Sequence) else listed  # the search's own list may grow yet
+
+
+async def selected_by(selection: SelectionProtocol, candidates: Sequence[Candidate], search: Search) -> Selected:
+    """Return what a selection chooses.
+
+    Raises:
+        TTSError: it returned something else.
+    """
+    made = await _awaited(selection.select(candidates, search), f"the selection {written(selection)}")
+    if not isinstance(made, Selected):
+        raise TTSError(f"the selection {written(selection)} returned {shown(made)}, but must return a tts.Selected")
+    answers: Any = made.answers
+    if isinstance(answers, str) or not all(isinstance(answer, str) for answer in answers):
+        raise TTSError(f"the selection {written(selection)} chose the answers {shown(answers)}, but they must be a tuple of texts")
+    return made
+
+
+async def _awaited(made: Any, what: str) -> Any:
+    if not inspect.isawaitable(made):
+        raise ConfigError(f"{what} returned {shown(made)} without being awaited, but must be async", hint="write async def")
+    return await made
