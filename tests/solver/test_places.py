@@ -72,6 +72,15 @@ def test_a_backend_is_a_function_or_a_class_at_a_place() -> None:
     assert solution.candidates == tts.solve("3 + 4", 200, model="toy", strategy="single").candidates
 
 
+def test_a_function_stands_for_a_model_in_a_solver_as_in_solve() -> None:
+    with tts.Solver(backend=f"{HERE}:writes", task=f"{HERE}:Spoken") as solver:
+        solution = solver.solve("which?", 200, strategy="single")
+    like = tts.solve("which?", 200, backend=f"{HERE}:writes", task=f"{HERE}:Spoken", strategy="single")
+    assert (solution.answer, solution.model, solution.candidates) == (like.answer, like.model, like.candidates)
+    with pytest.raises(tts.ConfigError, match=r"model is 'toy', but the backend 'tests.search.places:writes' is a function"):
+        tts.Solver("toy", backend=f"{HERE}:writes")
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -81,6 +90,14 @@ def test_a_backend_is_a_function_or_a_class_at_a_place() -> None:
         ({"task": f"{HERE}:likes_length"}, "cannot be made without parameters: likes_length() missing 2 required"),
         ({"task": f"{HERE}:no_part"}, "task 'tests.search.places:no_part' is a int, which lacks "),
         ({"model": "toy", "backend": f"{HERE}:Pair"}, "is the class Pair, which is no backend: it has no from_record"),
+        (
+            {"backend": f"{HERE}:writes"},
+            "model is 'toy', but the backend 'tests.search.places:writes' is a function, which stands for a model",
+        ),
+        (
+            {"model": "pocket", "backend": f"{HERE}:writes", "url": "http://a:1"},
+            "url is 'http://a:1', but the backend 'tests.search.places:",
+        ),
         ({"model": "toy", "backend": f"{HERE}:Gone"}, "the backend 'tests.search.places:Gone' cannot be loaded"),
     ],
 )

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tts.backends import BACKENDS
 from tts.backends.base import Sampling
 from tts.backends.function import WriteFunction
 from tts.backends.protocol import BackendProtocol
@@ -14,9 +13,9 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown
 from tts.search.plan import Plan
 from tts.search.protocols import StrategyProtocol
-from tts.solver.model_cache import LOOP, Model, ModelCache
+from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache
 from tts.solver.problem_run import Event
-from tts.solver.solver import DEFAULT_MODEL, ProblemLike, Solver
+from tts.solver.solver import ProblemLike, Solver
 from tts.solver.verifier_roles import VerifierLike
 from tts.tasks.base import TaskProtocol
 from tts.types import Solution
@@ -107,8 +106,6 @@ def solve_many(  # noqa: PLR0913 - every option by name
 
 
 def _quick(model: Model, backend: Any, **parts: Any) -> Solver:
-    if isinstance(backend, str) and ":" in backend and not isinstance(placed := BACKENDS.get(backend), type):
-        backend = placed  # a function, named by its place
     if backend is not None and not isinstance(backend, str):
         if model != DEFAULT_MODEL:
             raise ConfigError(f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them")

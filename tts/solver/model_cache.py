@@ -23,6 +23,7 @@ from tts.solver.event_loop import LoopThread
 from tts.tasks.base import TaskProtocol
 
 LOOP = LoopThread()
+DEFAULT_MODEL = "pocket"
 _SERVER = "openai"  # the backend of models behind a url
 Model = str | ModelRecord | BackendProtocol | WriteFunction
 Key = TypeVar("Key", bound=Hashable)
@@ -39,6 +40,8 @@ def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol 
         ConfigError: the model is unknown, writes nothing, or is no model at all.
     """
     if isinstance(model, str | ModelRecord):
+        if name is not None and ":" in name and not isinstance(function := BACKENDS.get(name), type):
+            return _standing_for(model, name, function, url)
         record = _named(model, url) if isinstance(model, str) else model
         if record.readout:
             raise ConfigError(
@@ -58,6 +61,20 @@ def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol 
     if hasattr(given, "sample") and (missing := lacking(given, BackendProtocol)):
         hint = f"as a backend it lacks {', '.join(missing)}: subclass tts.Backend"
     raise ConfigError(f"the model is {given!r}, but must be a name, a record, a backend or a function", hint=hint)
+
+
+def _standing_for(model: str | ModelRecord, name: str, function: WriteFunction, url: str | None) -> BackendProtocol | ModelRecord:
+    """Return the model that a function at a place stands for: itself.
+
+    Raises:
+        ConfigError: another model, or a server, is given beside it.
+    """
+    if isinstance(model, ModelRecord) and model.name == name and url is None:
+        return model  # of a study, which names no model
+    if url is None and model == DEFAULT_MODEL:
+        return FunctionBackend(function)
+    what = f"model is {(model if isinstance(model, str) else model.name)!r}" if url is None else f"url is {url!r}"
+    raise ConfigError(f"{what}, but the backend {name!r} is a function, which stands for a model", hint="give one of them")
 
 
 def _named(model: str, url: str | None) -> ModelRecord:

@@ -20,16 +20,13 @@ from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
 from tts.search.plan import Plan, parse
 from tts.search.protocols import StrategyProtocol
-from tts.solver.model_cache import LOOP, Model, ModelCache, resolve
+from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, resolve
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.shared_budget import SharedBudget, divide, opening
 from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made
 from tts.tasks import make_task
 from tts.tasks.base import TaskProtocol
 from tts.types import Message, Problem, Solution, Usage
-
-DEFAULT_MODEL = "pocket"
-
 
 ProblemLike = str | Problem | Sequence[Message | Mapping[str, str]]
 
