@@ -30,6 +30,15 @@ def whatever(**options: Any) -> list[tts.Problem]:
     return sums(**options)
 
 
+def raises() -> list[tts.Problem]:
+    raise ValueError("no such file")
+
+
+def raises_later() -> Iterator[tts.Problem]:
+    yield from sums(1)
+    raise ValueError("no such file")
+
+
 def texts() -> list[str]:
     return ["1 + 1"]
 

@@ -238,6 +238,18 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path) -> None:
         ({"models": {"m": {"backend": f"{PARTS}:Pair"}}}, "is the class Pair, which is no backend"),
         ({"models": {"m": {"model": "toy", "backend": f"{PARTS}:Pear"}}}, "has no 'Pear' (hint: it has Pair"),
         ({"models": {"m": {"model": "toy", "backend": f"{PARTS}:Pair"}}}, "is the class Pair, which is no backend"),
+        (
+            {"models": {"m": {"model": "toy", "backend": f"{PARTS}:writes"}}},
+            "model is 'toy', but the backend 'tests.search.places:writes' is a",
+        ),
+        (
+            {"models": [{"name": "m", "model": "toy"}]},
+            "models is [{'name': 'm', 'model': 'toy'}], but must be a name, names, or settings by name",
+        ),
+        (
+            {"problems": {"dataset": f"{DATA}:raises"}},
+            "the data set 'tests.experiments.places:raises' cannot be loaded: ValueError('no such file')",
+        ),
         ({"problems": {"dataset": "nowhere:sums"}}, "the data set 'nowhere:sums' cannot be loaded: no module 'nowhere'"),
         ({"problems": {"dataset": f"{DATA}:sms"}}, "has no 'sms' (hint: it has sums"),
         ({"problems": {"dataset": f"{DATA}:NUMBER"}}, "is a int, but must be a class or a function"),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tts.errors import ConfigError, unknown_name
+from tts.errors import ConfigError, TTSError, shown, unknown_name
 from tts.registry import Registry
 from tts.types import Problem
 
@@ -102,7 +102,12 @@ def load(name: str, **parameters: object) -> list[Problem]:
         inspect.signature(dataset).bind(**parameters)
     except TypeError as failure:
         raise ConfigError(f"the data set {name!r} cannot be loaded: {failure}", hint="give it beside `dataset`") from None
-    problems: list[Any] = _listed(dataset(**parameters), name)
+    try:
+        problems = _listed(dataset(**parameters), name)
+    except TTSError:
+        raise
+    except (Exception, SystemExit) as failure:  # the boundary: other people's functions may raise anything
+        raise ConfigError(f"the data set {name!r} cannot be loaded: {shown(failure)}", hint="see its parameters") from failure
     for problem in problems:
         if not isinstance(problem, Problem):
             raise ConfigError(

@@ -164,6 +164,10 @@ class StudyConfig(_Section):
         if isinstance(given, str):
             given = [given]
         if isinstance(given, list):
+            if not all(isinstance(name, str) for name in given):
+                raise ConfigError(
+                    f"models is {shown(given)}, but must be a name, names, or settings by name", hint="for example {small: {model: pocket}}"
+                )
             without_duplicates("models", given)
             return {name: {"model": name} for name in given}
         if isinstance(given, dict):
