@@ -107,6 +107,17 @@ def test_an_old_command_runs_the_new_one() -> None:
     assert "research.pocket.evaluate" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["__path__", "__spam__", "__version__"])
+def test_what_is_a_modules_own_is_not_its_successors(name: str) -> None:
+    """The successor of `tts.search.selection` is a package."""
+    with pytest.warns(DeprecationWarning):
+        sys.modules.pop("tts.search.selection", None)
+        module = importlib.import_module("tts.search.selection")
+    assert hasattr(importlib.import_module("tts.search.selections"), "__path__")
+    assert not hasattr(module, name)
+    assert "Best" in module.__all__
+
+
 def test_what_never_was_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("tts.search.never_was")

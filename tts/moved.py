@@ -69,7 +69,7 @@ MOVED: dict[str, str] = {
         "vllm_build>loading vllm_draw>draw vllm_engine>engine vllm_files>files vllm_processor>processor",
     ),
     **_from("tts.backends", "tts.backends.transformers", "causal_model decoding"),
-    "tts.backends.engine.probe": "tts.backends.engine.machine_limits",
+    **_from("tts.backends.engine", "tts.backends.engine", "probe>machine_limits build>loading"),
     **_from("tts.experiments", "tts.experiments.study", "config study_file>file grid snapshot record"),
     **_from("tts.experiments", "tts.experiments.run", "runner executors local_executor ray_executor progress forecast"),
     **_from("tts.experiments", "tts.experiments.store", "schema rows merging"),
@@ -105,6 +105,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "tts.backends.callable": {"CallableBackend": "FunctionBackend"},
     "tts.backends.facts": {"Spelled": "TokenizedText", "ValueFacts": "ValueHeadMetadata", "value_facts": "value_head_metadata"},
     "tts.backends.decoding": {"Decoder": "TileDecoder", "Ended": "FinishedRow", "Path": "CachedPath", "Request": "RowRequest"},
+    "tts.backends.engine.build": {"build": "load_parts"},
     "tts.backends.engine.probe": {"Probe": "MachineLimits"},
     "tts.backends.openai_asker": {"Asker": "ProbeClient"},
     "tts.backends.openai_call": {"Call": "ServerCall"},
@@ -121,6 +122,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "tts.backends.openai_reply": {"Reply": "ServerReply", "Usage": "ReportedUsage"},
     "tts.backends.openai_rows": {"Handle": "ServerHandle", "Rows": "ServerRows", "Lost": "LostTries"},
     "tts.backends.row_state": {"said": "error_line"},
+    "tts.backends.vllm_build": {"build": "load_parts"},
     "tts.backends.vllm_engine": {"Engine": "VLLMEngine"},
     "tts.backends.vllm_files": {"Files": "ModelFiles"},
     "tts.verifiers.callable": {"CallableVerifier": "FunctionVerifier"},
@@ -178,7 +180,8 @@ class _Loader:
 
     def exec_module(self, module: ModuleType) -> None:
         def of_successor(name: str) -> Any:
-            for home in map(importlib.import_module, self._new):
+            own = name.startswith("__") and name != "__all__"  # of the module itself, such as __path__
+            for home in () if own else map(importlib.import_module, self._new):
                 for now in (RENAMED.get(self._old, {}).get(name, name), name):
                     if hasattr(home, now):
                         return getattr(home, now)
