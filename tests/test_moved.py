@@ -110,8 +110,8 @@ def test_an_old_command_runs_the_new_one() -> None:
 @pytest.mark.parametrize("name", ["__path__", "__spam__", "__version__"])
 def test_what_is_a_modules_own_is_not_its_successors(name: str) -> None:
     """The successor of `tts.search.selection` is a package."""
-    with pytest.warns(DeprecationWarning):
-        sys.modules.pop("tts.search.selection", None)
+    sys.modules.pop("tts.search.selection", None)
+    with pytest.warns(DeprecationWarning, match="tts.search.selection has moved"):
         module = importlib.import_module("tts.search.selection")
     assert hasattr(importlib.import_module("tts.search.selections"), "__path__")
     assert not hasattr(module, name)
