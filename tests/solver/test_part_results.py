@@ -60,7 +60,7 @@ class PlainOpen(ToyBackend):
         ({"task": AsyncExtract}, "AsyncExtract.extract is async"),
         ({"models": PlainOpen()}, "PlainOpen.open is not async"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_method_of_the_wrong_kind_is_refused_before_anything_is_spent(options: dict[str, Any], why: str) -> None:
     with pytest.raises(tts.ConfigError) as caught:
