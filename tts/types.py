@@ -208,6 +208,7 @@ class Usage:
         reused_tokens: input tokens served from a kept state or a prefix cache; None where a server does not say.
         generated_tokens: tokens that models generated, ends of sequence included, discarded rows included.
         cancelled_tokens: tokens of rows that a stop rule cancelled: charged, but outside every claim of equality.
+        truncated_tokens: of the generated ones, those of candidates that were cut short without an answer.
         verifier_tokens: tokens that verifiers computed.
         verifier_reused_tokens: tokens that verifiers did not have to compute again.
         verifier_calls: sequences that verifiers scored.
@@ -226,6 +227,7 @@ class Usage:
     reused_tokens: int | None = 0
     generated_tokens: int = 0
     cancelled_tokens: int = 0
+    truncated_tokens: int = 0
     verifier_tokens: int = 0
     verifier_reused_tokens: int = 0
     verifier_calls: int = 0

@@ -146,18 +146,24 @@ def test_what_is_held_beside_a_call_stays_payable() -> None:
         rows(meter(tokens=40), 8, hold=40)
 
 
-def test_the_first_row_comes_whole_before_any_other_gets_a_token() -> None:
-    assert rows(meter(tokens=100), 8, whole_first=True).caps == [100]
-    assert rows(meter(tokens=100), 8, cap=30, whole_first=True).caps == [30, 23, 23, 23]
-    assert rows(meter(tokens=35), 8, cap=30, whole_first=True).caps == [30]
+def test_a_whole_row_has_all_that_is_left() -> None:
+    assert rows(meter(tokens=100), 1, whole=True).caps == [100]
+    assert rows(meter(tokens=100), 1, cap=30, whole=True).caps == [30]
 
 
-def test_the_first_row_comes_even_where_its_verification_cannot_be_paid() -> None:
+def test_rows_that_are_payable_are_counted_in_the_scarcest_unit() -> None:
+    cost = RowCost(Rates(flops=2), verifier_tokens=lambda new: new)
+    one = meter(tokens=100, flops=90, samples=2)
+    assert (one.payable(cost, 10), one.scarcest(cost, 10)) == (4, "flops")
+    assert (one.payable(cost, 5), one.scarcest(cost, 50)) == (9, "flops")
+    assert one.share(cost, 0.5, 1000) == 22
+    assert meter(samples=2).payable(cost, 10) == float("inf")
+
+
+def test_a_whole_row_comes_even_where_its_verification_cannot_be_paid() -> None:
     cost = RowCost(verifier_tokens=lambda new: new, verifier_calls=1)
     one = meter(tokens=30)
-    grant = rows(one, 4, cost=cost, cap=30, whole_first=True)
-    assert grant.caps == [30]
-    assert grant.reserved == [False]
+    assert rows(one, 1, cost=cost, cap=30, whole=True).caps == [30]
     assert one.held == {"tokens": 30}
 
 
@@ -270,7 +276,9 @@ def test_no_sequence_of_grants_lets_spent_and_held_pass_a_limit(data: st.DataObj
             if action == "rows":
                 samples = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=12))
                 cap, typical, hold = (data.draw(st.integers(least, 60)) for least in (1, 1, 0))
-                grant = one.rows(data.draw(costs()), samples, cap=cap, typical=typical, hold=hold, whole_first=data.draw(st.booleans()))
+                whole = data.draw(st.booleans())
+                samples = samples[:1] if whole else samples
+                grant = one.rows(data.draw(costs()), samples, cap=cap, typical=typical, hold=hold, whole=whole)
                 assert 1 <= len(grant.caps) <= len(samples)
                 assert all(1 <= k <= cap for k in grant.caps)
                 open_grants.append(grant)

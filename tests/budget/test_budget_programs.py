@@ -192,9 +192,9 @@ def _spend(plan: str, budget: Budget, problem: str, seed: int, **chaos: Any) -> 
 def test_most_of_a_budget_of_tokens_is_spent_or_another_reason_is_named(plan: str, units: int, problem: str) -> None:
     end = _spend(plan, Budget(tokens=units * TYPICAL), problem, seed=units)
     solution = end.solution
-    said = [note for note in solution.warnings if "were held for verifier calls" in note]
+    said = [note for note in solution.warnings if "were held for verifier calls" in note or "but one more solution may take" in note]
     assert solution.usage.tokens >= 0.8 * units * TYPICAL or not solution.stopped_by.startswith("budget") or said
-    assert not said or "of_majority" in plan
+    assert not said or "of_majority" in plan or units < 9
     assert solution.answer is not None
 
 

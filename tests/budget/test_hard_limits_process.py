@@ -243,9 +243,9 @@ def test_most_of_a_budget_of_flops_is_spent(plan: str) -> None:
 
 def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_held() -> None:
     """The first row is granted whole, its score where there is room: the others' scores are held, and are made all the same."""
-    seen = 0
+    plan, seen = "sequential_revision(chains=3, length=1) | weighted", 0
     for tokens in range(20, 260, 3):
-        end = searched(make_run(PROBLEM, tokens, "best_of_n | weighted", ToyBackend(), verifiers={"main": ToyVerifier()}))
+        end = searched(make_run(PROBLEM, tokens, plan, ToyBackend(), verifiers={"main": ToyVerifier()}))
         check_books(end.search)
         unknown = [np.isnan(c.scores["main"]) for c in end.solution.candidates]
         assert not any("were held for" in note for note in end.solution.warnings), (tokens, end.solution.warnings)

@@ -80,7 +80,7 @@ def test_a_backend_that_fails_once_in_ten_calls_costs_rows_not_answers(contract:
         chaos = ChaosBackend(backend_that_answers(), seed=seed, fail=0.1)
         end = searched(make_run(PROBLEM, 3000, plan_of(contract), chaos, verifiers=verified(), seed=seed))
         failed += sum(end.solution.failures.values())
-        assert end.solution.failures == {kind: count for kind, count in end.search.failures.items() if count}
+        assert end.solution.failures == {kind: count for kind, count in end.search.rows.failures.items() if count}
         if contract.width:
             assert end.solution.answer is not None
         check_books(end.search)

@@ -28,7 +28,7 @@ PLANS = {
     "particle_gibbs": "particle_gibbs(n=3, sweeps=2)",
     "semantic_entropy": "semantic_entropy(n=3, rounds=2)",
     "sequential_revision": "sequential_revision(chains=2, length=3, shown=2)",
-    "a_star": "a_star(branching=3)",
+    "a_star": "a_star(goals=1, branching=3)",
     "beam": "beam(n=4, branching=2, lookahead=1)",
     "dvts": "dvts(n=4, branching=2)",
     "ets": "ets(n=6)",

@@ -69,12 +69,16 @@ def make_run(
     )
 
 
-async def solved(runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = ()) -> list[Solved]:
-    """Solve runs at once; `cancel_at`: the event-loop turn at which each is cancelled, or None."""
+async def solved(runs: Sequence[ProblemRun], cancel_at: Sequence[int | None] = (), portion: int | None = None) -> list[Solved]:
+    """Solve runs at once.
+
+    Args:
+        cancel_at: the event-loop turn at which each is cancelled, or None. portion: most tokens of a row in one call.
+    """
     made: dict[int, Search] = {}
 
     def recording(**parts: Any) -> Search:
-        search = Search(**parts)
+        search = Search(**parts, portion=portion)
         made[id(parts["sampling"])] = search  # each run has a sampling of its own
         return search
 
@@ -96,9 +100,9 @@ def solve(run: ProblemRun) -> Solution:
     return asyncio.run(run.solve())
 
 
-def searched(run: ProblemRun) -> Solved:
-    """Solve one run, and show the search behind it."""
-    return asyncio.run(solved([run]))[0]
+def searched(run: ProblemRun, portion: int | None = None) -> Solved:
+    """Solve one run, and show the search behind it; `portion`: most tokens of a row in one call."""
+    return asyncio.run(solved([run], portion=portion))[0]
 
 
 def recount(ledger: Ledger) -> dict[str, float]:

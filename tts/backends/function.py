@@ -13,6 +13,7 @@ import numpy as np
 
 from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest
 from tts.backends.batching import closed_error
+from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner
 from tts.errors import ConfigError, EngineError
 from tts.threads import in_thread
@@ -43,7 +44,8 @@ class Answer:
     Args:
         text: the continuation. tokens: generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes
             of its text and one, as an estimate. A function that generates hidden tokens, such as reasoning, must report them.
-        finished: whether the model ended by itself; False: it reached `max_tokens`.
+        finished: whether the model ended by itself; False: it reached `max_tokens`, and the function may be called again to continue
+            the text. Bare text, and what is finished, is never continued.
     """
 
     text: str
@@ -134,6 +136,8 @@ class FunctionBackend(Backend):
         self._waiting: deque[tuple[_Rows, int]] = deque()
         self._tasks: dict[asyncio.Task[None], _Rows] = {}
         self._closed = False
+        self._continues = True
+        self.metadata = BackendMetadata(resumes=lambda: self._continues)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles; nothing is computed until a row is requested."""
@@ -174,7 +178,9 @@ class FunctionBackend(Backend):
         rows.prompt_tokens += read
         self.counters.prompt_tokens += read
         try:
-            sample = self._sample(rows.request, row, _checked(await self._said(rows, index), row.max_tokens))
+            said = await self._said(rows, index)
+            self._continues = self._continues and not isinstance(said, str)
+            sample = self._sample(rows.request, row, _checked(said, row.max_tokens))
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
             told = (failure.kind, failure.cause) if isinstance(failure, EngineError) else (type(failure).__name__, str(failure))
             error = ": ".join(told).removesuffix(": ")

@@ -31,12 +31,14 @@ class BackendMetadata:
         value_heads: its value heads, by name; None: not known, so that any name may be tried.
         count_text: returns the exact number of tokens of a text behind a path; None: that number is bounded by `count` and by bytes.
         template_tokens: most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
+        resumes: returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
         capability_hint: returns the hint of the error that refuses a capability; None: the hint names backends that have it.
     """
 
     value_heads: Mapping[str, ValueHeadMetadata] | None = None
     count_text: Callable[[str], int] | None = None
     template_tokens: int = 0
+    resumes: Callable[[], bool] = lambda: True
     capability_hint: Callable[[str], str] | None = None
 
 

@@ -6,7 +6,7 @@ The meter works in whole numbers throughout (dollars as 1e-15), so that no round
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -86,7 +86,6 @@ class Grant:
 
     caps: list[int]
     held: dict[str, int]
-    reserved: list[bool]
 
 
 class Exhausted(Exception):
@@ -142,7 +141,7 @@ class Meter:
         if self._seconds is not None and self._clock() - self.started >= self._seconds:
             raise Exhausted("seconds")
 
-    def rows(self, cost: RowCost, samples: Sequence[int], *, cap: int, typical: int, hold: int = 0, whole_first: bool = False) -> Grant:
+    def rows(self, cost: RowCost, samples: Sequence[int], *, cap: int, typical: int, hold: int = 0, whole: bool = False) -> Grant:
         """Grant as many rows of one call as the limits allow.
 
         r = min(m, max(1, floor(left / t))) rows start, each capped at min(cap, the largest k that r rows can pay), for every
@@ -150,10 +149,10 @@ class Meter:
 
         Args:
             cost: the bound a row. samples: what each of the m rows costs in samples, in order.
-            cap: the rows' own token cap. typical: usual tokens of such a row, a constant of the run.
+            cap: the rows' own token cap. typical: expected tokens of such a row.
             hold: tokens of a row that must stay payable beside this call.
-            whole_first: grant the first row all it may need (verification aside) before any other row gets a token: so that
-                an answer comes whenever one plain sample would give one.
+            whole: grant one row all that it may need, if must be without its verification: so that an answer comes whenever one
+                plain sample would give one.
 
         Raises:
             Exhausted: not one row can start.
@@ -161,25 +160,41 @@ class Meter:
         self.check_time()
         left = {unit: self.left(unit) - (cost.bare().of(unit, hold) if hold else 0) for unit in self.limits}
         count = _affordable_samples(samples, left.get("samples"))
-        if whole_first:
-            caps, reserved = self._whole_first(cost, count, cap, typical, left)
+        verified = True
+        if whole:
+            caps = _fit(cost.bare(), 1, cap, 1, left)
+            verified = all(cost.of(unit, caps[0]) <= left[unit] for unit in left)
         else:
-            caps = _fit(cost, count, cap, typical, left, at_least=1)
-            reserved = [True] * len(caps)
-        held = dict.fromkeys(self.limits, 0)
-        for (k, whole), count in Counter(zip(caps, reserved, strict=True)).items():
-            for unit in held:
-                held[unit] += count * (cost.of(unit, k) if whole else cost.generation(unit, k))
+            caps = _fit(cost, count, cap, typical, left)
+        each = {unit: cost.of(unit, caps[0]) if verified else cost.generation(unit, caps[0]) for unit in self.limits}
+        held = {unit: len(caps) * amount for unit, amount in each.items()}
         if "samples" in held:
             held["samples"] = sum(samples[: len(caps)])
-        return self._hold(Grant(caps, held, reserved))
+        return self._hold(Grant(caps, held))
 
-    def _whole_first(self, cost: RowCost, count: int, cap: int, typical: int, left: dict[str, int]) -> tuple[list[int], list[bool]]:
-        first = _fit(cost.bare(), 1, cap, min(cap, typical), left, at_least=1)[0]
-        fits = all(cost.of(unit, first) <= left[unit] for unit in left)
-        rest = {u: left[u] - (cost.of(u, first) if fits else cost.generation(u, first)) for u in left}
-        others = _fit(cost, count - 1, cap, typical, rest, at_least=0)
-        return [first, *others], [fits, *[True] * len(others)]
+    def payable_samples(self, samples: Sequence[int]) -> int:
+        """Return how many rows of these costs in samples may start, in order.
+
+        Raises:
+            Exhausted: none may.
+        """
+        return _affordable_samples(samples, self.left("samples") if "samples" in self.limits else None)
+
+    def payable(self, cost: RowCost, tokens: int) -> float:
+        """Return how many rows of so many tokens the limits on tokens, and on what tokens cost, pay; infinity where there is none."""
+        each = {unit: cost.of(unit, tokens) for unit in self.limits if unit != "samples"}
+        return min((self.left(unit) // amount for unit, amount in each.items() if amount > 0), default=math.inf)
+
+    def scarcest(self, cost: RowCost, tokens: int) -> str:
+        """Return the limit that pays the fewest rows of so many tokens."""
+        each = {unit: amount for unit in self.limits if unit != "samples" and (amount := cost.of(unit, tokens)) > 0}
+        return min(each, key=lambda unit: self.left(unit) / each[unit])
+
+    def share(self, cost: RowCost, part: float, cap: int) -> int:
+        """Return the most tokens, at most `cap`, of a row that costs no more than a part of what is left of each limit."""
+        for unit in self.limits:
+            cap = _largest(cost, unit, cap, int(self.left(unit) * part)) if unit != "samples" else cap
+        return cap
 
     def amounts(self, **amounts: int) -> Grant:
         """Grant fixed amounts by unit (those without a limit are free).
@@ -192,7 +207,7 @@ class Meter:
         for unit, amount in held.items():
             if amount > self.left(unit):
                 raise Exhausted(unit)
-        return self._hold(Grant([], held, []))
+        return self._hold(Grant([], held))
 
     def _hold(self, grant: Grant) -> Grant:
         for unit, amount in grant.held.items():
@@ -235,20 +250,16 @@ def _affordable_samples(samples: Sequence[int], left: int | None) -> int:
     return len(samples)
 
 
-def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Mapping[str, int], *, at_least: int) -> list[int]:
-    """Return the caps of the rows that fit; Exhausted if fewer than `at_least`."""
+def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Mapping[str, int]) -> list[int]:
+    """Return the caps of the rows that fit, at least one; Exhausted if none does."""
     typical = max(1, min(cap, typical))
     count = rows
     for unit, amount in left.items():
         if (each := cost.of(unit, typical)) > 0:
-            count = min(count, max(at_least, amount // each))
-    if count <= 0:
-        return []
+            count = min(count, max(1, amount // each))
     for unit, amount in left.items():
         cap = _largest(cost, unit, cap, amount // count)
         if cap < 1:
-            if at_least == 0:
-                return []
             raise Exhausted(unit)
     return [cap] * count
 

@@ -70,6 +70,7 @@ class ModelRecord:
         process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
             head "process"; None: there is none. Only the engine serves heads and process models.
         self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
+        expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
         verifier: what scores its solutions where the caller names nothing; "": nothing does.
         options: of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
     """
@@ -94,6 +95,7 @@ class ModelRecord:
     readout: str = ""
     process_model: ModelRecord | str | None = None
     self_evaluation: Question | None = None
+    expected_tokens: int | None = None
     verifier: str = ""
     options: tuple[tuple[str, str | int | float], ...] = ()
 

@@ -38,9 +38,13 @@ class Accounting:
         self._prompt_bounds = {role: bound for role, one in verifiers.items() if (bound := traits_of(one).prompt_bound) is not None}
         self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
 
-    def row_cost(self, backend: BackendProtocol, prefix: int, computed: int = 0) -> RowCost:
-        """Return the bound of a row behind `prefix` tokens, of which it may compute `computed` again; declared verifiers included."""
-        reused = 0 if computed else prefix
+    def row_cost(self, backend: BackendProtocol, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
+        """Return the bound of a row behind `prefix` tokens, of which it may compute `computed` again; declared verifiers included.
+
+        Args:
+            written: tokens that the row has already; they are verified with the new ones.
+        """
+        reused = 0 if computed else prefix + written
         if not self._declared:
             return RowCost(backend.rates, computed, reused)
         bounds = [(role, self._verifiers[role].bound) for role in self._declared]
@@ -48,9 +52,11 @@ class Accounting:
             backend.rates,
             computed,
             reused,
-            lambda new: sum(bound(prefix, new) for _, bound in bounds),
+            lambda new: sum(bound(prefix, written + new) for _, bound in bounds),
             len(bounds),
-            lambda unit, new: sum(self._verifying(role, unit, bound(prefix, new), prefix + new) for role, bound in bounds),
+            lambda unit, new: sum(
+                self._verifying(role, unit, bound(prefix, written + new), prefix + written + new) for role, bound in bounds
+            ),
         )
 
     def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
@@ -137,6 +143,10 @@ class Accounting:
         """Release what is held for scoring a node."""
         if (amounts := self._reserves.pop(node, None)) is not None:
             self.meter.release(amounts)
+
+    def cancel(self, model: str, rows: int, tokens: int) -> None:
+        """Book tokens that were generated, for rows that a stop rule left without a use, as cancelled ones."""
+        self.ledger.add(Call("cancel", model, rows, 0, Usage(generated_tokens=-tokens, cancelled_tokens=tokens)))
 
     def free_all(self) -> None:
         """Release every reserve: the search is over."""

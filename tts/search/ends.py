@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
-from tts.checks import check_int
+from tts.checks import check_int, check_number
 from tts.errors import TTSError, shown
 from tts.types import Candidate
 
@@ -27,6 +27,16 @@ class Tokens:
 
     def __post_init__(self) -> None:
         check_int("Tokens", self.count, 1, optional=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Where `Search.expand` ends a row: after this part of the length that a solution is expected to have, above 0 and at most 1."""
+
+    part: float
+
+    def __post_init__(self) -> None:
+        check_number("Share", self.part, 1e-6, 1, optional=False)
 
 
 STEP, END = Until.STEP, Until.END

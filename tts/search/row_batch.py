@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol
 from tts.budget.meter import Grant, RowCost
-from tts.randomness import MAIN_WORD, child_stream
+from tts.randomness import MAIN_WORD
 from tts.search.accounting import Accounting
 from tts.types import Trajectory, Usage
 
@@ -19,12 +19,11 @@ OUT_OF_TIME = "out of time"  # the error of a row that timed out before producin
 
 @dataclass(frozen=True, slots=True)
 class RowBatchSpec:
-    """What a wave asks for.
+    """What the rows of one call have in common.
 
     Args:
-        kind: for the ledger. model: the role. backend: its model. sampling, stop: of every row.
-        cap: most tokens of a row. typical: usual tokens of a row. hold: tokens that stay payable beside it.
-        whole_first: see `Meter.rows`. word: which draws. spreads: see `SampleRequest`.
+        kind: for the ledger. model: the role. backend: its model. sampling, stop: of every row. word: which draws.
+        spreads: see `SampleRequest`.
     """
 
     kind: str
@@ -32,31 +31,23 @@ class RowBatchSpec:
     backend: BackendProtocol
     sampling: Sampling
     stop: StopCondition
-    cap: int
-    typical: int
-    hold: int = 0
-    whole_first: bool = False
     word: int = MAIN_WORD
     spreads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RowTask:
-    """One row to start.
+    """One row to start, or to continue.
 
     Args:
-        handle: the parent's, on the wave's backend. branch: what it costs in samples. room: tokens the context leaves it.
+        path: what it continues. handle: of the path, on the call's backend. branch: what it costs in samples. room: its own token cap.
     """
 
-    parent: Trajectory
+    path: Trajectory
     handle: object
     stream: int
     branch: int
     room: int
-
-
-# Called with each row's task, sample and cap in row order; what it raises ends the wave: later rows are cancelled.
-OnRow = Callable[[RowTask, Sample, int], Awaitable[None]]
 
 
 class RowBatch:
@@ -64,6 +55,9 @@ class RowBatch:
 
     Args:
         accounting: where it is booked. cost: the bound of a row. clock: seconds.
+
+    Attributes:
+        timed_out: whether the time was over before every row had ended.
     """
 
     def __init__(self, spec: RowBatchSpec, accounting: Accounting, cost: RowCost, clock: Callable[[], float]) -> None:
@@ -73,19 +67,11 @@ class RowBatch:
         self._clock = clock
         self.timed_out = False
 
-    def grant(self, branches: Sequence[int]) -> Grant:
-        """Return the grant for as many of the rows as may start; `branches`: what each costs in samples.
+    async def samples(self, tasks: Sequence[RowTask], grant: Grant) -> AsyncGenerator[Sample, None]:
+        """Start the rows of a grant and yield their samples in order; book the call even if it breaks or is cancelled.
 
-        Raises:
-            Exhausted: none may.
+        Where the caller stops reading (and closes the generator), later rows are cancelled.
         """
-        spec = self.spec
-        return self._accounting.meter.rows(
-            self._cost, branches, cap=spec.cap, typical=spec.typical, hold=spec.hold, whole_first=spec.whole_first
-        )
-
-    async def run(self, tasks: Sequence[RowTask], grant: Grant, on_row: OnRow) -> None:
-        """Start the rows of a grant and read them; book the call even if it breaks or is cancelled."""
         started = self._clock()
         caps = [min(cap, task.room) for cap, task in zip(grant.caps, tasks, strict=True)]
         requests, places = self._requests(tasks, caps)
@@ -100,8 +86,8 @@ class RowBatch:
                     sample = dataclasses.replace(
                         sample, **({"finish": "length"} if sample.text else {"finish": "error", "error": OUT_OF_TIME})
                     )
-                cancelled_from = index + 1  # should `on_row` end the search, every later row is cancelled
-                await on_row(tasks[index], sample, caps[index])
+                cancelled_from = index + 1
+                yield sample
         except BaseException:
             await self._stop(rowsets)
             raise
@@ -119,14 +105,14 @@ class RowBatch:
         places: list[tuple[int, int]] = []
         order: list[RowTask] = []
         for task, cap in zip(tasks, caps, strict=True):
-            if (entry := by_parent.get(task.parent.node)) is None:
-                entry = by_parent[task.parent.node] = (len(order), [])
+            if (entry := by_parent.get(task.path.node)) is None:
+                entry = by_parent[task.path.node] = (len(order), [])
                 order.append(task)
             places.append((entry[0], len(entry[1])))
-            entry[1].append(Row(task.stream, task.parent.num_tokens, cap, spec.word))
+            entry[1].append(Row(task.stream, task.path.num_tokens, cap, spec.word))
         priced = [unit for unit in ("flops", "usd") if unit in self._accounting.meter.limits and self._cost.rates.cost(unit, computed=1)]
         requests = [
-            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.parent.full_text, spec.spreads, not priced)
+            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.path.full_text, spec.spreads, not priced)
             for task, (_, rows) in zip(order, by_parent.values(), strict=True)
         ]
         return requests, places
@@ -206,17 +192,6 @@ def _sum_known(counts: Sequence[int | None]) -> int | None:
             return None
         total += count
     return total
-
-
-def tasks_for(
-    rows: Sequence[tuple[Trajectory, object, int]], branches: Sequence[int], next_child: Callable[[Trajectory], int]
-) -> list[RowTask]:
-    """Return the tasks of rows (parent, handle, room), taking a child index, hence a stream, for each."""
-    tasks: list[RowTask] = []
-    for (parent, handle, room), branch in zip(rows, branches, strict=False):
-        stream = child_stream(parent.stream, parent.num_tokens, next_child(parent))
-        tasks.append(RowTask(parent, handle, stream, branch, room))
-    return tasks
 
 
 def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory], int]) -> list[int]:

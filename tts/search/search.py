@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,9 +27,9 @@ from tts.search.accounting import Accounting
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.answers import Answers
-from tts.search.ends import STEP, GoesByScores, SearchEnded, StopDecision, StopRuleProtocol, Tokens, Until, decided
+from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Tokens, Until, decided
 from tts.search.prompts import Prompts
-from tts.search.rows import RowRunner
+from tts.search.rows import MOST_ROWS, RowQueue, RowRunner, RowState
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
@@ -38,6 +38,7 @@ from tts.types import Candidate, Problem, Trajectory, Usage
 from tts.verifiers.base import Scorer, VerifierProtocol
 
 T = TypeVar("T")
+_TRIES = 3  # calls in a row of which every row fails
 
 
 class Search:
@@ -69,12 +70,12 @@ class Search:
         embedder: Embedder | None = None,
         may_score: Callable[[Candidate, int], bool] | None = None,
         asked_of_all: Sequence[str] = (),
+        expected_tokens: int | None = None,
+        portion: int | None = None,
     ) -> None:
         self.problem = problem
         self.task = task
         self.candidates: list[Candidate] = []
-        self.failures: Counter[str] = Counter()
-        self.causes: dict[str, str] = {}
         self.tree = Tree()
         self.accounting = accounting
         self._key = randomness.problem_key(problem, task.name)
@@ -95,12 +96,17 @@ class Search:
         self.warnings: list[str] = []
         self.reasons: list[str] = []
         self.timed = False
+        self.unscorable: set[int] = set()
         self.answers = Answers(task, lambda: accounting.meter.seconds_left)
-        self._rows = RowRunner(self, task, backends, sampling, clock, asked_of_all)
+        self._asked_of_all = asked_of_all
+        self.rows = RowRunner(
+            task=task, backends=backends, sampling=sampling, accounting=accounting, tree=self.tree, prompts=self.prompts, clock=clock,
+            spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in verifiers.values()), unscorable=self.unscorable,
+            expected=expected_tokens, portion=portion,
+        )  # fmt: skip
         self._may_score = may_score
         self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
         self._finished: dict[int, Candidate] = {}
-        self.unscorable: set[int] = set()
         self.answered = False
         self.stopped: StopDecision | None = None
         self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
@@ -126,12 +132,12 @@ class Search:
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of typical length that the budget still pays, scored once or at each step; None: no bound."""
-        return self._rows.affordable_samples(stepwise=stepwise)
+        return self.rows.affordable_samples(self.root_tokens, stepwise=stepwise)
 
     @property
     def timed_out(self) -> bool:
         """Whether the `seconds` limit cut a call short."""
-        return self._rows.timed_out or self.answers.timed_out or self.scoring.timed_out
+        return self.rows.timed_out or self.answers.timed_out or self.scoring.timed_out
 
     @property
     def busy(self) -> bool:
@@ -179,7 +185,12 @@ class Search:
             return root
 
     async def expand(
-        self, ts: Sequence[Trajectory], n: int = 1, until: Until | Tokens = STEP, sampling: Sampling | None = None, model: str = "policy"
+        self,
+        ts: Sequence[Trajectory],
+        n: int = 1,
+        until: Until | Tokens | Share = STEP,
+        sampling: Sampling | None = None,
+        model: str = "policy",
     ) -> list[list[Trajectory]]:
         """Return up to n children of each trajectory, in order; failed rows are left out, charged and counted by kind.
 
@@ -187,21 +198,37 @@ class Search:
 
         Args:
             ts: active trajectories; one listed twice is two requests. n: children of each.
-            until: where a row ends: STEP, END or Tokens(m). sampling: None for the run's. model: the role that writes.
+            until: where a row ends: STEP, END, Tokens(m) or Share(part). sampling: None for the run's. model: the role that writes.
 
         Raises:
             SearchEnded: not one row can start.
         """
         check_int("n", n, 1, optional=False)
         children: list[list[Trajectory]] = [[] for _ in ts]
-
-        async def on_child(index: int, child: Trajectory) -> None:
-            children[index % len(ts)].append(child)
-
-        if ts:
-            with self._call(writes=True):
-                await self._rows.waves([t for _ in range(n) for t in ts], until, on_child, sampling=sampling, model=model)
+        if not ts:
+            return children
+        queue = self.rows.queue(ts, n, until, sampling=sampling, model=model)
+        while not queue.is_done:
+            try:
+                with self._call(writes=True):
+                    async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
+                        async for row in rows:
+                            await self._add_child(children, row)
+            except SearchEnded:
+                if not queue.count:
+                    raise
+                break
+            if until is not END and not any(not row.over for row in queue.begun):
+                break
+        for row in self.rows.leave_off(queue) if until is END else queue.begun:
+            await self._add_child(children, row)
         return children
+
+    async def _add_child(self, children: list[list[Trajectory]], row: RowState) -> None:
+        """Put the path of a row, unless it failed, into its place."""
+        if row.path is not None and row.path.status != "failed":
+            await self.answers.add([row.path])
+            children[row.place % len(children)].append(row.path)
 
     async def complete(
         self, ts: Sequence[Trajectory], n: int | None = 1, sampling: Sampling | None = None, model: str = "policy"
@@ -215,7 +242,69 @@ class Search:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
         """
         check_int("n", n, 1)
-        return await self._rows.complete(ts, n, sampling=sampling, model=model, call=self._call)
+        first, barren = len(self.candidates), 0
+        queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self.judges else MOST_ROWS, redraw=True)
+        spent: dict[str, int] = {}
+        while not queue.is_done:
+            made: list[Trajectory] = []
+            if not queue.begun:
+                spent = dict(self.accounting.meter.spent)
+            try:
+                await self._completed(queue, made)
+            except SearchEnded as end:
+                if self.stopped is not None:
+                    self.drop(self.rows.discard(queue))
+                elif await self._score_held():
+                    continue
+                else:
+                    self.rows.interrupt(queue, ts)
+                    self._count_short(queue, n, ts, end)
+                raise
+            barren = 0 if made or queue.begun else barren + 1
+            if barren == _TRIES:
+                raise SearchEnded("every row failed")
+            if n is None and made and not queue.begun and self.accounting.meter.deadline is None and spent == self.accounting.meter.spent:
+                raise SearchEnded("nothing is spent any more")
+        return self.candidates[first:]
+
+    async def _completed(self, queue: RowQueue, made: list[Trajectory]) -> None:
+        """Make one call for rows of a queue, and finish those that are over; `made`: their paths."""
+        with self._call(writes=True):
+            async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
+                async for row in rows:
+                    if row.path is None or row.path.status == "failed":
+                        continue
+                    made.append(row.path)
+                    await self.answers.add([row.path])
+                    if not self.judges:
+                        self.finish(row.path)
+        if self.judges:
+            await self.judge(made)
+            for t in made:
+                self.finish(t)
+
+    async def _score_held(self) -> bool:
+        """Score the candidates whose scores are held for and will be asked for anyway; return whether there were any.
+
+        What they cost less than their bound pays more rows.
+        """
+        held = [c.trajectory for c in self.candidates if self.accounting.is_reserved(c.trajectory.node)] if self._asked_of_all else []
+        for role in self._asked_of_all if held else ():
+            await self.score_affordable(held, role)
+        return bool(held)
+
+    def _count_short(self, queue: RowQueue, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
+        """Note how many of a fixed number of rows the budget let begin."""
+        if n is not None and end.reason.startswith("budget") and self._root in ts:
+            ended = queue.count - sum(not row.over for row in queue.begun)
+            self.warn(f"{ended} of {n * len(ts)} samples came to their end, {end.reason}")
+
+    async def conclude(self) -> None:
+        """Make candidates of all rows that were begun: those that wait for others, and those that the budget leaves open."""
+        for row in list(self.rows.conclude()):
+            if row.path is not None and row.path.status != "failed":
+                await self.answers.add([row.path])
+                self._add_candidate(row.path)
 
     def finish(self, t: Trajectory) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
@@ -228,6 +317,12 @@ class Search:
             raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
         if t.status not in ("finished", "truncated") or t.node in self._finished:
             return self._finished.get(t.node)
+        candidate = self._add_candidate(t)
+        self.stopped = self.stopped or decided(self._stopping, self.candidates)
+        self._check_going()
+        return candidate
+
+    def _add_candidate(self, t: Trajectory) -> Candidate:
         answer, kind = self.answers.of(t)
         place, scores = len(self.candidates), self._judged_by.get(t.node, {})
         candidate = self._finished[t.node] = Candidate(t, answer, kind, place, self.tree.group_of(t), scores)
@@ -238,8 +333,6 @@ class Search:
             self.unscorable.add(t.node)
             self.accounting.free(t.node)
         self._agreeing[kind] += t.status == "finished"
-        self.stopped = self.stopped or decided(self._stopping, self.candidates)
-        self._check_going()
         return candidate
 
     def _check_going(self) -> None:
@@ -256,21 +349,28 @@ class Search:
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
         with self._call(writes=True):
-            return await self._rows.forced(ts, text, model, self.prompts.extend)
+            return await self.rows.forced(ts, text, model, self.prompts.extend)
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
 
         A trajectory that has ended, or whose rollout could not start, stands for itself.
         """
-        self.drop(self._rows.drop_scratch())
+        self.drop(self.rows.drop_scratch())
         ends = list(ts)
         for _ in range(steps):
             going = [i for i, t in enumerate(ends) if t.status == "active"]
             if not going:
                 break
-            with self._call(writes=True):
-                await self._rows.look_ahead(ends, going, sampling)
+            queue = self.rows.queue([ends[i] for i in going], 1, STEP, sampling=sampling, model="policy", scratch=True)
+            while not queue.is_done:
+                with self._call(writes=True):
+                    async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
+                        async for row in rows:
+                            if row.path is not None and row.path.status != "failed":
+                                ends[going[row.place]] = row.path
+                if not any(not row.over for row in queue.begun):
+                    break
         return ends
 
     # Judging --------------------------------------------------------------------------------------------------------------------
@@ -360,7 +460,7 @@ class Search:
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
         self.tree.kept.append(self.kv_cost(ts))
-        kept = [*ts, *(candidate.trajectory for candidate in self.candidates)]
+        kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
         needed = self.tree.above(kept) if self.accounting.holds_reserves else set[int]()  # whose scores read what is held above them
         for t in self.tree.doomed([t.node for t in kept]):
             self._prune(t, needed)

@@ -66,6 +66,13 @@ class Tree:
             self._hold(t)
         return t
 
+    def replace(self, t: Trajectory) -> None:
+        """Put a trajectory in the place of the one of its node, which has no children: a row went on, or ended otherwise."""
+        held = self.release(self.nodes[t.node])
+        self.nodes[t.node] = t
+        if t.handle is not None and (held or t.node not in self.pruned):
+            self._hold(t)
+
     def count_failed_child(self, t: Trajectory) -> None:
         """Note that a child that was asked for failed: the next one is no further branch."""
         self._failed[t.node] += 1

@@ -36,6 +36,7 @@ def solve(  # noqa: PLR0913 - every option by name
     seed: int = 0,
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
+    expected_tokens: int | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Solution:
     """Return the solution of a problem within a hard budget. Models stay loaded until `close`.
@@ -43,7 +44,7 @@ def solve(  # noqa: PLR0913 - every option by name
     Args:
         problem: text, chat messages or a `Problem`. budget: tokens, or a `Budget`.
         strategy: "best_of_n(n=8) | majority", or an object; None: as in `Solver`. seed: the same seed gives the same solution.
-        model, verifier, task, sampling, allow_oracle, on_event: as in `Solver`.
+        model, verifier, task, sampling, allow_oracle, expected_tokens, on_event: as in `Solver`.
         backend: the name of a backend, a backend, or a function (`FunctionBackend`) that stands for the model.
 
     Raises:
@@ -57,7 +58,17 @@ def solve(  # noqa: PLR0913 - every option by name
         '5'
     """
     LOOP.refuse_inside()
-    solver = _quick(model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event)
+    solver = _quick(
+        model,
+        backend,
+        verifiers=verifier,
+        url=url,
+        task=task,
+        sampling=sampling,
+        allow_oracle=allow_oracle,
+        expected_tokens=expected_tokens,
+        on_event=on_event,
+    )
     return solver.solve(problem, budget, strategy=strategy, seed=seed)
 
 
@@ -74,11 +85,21 @@ async def asolve(  # noqa: PLR0913 - every option by name
     seed: int = 0,
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
+    expected_tokens: int | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Solution:
     """`solve`, awaited, in any event loop."""
     solver = await asyncio.to_thread(
-        _quick, model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event
+        _quick,
+        model,
+        backend,
+        verifiers=verifier,
+        url=url,
+        task=task,
+        sampling=sampling,
+        allow_oracle=allow_oracle,
+        expected_tokens=expected_tokens,
+        on_event=on_event,
     )
     return await solver.asolve(problem, budget, strategy=strategy, seed=seed)
 
@@ -97,11 +118,22 @@ def solve_many(  # noqa: PLR0913 - every option by name
     seed: int = 0,
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
+    expected_tokens: int | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Solution]:
     """`Solver.solve_many` with the options of `solve`."""
     LOOP.refuse_inside()
-    solver = _quick(model, backend, verifiers=verifier, url=url, task=task, sampling=sampling, allow_oracle=allow_oracle, on_event=on_event)
+    solver = _quick(
+        model,
+        backend,
+        verifiers=verifier,
+        url=url,
+        task=task,
+        sampling=sampling,
+        allow_oracle=allow_oracle,
+        expected_tokens=expected_tokens,
+        on_event=on_event,
+    )
     return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 

@@ -72,7 +72,7 @@ class ProblemRun:
 
     Args:
         problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
-        allow_oracle: whether a verifier may see the reference answer. notes: warnings from before.
+        allow_oracle: whether a verifier may see the reference answer. expected_tokens: of a solution; None: the task's constant. notes: warnings from before.
         clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
     """
 
@@ -87,6 +87,7 @@ class ProblemRun:
     model: str
     clock: Callable[[], float]
     allow_oracle: bool = False
+    expected_tokens: int | None = None
     notes: tuple[str, ...] = ()
     started: float | None = None
     embedder: Embedder | None = None
@@ -162,6 +163,7 @@ class ProblemRun:
             embedder=self.embedder,
             may_score=None if self.plan.strategy.verifiers else self.selection.may_score,
             asked_of_all=self._asked_of_all(),
+            expected_tokens=self.expected_tokens,
         )
         outcome = SearchOutcome()
         try:
@@ -203,12 +205,23 @@ class ProblemRun:
                 raise  # a mistake, and nothing was spent
             outcome.candidates, outcome.stopped_by = search.candidates, "failed"
             outcome.error = _error(failure)
-        if not outcome.candidates and search.failures and outcome.error is None:
+        await self._conclude(search, outcome)
+        if not outcome.candidates and search.rows.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
-            outcome.error = EngineError(f"{what}: {_cause(next(iter(search.failures)), search.causes)}")
+            outcome.error = EngineError(f"{what}: {_cause(next(iter(search.rows.failures)), search.rows.causes)}")
         while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
             await asyncio.sleep(0.001)
+
+    async def _conclude(self, search: Search, outcome: SearchOutcome) -> None:
+        """Make candidates of the rows that are open: they are cut short, and what they cost is counted."""
+        first, candidates = len(search.candidates), outcome.candidates
+        try:
+            await search.conclude()
+        except Exception as failure:  # noqa: BLE001 - the boundary, as above
+            outcome.error, outcome.stopped_by = outcome.error or failure, "failed"
+        if candidates is not search.candidates and len(search.candidates) > first:
+            outcome.candidates = [*candidates, *search.candidates[first:]]
 
     def _lacks_an_answer(self, search: Search, outcome: SearchOutcome) -> bool:
         """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
@@ -246,12 +259,13 @@ class ProblemRun:
         usage = dataclasses.replace(
             search.accounting.ledger.total(),
             seconds=self.clock() - meter.started,
+            truncated_tokens=_truncated_tokens(search),
             peak_kv_tokens=tree.peak_live,
             saved_kv_tokens=tree.peak_logical - tree.peak_live,
             kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
         )
         answer = selected.answers[0] if selected.answers else None
-        warnings = self._warnings(search, outcome, answer)
+        warnings = self._warnings(search, outcome, answer, usage)
         return Solution(
             problem=self.problem,
             answer=answer,
@@ -266,7 +280,7 @@ class ProblemRun:
             model=self.model,
             seed=self.seed,
             oracle=any(self.verifiers[role].oracle for role in {*self.declared, *search.scoring.asked}),
-            failures=dict(search.failures + search.scoring.failures),
+            failures=dict(search.rows.failures + search.scoring.failures),
             warnings=warnings,
             reproducible=self._reproducible(search, outcome),
             trace=self._trace(search, outcome, usage, answer, warnings),
@@ -280,9 +294,9 @@ class ProblemRun:
         timed = search.timed_out or search.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
-    def _warnings(self, search: Search, outcome: SearchOutcome, answer: str | None) -> tuple[str, ...]:
+    def _warnings(self, search: Search, outcome: SearchOutcome, answer: str | None, usage: Usage) -> tuple[str, ...]:
         notes = [*self.notes, *search.warnings]
-        for what, of in (("rows", search), ("replies or scores of verifiers", search.scoring)):
+        for what, of in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
             notes += [f"{count} {what} failed: {_cause(kind, of.causes)}" for kind, count in of.failures.items()]
         if outcome.error is not None:
             cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
@@ -302,7 +316,8 @@ class ProblemRun:
         unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
         if unpaid:
             notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
-        notes += self._too_dear(search, outcome)
+        notes += self._cut_short(search, usage)
+        notes += self._left_over(search, outcome)
         notes += [
             f"{share:.0%} of the {unit} were held for verifier calls that {self.selection} did not make"
             for unit, amount in outcome.held.items()
@@ -315,15 +330,35 @@ class ProblemRun:
         ]
         return tuple(notes)
 
-    def _too_dear(self, search: Search, outcome: SearchOutcome) -> list[str]:
-        """Say where much of the budget is left because no further path could be sure of its score."""
-        unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
-        if unit not in ("tokens", "verifier_tokens") or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
+    def _cut_short(self, search: Search, usage: Usage) -> list[str]:
+        """Say how much went into solutions that were cut short without an answer, and how long solutions seem to be."""
+        share = usage.truncated_tokens / max(1, usage.generated_tokens)
+        if share <= _WORTH_SAYING:
             return []
-        verifiers, new = [self.verifiers[role] for role in self.declared], self.task.typical_tokens("solve")
-        bounds = [(one.name, one.bound(search.root_tokens, new)) for one in verifiers]
-        note = f"{meter.left(unit):,} {unit} are left, but to score one more path with {{!r}} may cost {{:,}}"
-        return [note.format(name, bound) for name, bound in bounds if bound > meter.left(unit)]
+        lengths = search.rows.lengths("solve")
+        cut = sum(c.truncated and c.answer is None for c in search.candidates)
+        length = f"they take about {lengths.expected():,} tokens" if lengths.ended else f"they take more than {lengths.longest:,} tokens"
+        return [
+            f"{share:.0%} of the generated tokens went into {cut} of {len(search.candidates)} candidates that were cut short "
+            f"without an answer; {length}: give a larger budget{', or max_tokens' if self.sampling.max_tokens else ''}"
+        ]
+
+    def _left_over(self, search: Search, outcome: SearchOutcome) -> list[str]:
+        """Say where much of the budget is left because no further solution could be sure of its end, or of its score."""
+        unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
+        if unit not in meter.limits or unit == "samples" or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
+            return []
+        cost = search.accounting.row_cost(self.backends["policy"], search.root_tokens)
+        tokens = search.rows.lengths("solve").expected()
+        if (needed := cost.of(unit, tokens)) <= meter.left(unit):
+            return []
+        scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
+        amounts = f"{meter.left(unit):,} {unit} are left, but one more solution may take {needed:,}{scored}"
+        return [
+            amounts
+            if unit != "usd"
+            else f"{meter.left(unit) / meter.limits[unit]:.0%} of the usd are left, but one more solution may take more"
+        ]
 
     def _trace(self, search: Search, outcome: SearchOutcome, usage: Usage, answer: str | None, warnings: tuple[str, ...]) -> Trace:
         selected = outcome.selected or Selected((), (), math.nan)
@@ -350,6 +385,16 @@ def _error(failure: Exception | SystemExit) -> Exception:
     return failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
 
 
+def _truncated_tokens(search: Search) -> int:
+    """Return the tokens that only candidates without an answer have, which were cut short."""
+    cut = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
+    if not cut:
+        return 0
+    kept = search.tree.above([c.trajectory for c in search.candidates if not c.truncated or c.answer is not None])
+    nodes = {node.node: node for t in cut for node in t.path if node.parent is not None and node.node not in kept}
+    return sum(map(search.tree.own_tokens, nodes.values()))
+
+
 def _cause(kind: str, causes: Mapping[str, str]) -> str:
     cause = causes.get(kind)
     return f"{kind}: {cause}" if cause else kind
@@ -371,7 +416,8 @@ def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[
 def _best_active(search: Search) -> Trajectory:
     """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
     tree, roles = search.tree, list(search.scoring.verifiers)
-    held = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch and t.parent is not None]
+    interrupted = {t.node for t in search.rows.open_paths}
+    held = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch | interrupted and t.parent is not None]
     live = [t for t in held if not tree.children_of(t)]  # another child would cost a sample
 
     def promise(t: Trajectory) -> tuple[float, bool, int, int]:

@@ -14,7 +14,7 @@ from tts.allocator.default import chosen
 from tts.allocator.shipped import described
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
-from tts.checks import check_problem
+from tts.checks import check_int, check_problem
 from tts.errors import ConfigError, TTSError, shown
 from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
@@ -45,6 +45,8 @@ class Solver:
             best-of-N, and said in the warnings.
         sampling: of every row that a strategy does not sample otherwise.
         allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
+        expected_tokens: usual length of a solution, at least 1; None: the policy's record's, else the task's constant. It sizes the
+            first rows; then lengths are learnt from what was written.
         clock: seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
         url: of a server that runs the models. keep: where models and tasks stay after `close`; None: they are this solver's own.
 
@@ -63,6 +65,7 @@ class Solver:
         strategy: str | Plan | StrategyProtocol | None = None,
         sampling: Sampling | None = None,
         allow_oracle: bool = False,
+        expected_tokens: int | None = None,
         concurrency: int = 1024,
         clock: Callable[[], float] = time.perf_counter,
         embedder: Embedder | None = None,
@@ -71,6 +74,7 @@ class Solver:
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
+        check_int("expected_tokens", expected_tokens, 1)
         roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
         if "policy" not in roles:
             raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")
@@ -90,6 +94,7 @@ class Solver:
         policy = self._models["policy"]
         own = {"main": policy.verifier if isinstance(policy, ModelRecord) else ""}
         self._described = own if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
+        self._expected = expected_tokens if expected_tokens is not None or not isinstance(policy, ModelRecord) else policy.expected_tokens
         self._sampling = sampling or Sampling()
         self._allow_oracle = allow_oracle
         self._concurrency = concurrency
@@ -231,6 +236,7 @@ class Solver:
             backends=backends,
             verifiers=verifiers,
             sampling=self._sampling,
+            expected_tokens=self._expected,
             model=self._models["policy"].name,
             clock=self._clock,
             allow_oracle=self._allow_oracle,

@@ -52,7 +52,7 @@ def cost_and_lack(end: Solved, t: Trajectory, edge_cost: str) -> tuple[float, fl
 def test_a_perfect_heuristic_expands_the_answers_path_alone() -> None:
     reached = 0
     for seed in range(20):
-        end = ended("a_star(branching=6)", seed, {"main": ToyVerifier()})
+        end = ended("a_star(goals=1, branching=6)", seed, {"main": ToyVerifier()})
         if end.solution.answer != "14":
             continue  # none of six continuations was right at some step
         path = end.solution.candidates[0].trajectory.path
@@ -67,7 +67,7 @@ def test_a_perfect_heuristic_expands_the_answers_path_alone() -> None:
 @pytest.mark.parametrize("edge_cost", sorted(EDGE_COSTS))
 def test_the_state_that_is_expanded_next_is_the_best_open_one(edge_cost: str) -> None:
     for seed in range(6):
-        end = ended(f"a_star(branching=3, edge_cost='{edge_cost}')", seed)
+        end = ended(f"a_star(goals=1, branching=3, edge_cost='{edge_cost}')", seed)
         opened = [end.search.tree.nodes[0]]
         popped = [*expanded(end), max((c.trajectory for c in end.solution.candidates), key=lambda t: t.node)]
         for t in popped:
@@ -82,7 +82,7 @@ def test_the_state_that_is_expanded_next_is_the_best_open_one(edge_cost: str) ->
 
 def test_with_consistent_costs_f_never_falls_and_is_what_the_identity_says() -> None:
     for seed in range(10):
-        end = ended("a_star(branching=3, edge_cost='consistent')", seed)
+        end = ended("a_star(goals=1, branching=3, edge_cost='consistent')", seed)
         f = [sum(cost_and_lack(end, t, "consistent")) for t in expanded(end)]
         assert all(b >= a - 1e-12 for a, b in itertools.pairwise(f))
         for t in end.search.tree.nodes:
@@ -96,21 +96,21 @@ def test_with_consistent_costs_f_never_falls_and_is_what_the_identity_says() -> 
 def test_one_continuation_is_one_plain_sample_and_is_not_scored() -> None:
     for seed in range(6):
         for width in (1, 3):
-            mine, plain = ended(f"a_star(branching=1, width={width}) | majority", seed), ended("single", seed)
+            mine, plain = ended(f"a_star(goals=1, branching=1, width={width}) | majority", seed), ended("single", seed)
             assert [c.trajectory.full_text for c in mine.solution.candidates] == [c.trajectory.full_text for c in plain.solution.candidates]
             assert "main" not in mine.search.scoring.asked
 
 
 def test_without_costs_and_on_a_local_frontier_it_is_greedy_step_search() -> None:
     for seed in range(10):
-        mine = ended("a_star(branching=4, edge_cost='zero', frontier='local')", seed)
+        mine = ended("a_star(goals=1, branching=4, edge_cost='zero', frontier='local')", seed)
         greedy = ended("dvts(n=4, branching=4)", seed)
         assert mine.solution.candidates[0].trajectory.full_text == greedy.solution.candidates[0].trajectory.full_text
 
 
 def test_ties_go_to_lower_h_then_deeper_then_newest() -> None:
     constant = {"main": ToyVerifier(error=0.5)}
-    runs = [ended("a_star(branching=3)", 4, constant) for _ in range(2)]
+    runs = [ended("a_star(goals=1, branching=3)", 4, constant) for _ in range(2)]
     assert runs[0].solution.trace.canonical() == runs[1].solution.trace.canonical()
     at = expanded(runs[0])
     assert [t.depth for t in at] == list(range(len(at)))  # deeper first, where all are alike
@@ -120,21 +120,21 @@ def test_ties_go_to_lower_h_then_deeper_then_newest() -> None:
     # with consistent costs f is the greatest h of a path here: .5 for a, b, c and d
     script = {"": ("a\n", "b\n"), "b\n": ("c\n", "d\n")}
     scores = table({"a": 0.5, "b": 0.5, "c": 0.875, "d": 0.5, "A: 0": 0.0})
-    end = searched(make_run("1 + 1", AMPLE, "a_star(branching=2, edge_cost='consistent')", Scripted(script), verifiers=scores))
+    end = searched(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=2, edge_cost='consistent')", Scripted(script), verifiers=scores))
     assert [t.text for t in expanded(end)] == ["", "b\n", "c\n", "d\n", "a\n"]  # the newest; of lower h, though older; deeper
 
 
 def test_the_goal_test_is_on_taking_a_state_not_on_making_it() -> None:
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n")}
     scores = table({"A: 1": 0.5, "a": 0.9, "A: 2": 0.8, "b": 0.3})
-    end = searched(make_run("1 + 1", AMPLE, "a_star(branching=2)", Scripted(script), verifiers=scores))
+    end = searched(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=2)", Scripted(script), verifiers=scores))
     assert end.solution.answer == "2"  # f = .1 + .2, or .3 with what it fell by; the first solution made has f = 1
     assert [c.answer for c in end.solution.candidates] == ["2"]
     assert end.solution.stopped_by == "done"
 
 
 def test_several_states_may_be_expanded_in_one_call() -> None:
-    one, two = (ended(f"a_star(branching=4, width={width})", 3) for width in (1, 2))
+    one, two = (ended(f"a_star(goals=1, branching=4, width={width})", 3) for width in (1, 2))
     rows = [[call.rows for call in end.search.accounting.ledger.calls if call.kind == "expand"] for end in (one, two)]
     assert max(rows[0]) == 4
     assert max(rows[1]) == 8
@@ -144,8 +144,10 @@ def test_several_states_may_be_expanded_in_one_call() -> None:
 def test_at_its_limit_it_gives_the_best_solution_in_the_frontier_or_completes_the_best_state() -> None:
     script = {"": ("A: 1\n", "a\n", "A: 3\n")}
     scores = table({"A: 1": 0.3, "a": 0.9, "A: 3": 0.4, "A: 0": 0.1})
-    solution = solve(make_run("1 + 1", AMPLE, "a_star(branching=3, expansions=1)", Scripted(script), verifiers=scores))
+    solution = solve(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=3, expansions=1)", Scripted(script), verifiers=scores))
     assert [c.answer for c in solution.candidates] == ["3"]
+    more = solve(make_run("1 + 1", AMPLE, "a_star(branching=3, expansions=1)", Scripted(script), verifiers=scores))
+    assert [c.answer for c in more.candidates] == ["3", "1"]
     completed = solve(make_run("1 + 1", AMPLE, "a_star(branching=2, expansions=1)", Scripted({"": ("a\n", "b\n")}), verifiers=scores))
     assert [c.trajectory.full_text for c in completed.candidates] == ["a\nA: 0\n"]
 
@@ -155,26 +157,26 @@ def test_where_the_budget_ends_it_the_best_solution_in_the_frontier_is_the_candi
     script = {"": ("A: 1\n", "a\n"), "a\n": ("A: 2\n", "b\n"), "b\n": ("c\n",)}
     scores = table({"A: 1": 0.5, "a": 0.95, "A: 2": 0.4, "b": 0.9}, otherwise=0.85)
     endless = Scripted(script, always=("d\n", "e\n"))
-    solution = solve(make_run("1 + 1", Budget(tokens=100), "a_star(branching=2)", endless, verifiers=scores))
-    assert solution.stopped_by == "budget: tokens"
+    solution = solve(make_run("1 + 1", Budget(verifier_calls=30), "a_star(goals=1, branching=2)", endless, verifiers=scores))
+    assert solution.stopped_by == "budget: verifier_calls"
     assert [c.answer for c in solution.candidates] == ["1"]  # f = .5 + .5; of the other: .05 + .55 + .6
-    assert solution.usage.tokens <= 100
+    assert solution.usage.verifier_calls <= 30
 
 
 def test_copies_among_continuations_are_dropped_and_not_scored() -> None:
     script = {"": ("a\n", "a\n", "b\n"), "a\n": ("A: 1\n",), "b\n": ("A: 2\n",)}
-    end = searched(make_run("1 + 1", AMPLE, "a_star(branching=3)", Scripted(script), verifiers=table({"a": 0.4, "b": 0.9})))
+    end = searched(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=3)", Scripted(script), verifiers=table({"a": 0.4, "b": 0.9})))
     assert [call.rows for call in end.search.accounting.ledger.calls if call.kind == "score"] == [2, 1]
     assert end.solution.answer == "2"
 
 
 def test_an_unknown_score_is_the_worst() -> None:
-    end = ended("a_star(branching=3)", 1, {"main": OddVerifier("nan")})
+    end = ended("a_star(goals=1, branching=3)", 1, {"main": OddVerifier("nan")})
     assert end.solution.error is None
     assert len(end.solution.candidates) == 1
     half = {"main": FunctionVerifier(lambda problem, text: math.nan if text.endswith("a\n") else 0.01)}
     script = {"": ("a\n", "b\n"), "a\n": ("A: 1\n",), "b\n": ("A: 2\n",)}
-    solution = solve(make_run("1 + 1", AMPLE, "a_star(branching=2)", Scripted(script), verifiers=half))
+    solution = solve(make_run("1 + 1", AMPLE, "a_star(goals=1, branching=2)", Scripted(script), verifiers=half))
     assert solution.answer == "2"
 
 

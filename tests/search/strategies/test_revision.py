@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -96,10 +97,11 @@ def test_a_task_without_revisions_is_refused_before_anything_is_drawn(monkeypatc
     [("", 16, (4, 4)), ("", 1, (1, 1)), ("", 10, (3, 3)), ("chains=2", 9, (2, 4)), ("length=4", 9, (2, 4)), ("length=8", 3, (1, 8))],
 )
 def test_sizes_left_out_share_the_budget(plan: str, units: int, sizes: tuple[int, int]) -> None:
-    from tts.search.plan import parse
-
-    sized = parse(f"sequential_revision({plan})").strategy.size(units)
-    assert (sized.chains, sized.length) == sizes  # type: ignore[attr-defined]
+    chains, length = sizes
+    made = revise(f"sequential_revision({plan})", budget=Budget(samples=units)).solution
+    first = sorted(made.candidates, key=lambda c: c.index)[: chains * length]
+    assert list(Counter(c.group for c in first).values()) == [min(length, units)] * chains
+    assert len(made.candidates) == units
 
 
 def test_the_budget_ends_chains_at_equal_length() -> None:

@@ -61,6 +61,7 @@ class LocalExecutor:
                 Solver(
                     spec.records(), config.verifiers_of(name), backend=spec.backend, url=url, task=config.task,
                     sampling=config.sampling_of(name), allow_oracle=config.allow_oracle, keep=self._cache,
+                    expected_tokens=spec.expected_tokens,
                 )
             )
             for url in spec.url or [None]
@@ -96,7 +97,7 @@ class LocalExecutor:
         place = f"{backend} " if ":" in backend else ""  # functions have one identity, and so have classes of one name
         return Setting(
             task=run.task.name,
-            typical_tokens=run.task.typical_tokens(),
+            typical_tokens=run.expected_tokens or run.task.typical_tokens(),
             identity={role: f"{place}{backend.identity}" for role, backend in run.backends.items()},
             sampling=dataclasses.asdict(run.sampling),
             verifiers=self._verifiers(name, run),

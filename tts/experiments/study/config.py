@@ -46,6 +46,7 @@ class ModelConfig(_Section):
         options: of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
         verifiers: by role; None: the study's. A single text is "main"; "none": none.
         sampling: parameters of `Sampling`, in place of the study's of the same name.
+        expected_tokens: of a solution; None: as the model's record, or the task, states.
     """
 
     model: dict[str, str]
@@ -54,6 +55,7 @@ class ModelConfig(_Section):
     options: dict[str, str | int | float] = {}
     verifiers: dict[str, str] | None = None
     sampling: dict[str, Any] = {}
+    expected_tokens: int | None = Field(default=None, ge=1)
 
     @field_validator("model", mode="before")
     @classmethod

@@ -37,7 +37,7 @@ class Setting:
     """How a model of a study runs the problems of one task, as far as results depend on it.
 
     Args:
-        task: its name. typical_tokens: of a solution, by the task.
+        task: its name. typical_tokens: expected of a solution, by the model's record or the task.
         identity: by role of models, all that results depend on: weights, precision, kind of device, and the place of a backend.
         sampling: parameters. verifiers: by role, as texts.
         strategies: canonical texts, which name the selection, by their texts in the study.
@@ -57,7 +57,9 @@ class Setting:
     @property
     def digest(self) -> str:
         """A hash of how models and verifiers run. Only results with the same one are averaged."""
-        return digest(identity=dict(self.identity), sampling=dict(self.sampling), verifiers=dict(self.verifiers))[:16]
+        return digest(
+            identity=dict(self.identity), sampling=dict(self.sampling), verifiers=dict(self.verifiers), tokens=self.typical_tokens
+        )[:16]
 
 
 # Settings by the model's name in the study and the task that a problem names.

@@ -24,8 +24,10 @@ from tts.checks import check_int, check_text
 from tts.errors import unknown_name
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parameters import check_bounded
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.weighted import Weighted
 from tts.search.strategies._common.guided import Guided, distinct, rewards
-from tts.search.strategies._common.stepping import advance
+from tts.search.strategies._common.stepping import advance, rounds
 from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ class AStar(Guided):
             lets f fall along a path, as textbook A* asks; "zero": greedy best-first search; "unit": 1 / max_steps a step.
         frontier: "global": all open states compete; "local": only the continuations of the states expanded last.
         width: open states, the best first, that are expanded in one call.
+        goals: solutions to take from the frontier, the best first; they vote by score. 1 is the paper's; None: as many as the budget pays.
+            Where no open state is left, the search begins anew at the root.
         expansions: most states to expand, behind which the best open state is completed; None: until the budget ends.
         temperature, max_steps, verifier, aggregate: as in `Guided`.
 
@@ -90,6 +94,7 @@ class AStar(Guided):
     edge_cost: str = "drop"
     frontier: str = "global"
     width: int = 1
+    goals: int | None = None
     expansions: int | None = None
 
     def __post_init__(self) -> None:
@@ -100,23 +105,35 @@ class AStar(Guided):
             if value not in names:
                 raise unknown_name(name, value, names)
         check_int("width", self.width, 1, optional=False)
+        check_int("goals", self.goals, 1)
         check_int("expansions", self.expansions, 1)
 
     def size(self, units: int | None) -> Self:
-        """Return itself: left out, the expansions are whatever the budget turns out to pay."""
+        """Return itself: goals and expansions, left out, are whatever the budget turns out to pay."""
         if self.expansions is None:
             check_bounded(self.registered_as, "expansions", units)
         return self
 
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return `weighted` by the score that guided the search, for one goal `best`; `majority` where there is no verifier."""
+        if not verified or self.goals == 1:
+            return Guided.default_selection(self, verified=verified)
+        return Weighted(verifier=self.verifier, aggregate=self.aggregate)
+
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Expand the best open states until one of them is a solution. The lines are those of algorithm A8."""
+        """Expand the best open states until enough of them were solutions. The lines are those of algorithm A8."""
         frontier = [OpenPath.of(search.root, g=0.0, h=0.0)]  # line 1
+        goals: list[Candidate] = []
         expanded = 0
         try:
-            while frontier and expanded != self.expansions:  # line 2
-                if frontier[0].is_goal:
-                    return self._candidates(search, frontier[0])  # line 4
-                popped = self._pop(frontier, expanded)  # line 3
+            for _ in rounds(search, None):  # line 2
+                while frontier and frontier[0].is_goal and len(goals) != self.goals:
+                    goals.append(self._candidate(search, heapq.heappop(frontier)))  # line 4
+                if len(goals) == self.goals:
+                    return goals
+                if expanded == self.expansions:
+                    return await self._concluded(search, frontier, goals)
+                popped = self._pop(frontier, expanded) or [OpenPath.of(search.root, g=0.0, h=0.0)]  # line 3
                 expanded += len(popped)
                 if self.frontier == "local":
                     frontier = []
@@ -124,13 +141,13 @@ class AStar(Guided):
                     heapq.heappush(frontier, state)
                 if self.frontier == "local":
                     search.keep([state.t for state in frontier if not state.is_goal])
-            return await self._concluded(search, frontier)
         except SearchEnded as end:
             goal = min((state for state in frontier if state.is_goal), default=None)
-            if end.stop is not None or goal is None:
+            if end.stop is not None or goal is None or self.goals != 1:
                 raise
-            index = self._candidates(search, goal)[0].index
+            index = self._candidate(search, goal).index
             raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(index, index + 1))) from None
+        raise AssertionError("the rounds end by themselves")
 
     def _pop(self, frontier: list[OpenPath], expanded: int) -> list[OpenPath]:
         """Take the best open states, as many as are expanded in one call, but none from a solution on."""
@@ -154,18 +171,18 @@ class AStar(Guided):
         cost = EDGE_COSTS[self.edge_cost]
         return [OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, lacks, strict=True)]
 
-    async def _concluded(self, search: Search, frontier: Sequence[OpenPath]) -> Sequence[Candidate]:
-        """Return the best solution in the frontier, or the best state's completion (line 7), or what ended without an answer."""
-        goal = min((state for state in frontier if state.is_goal), default=None)
-        if goal is not None:
-            return self._candidates(search, goal)
+    async def _concluded(self, search: Search, frontier: list[OpenPath], goals: list[Candidate]) -> Sequence[Candidate]:
+        """Return the solutions, those in the frontier too; or the best state's completion (line 7), or what ended without an answer."""
+        goals += [self._candidate(search, state) for state in sorted(frontier) if state.is_goal]
+        if goals:
+            return goals[: self.goals]
         return await search.complete([min(frontier).t], sampling=search.sampling_at(self.temperature)) if frontier else search.candidates
 
     @staticmethod
-    def _candidates(search: Search, goal: OpenPath) -> list[Candidate]:
+    def _candidate(search: Search, goal: OpenPath) -> Candidate:
         candidate = search.finish(goal.t)
         assert candidate is not None, "a path that has ended is a candidate"
-        return [candidate]
+        return candidate
 
 
 def _answers(search: Search, t: Trajectory) -> bool:

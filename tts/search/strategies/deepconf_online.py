@@ -47,7 +47,7 @@ class DeepConfidenceOnline(Judged):
             can lock on confident wrong answers, 90 few.
         consensus: share of the vote, at least 0, that ends the search when an answer has it; above 1: none does.
         width: traces that are written at once behind the warm-up, at least 1; more are faster, and may be more than it takes.
-        tokens: written between two looks at a trace, at least 1; None: an eighth of a typical solution.
+        tokens: written between two looks at a trace, at least 1; None: an eighth of the mean length of the traces so far.
         n, temperature, verifier, aggregate: as in `Judged`; n, those of the warm-up included, is B in the paper, 512, and the temperature
             there 0.6.
 
@@ -93,7 +93,7 @@ class DeepConfidenceOnline(Judged):
 
     async def _traces(self, search: Search, width: int, least: float, sampling: Sampling) -> None:
         """Write some traces a piece at a time, and give up those that fall below the threshold."""
-        size = self.tokens or max(1, search.task.typical_tokens("solve") // 8)
+        size = self.tokens or self._piece(search)
         going = [search.root] * width
         for look in range(1, _LOOKS + 2):
             most = None if sampling.max_tokens is None else sampling.max_tokens - (look - 1) * size  # of what is left of a trace
@@ -106,6 +106,12 @@ class DeepConfidenceOnline(Judged):
             going = await self._confident(search, [t for t in pieces if t.status == "active"], least)
             if not going:
                 return
+
+    @staticmethod
+    def _piece(search: Search) -> int:
+        """Return an eighth of the mean length of the warm-up's traces."""
+        lengths = [candidate.trajectory.num_tokens for candidate in search.candidates]
+        return max(1, sum(lengths) // (8 * max(1, len(lengths))))
 
     async def _confident(self, search: Search, active: Sequence[Trajectory], least: float) -> list[Trajectory]:
         """Return the traces that go on; the others are dropped."""

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts.checks import check_int, check_number
-from tts.search.ends import SearchEnded, Tokens
+from tts.search.ends import SearchEnded, Share, Tokens
 from tts.search.strategies._common.judged import Judged
-from tts.search.strategies._common.stepping import draw, rounds
+from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
 
+_PART = 0.25  # of a solution, by default, before it is judged
 _MOST = 1024  # begun, where the budget decides
 
 
@@ -35,7 +36,7 @@ class EarlyPruning(Judged):
     """N solutions begun, (1 - pruned) N finished.
 
     Args:
-        tokens: written before they are judged (m), at least 1; None: a quarter of a typical solution.
+        tokens: written before they are judged (m), at least 1; None: a quarter of the expected length of a solution.
         pruned: share that is given up (rho), in [0, 1]; at least one is finished; 0 prunes none, and nothing is judged early.
         n, temperature, verifier, aggregate: as in `Judged`. Left out, n is what the budget pays by typical lengths and the cost below;
             what they leave pays another round, and so on.
@@ -55,11 +56,11 @@ class EarlyPruning(Judged):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Begin, judge, prune, finish; with n left out, again for what is left."""
-        sampling, typical = search.sampling_at(self.temperature), search.task.typical_tokens("solve")
-        tokens = self.tokens or max(1, typical // 4)
+        sampling = search.sampling_at(self.temperature)
+        until = Share(_PART) if self.tokens is None else Tokens(self.tokens)
         for _ in rounds(search, None if self.n is None else 1):
-            n = self.n or self._affordable(search.affordable_samples() or 1, min(1.0, tokens / typical))
-            (begun,) = await search.expand([search.root], n, Tokens(tokens), sampling)
+            n = self.n or self._affordable(await affordable_width(search, sampling, stepwise=False), self._part(search))
+            (begun,) = await search.expand([search.root], n, until, sampling)
             await search.judge(begun)
             for t in begun:
                 search.finish(t)
@@ -69,6 +70,13 @@ class EarlyPruning(Judged):
         if not search.candidates:
             raise SearchEnded("every row failed")
         return search.candidates
+
+    def _part(self, search: Search) -> float:
+        """Return the part of a solution that is written before it is judged, by the solutions that are known."""
+        if self.tokens is None:
+            return _PART
+        lengths = [candidate.trajectory.num_tokens for candidate in search.candidates] or [search.task.typical_tokens("solve")]
+        return min(1.0, self.tokens * len(lengths) / max(1, sum(lengths)))
 
     def _affordable(self, units: int, share: float) -> int:
         """Return how many can be begun of which the budget pays `units` in full; `share` of a solution is written first."""

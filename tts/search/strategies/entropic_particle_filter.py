@@ -3,8 +3,8 @@
 Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825); the three rules and their thresholds were read in its_hub's
 code, the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note. Look-ahead modulation, the paper's other half, has
 no formula in what could be read: it is left out. Differs: what `tts.search.strategies._common.particles` says; the number of steps T,
-which must be known
-for the annealing to end, is the task's typical number where it is not given.
+which must
+be known for the annealing to end, is that of the solutions so far where it is not given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EntropicParticleFilter(ParticleMethod):
             "base": 2 - t/T; never below 1.
         least_ess: share of N below which the effective sample size sets it off, in [0, 1]; 0: never, which is particle filtering.
         early: share of T steps up to which it may, in [0, 1].
-        horizon: T, at least 1; None: the task's typical number of steps.
+        horizon: T, at least 1; None: the mean number of steps of the solutions so far, and before any the task's typical number.
         resampling: as in `ParticleMethod`, "systematic" by default. n, temperature, max_steps, verifier, aggregate: as there.
 
     Cost: as particle filtering.
@@ -61,11 +61,9 @@ class EntropicParticleFilter(ParticleMethod):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Sweep once; the final choice is by weights that are not flattened."""
-        typical = search.task.typical_tokens
-        horizon = self.horizon or max(1, -(-typical("solve") // typical("step")))
 
         def flattened(log_weights: LogWeights, t: int) -> float:
-            progress = t / horizon
+            progress = t / (self.horizon or self._steps(search))
             p = softmax(log_weights)
             if progress >= self.early or effective_sample_size(p) >= self.least_ess * len(p):
                 return 1.0
@@ -75,6 +73,14 @@ class EntropicParticleFilter(ParticleMethod):
             return (await sweep(search, sized, flattened, address=(0, first))).paths
 
         return await explored(search, self, explore)
+
+    @staticmethod
+    def _steps(search: Search) -> float:
+        """Return how many steps a solution has."""
+        if search.candidates:
+            return max(1.0, sum(len(search.task.split(c.trajectory.full_text)) for c in search.candidates) / len(search.candidates))
+        typical = search.task.typical_tokens
+        return max(1, -(-typical("solve") // typical("step")))
 
 
 def annealed(log_weights: LogWeights, progress: float, annealing: str) -> float:

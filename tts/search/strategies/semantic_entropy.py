@@ -10,21 +10,22 @@ middle of a round, all answers vote.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from tts.backends.base import Sampling
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError
+from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parameters import check_bounded, check_temperature
 from tts.search.parts import Strategy
 from tts.search.stop_rules.entropy import answer_entropy
 from tts.search.strategies._common.earlier_solutions import opened
-from tts.search.strategies._common.stepping import draw
-from tts.types import Candidate
+from tts.search.strategies._common.stepping import affordable_width, draw
+from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -77,14 +78,34 @@ class SemanticEntropy(Strategy):
             search.task.typical_tokens(self.prompt)  # a task without that prompt says so now, before anything is drawn
         sampling, entropies = search.sampling_at(self.temperature), list[float]()
         made: list[Candidate] = []
-        for _ in range(self.rounds):
+        for k in range(self.rounds):
             texts = self._digest(made)
-            root = await opened(search, self.prompt, texts) if texts else None
-            made = await draw(search, [root or search.root] * (self.n or 1), sampling)
+            root = (await opened(search, self.prompt, texts) if texts else None) or search.root
+            first = len(search.candidates) if k else 0  # a solution that was drawn to learn its length is one of the first round
+            made = await self._round(search, root, first, self.rounds - k, sampling)
             entropies.append(entropy_of(made))
             if self._stops(entropies):
-                break
+                reason = f"entropy {entropies[-1]:.2g} in round {k + 1}"
+                raise SearchEnded(reason, StopDecision(reason, used=slice(first, None)))
         return made
+
+    async def _round(self, search: Search, root: Trajectory, first: int, left: int, sampling: Sampling) -> list[Candidate]:
+        """Return the answers of a round, from candidate `first` on; `left`: rounds that share what is left, this one included.
+
+        Raises:
+            SearchEnded: the budget ends it; where this round has an answer, the vote is of this round.
+        """
+        if self.n is not None:
+            return await draw(search, [root] * self.n, sampling)
+        units = await affordable_width(search, sampling, stepwise=False)
+        n = min(_MOST, max(min(2, units), units // left)) if left > 1 else None
+        try:
+            await search.complete([root], n if n is None else max(1, n - (len(search.candidates) - first)), sampling)
+        except SearchEnded as end:
+            if end.stop is None and any(c.answer is not None for c in search.candidates[first:]):
+                raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(first, None))) from None
+            raise
+        return search.candidates[first:]
 
     def _digest(self, made: Sequence[Candidate]) -> list[str]:
         """Return the solutions that the next round sees."""
@@ -100,11 +121,10 @@ class SemanticEntropy(Strategy):
         return len(entropies) > self.watched and entropies[-1] < min(entropies[: self.watched])
 
     def size(self, units: int | None) -> Self:
-        """Return itself with n: the solutions that the budget pays, over the rounds."""
-        if self.n is not None:
-            return self
-        units = check_bounded(self.registered_as, "n", units)
-        return dataclasses.replace(self, n=min(_MOST, max(min(2, units), units // self.rounds)))
+        """Return itself: n, left out, is what the budget pays over the rounds, once a length is known."""
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
+        return self
 
 
 def entropy_of(candidates: Sequence[Candidate]) -> float:

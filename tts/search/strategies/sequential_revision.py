@@ -13,11 +13,11 @@ the context, the chain begins anew with a plain sample.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from tts.backends.base import Sampling
 from tts.checks import check_int
 from tts.search.parameters import check_bounded, check_temperature
 from tts.search.parts import Strategy
@@ -25,7 +25,7 @@ from tts.search.protocols import SelectionProtocol
 from tts.search.selections.hierarchical import Hierarchical
 from tts.search.selections.majority import Majority
 from tts.search.strategies._common.earlier_solutions import opened
-from tts.search.strategies._common.stepping import draw
+from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
@@ -58,16 +58,31 @@ class SequentialRevision(Strategy):
         check_temperature(self.temperature)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Lengthen all chains by one attempt at a time."""
-        length, sampling = self.length or 1, search.sampling_at(self.temperature)
-        if length > 1:
+        """Lengthen all chains by one attempt at a time; with a size left out, again for what is left."""
+        sampling = search.sampling_at(self.temperature)
+        if self.length != 1:
             search.task.typical_tokens("revise")  # a task without that prompt says so now, before anything is drawn
-        chains: list[list[Candidate]] = [[] for _ in range(self.chains or 1)]
-        for _ in range(length):
-            roots = [await self._root(search, chain) for chain in chains]
-            for chain, made in zip(chains, await draw(search, roots, sampling), strict=True):
-                chain.append(made)
+        for _ in rounds(search, 1 if self.chains and self.length else None):
+            first = len(search.candidates)
+            chains, length = await self._sizes(search, sampling)
+            attempts = [[c] for c in search.candidates[first:]]  # one that was drawn to learn its length begins a chain
+            attempts += [[] for _ in range(chains - len(attempts))]
+            for _ in range(length):
+                going = [chain for chain in attempts if len(chain) < length]
+                roots = [await self._root(search, chain) for chain in going]
+                for chain, made in zip(going, await draw(search, roots, sampling), strict=True):
+                    chain.append(made)
         return search.candidates
+
+    async def _sizes(self, search: Search, sampling: Sampling) -> tuple[int, int]:
+        """Return the chains and their length, by what the budget pays where one is left out."""
+        chains, length = self.chains, self.length
+        if chains is None or length is None:
+            units = min(await affordable_width(search, sampling, stepwise=False), _MOST)
+            if chains is None:
+                chains = max(1, units // (length or max(1, int(units**0.5))))
+            length = length or max(1, units // chains)
+        return chains, length
 
     async def _root(self, search: Search, chain: list[Candidate]) -> Trajectory:
         """Return the prompt of a chain's next attempt; a chain of which nothing can be shown is emptied."""
@@ -78,14 +93,10 @@ class SequentialRevision(Strategy):
         return root or search.root
 
     def size(self, units: int | None) -> Self:
-        """Return itself with both sizes."""
-        chains, length = self.chains, self.length
-        if chains is not None and length is not None:
-            return self
-        units = min(check_bounded(self.registered_as, "chains or length", units), _MOST)
-        if chains is None:
-            chains = max(1, units // (length or max(1, int(units**0.5))))
-        return dataclasses.replace(self, chains=chains, length=length or max(1, units // chains))
+        """Return itself: what is left out is sized when the search begins, and again for what it leaves."""
+        if self.chains is None or self.length is None:
+            check_bounded(self.registered_as, "chains or length", units)
+        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `hierarchical` with a verifier, else a flat `majority`."""

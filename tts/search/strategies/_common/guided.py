@@ -23,7 +23,7 @@ from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
-from tts.search.strategies._common.stepping import MAX_STEPS, rounds
+from tts.search.strategies._common.stepping import MAX_STEPS, affordable_width, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import to_unit
 
@@ -65,8 +65,8 @@ class Wide(Guided):
     """The parameters of tree methods of a fixed width.
 
     Args:
-        n: paths at each level, at least 1; None: as many as the budget pays samples of typical length, at most 1,024; what it leaves,
-            because solutions were shorter, pays another, smaller search, and so on.
+        n: paths at each level, at least 1; None: as many as the budget pays, by the length of a plain solution that is written first and
+            of others seen, at most 1,024. What one search leaves pays another.
     """
 
     n: int | None = None
@@ -101,8 +101,11 @@ async def explored(search: Search, method: W, explore: Callable[[W], Awaitable[S
     """
     found: list[Candidate] = []
     for _ in rounds(search, None if method.n is None else 1):
-        units = (search.affordable_samples(stepwise=True) or 1) // method.written_per_token()
-        found += await explore(method if method.n is not None else dataclasses.replace(method, n=max(1, min(units, MOST_WIDTH))))
+        sized = method
+        if method.n is None:
+            units = await affordable_width(search, search.sampling_at(method.temperature)) // method.written_per_token()
+            sized = dataclasses.replace(method, n=max(1, min(units, MOST_WIDTH)))
+        found += await explore(sized)
     return found
 
 

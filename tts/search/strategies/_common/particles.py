@@ -25,7 +25,7 @@ from tts.checks import check_int, check_number
 from tts.search.algorithms.resampling import SCHEMES, check_scheme, softmax
 from tts.search.parameters import check_bounded
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided
-from tts.search.strategies._common.stepping import advance, rounds
+from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import to_unit
 
@@ -53,8 +53,8 @@ class ParticleMethod(Guided):
     """The parameters that every particle method has.
 
     Args:
-        n: particles (N in the paper), at least 1; None: as many as the budget pays, by typical lengths and over the sweeps; what it
-            leaves, because solutions were shorter, pays another, smaller search, and so on.
+        n: particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps, by the length of a plain solution
+            that is written first and of others seen. What one search leaves pays another.
         resampling: "multinomial", "stratified", "systematic" or "residual".
         temperature, max_steps, verifier, aggregate: as in `Guided`.
     """
@@ -175,8 +175,10 @@ async def explored(search: Search, method: M, explore: Callable[[M, int], Awaita
     """
     found: list[Trajectory] = []
     for r in rounds(search, None if method.n is None else 1):
-        units = search.affordable_samples(stepwise=True) or 1
-        n = min(MOST_WIDTH, max(min(2, units), units // method.sweeps_in_all))
-        found += await explore(method if method.n is not None else replace(method, n=n), r * method.sweeps_in_all)
+        sized = method
+        if method.n is None:
+            units = await affordable_width(search, search.sampling_at(method.temperature))
+            sized = replace(method, n=min(MOST_WIDTH, max(min(2, units), units // method.sweeps_in_all)))
+        found += await explore(sized, r * method.sweeps_in_all)
     distinct = {t.node: t for t in found}.values()
     return [candidate for t in distinct if (candidate := search.finish(t)) is not None]

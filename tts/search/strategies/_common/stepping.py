@@ -39,6 +39,19 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
         spent, met = dict(search.accounting.meter.spent), len(nodes)
 
 
+async def affordable_width(search: Search, sampling: Sampling | None = None, *, stepwise: bool = True) -> int:
+    """Return how many paths the budget pays, written step by step or not, by the lengths seen so far; at least 1.
+
+    Where tokens bound it and no solution is known, a plain one is written first: its length is the first that is known.
+
+    Raises:
+        SearchEnded: the budget is used up.
+    """
+    if not search.candidates and search.left.keys() - {"samples", "verifier_calls", "seconds"}:
+        await search.complete([search.root], sampling=sampling)
+    return search.affordable_samples(stepwise=stepwise) or 1
+
+
 async def draw(search: Search, ts: Sequence[Trajectory], sampling: Sampling | None = None) -> list[Candidate]:
     """Return the candidate that each active path becomes, written to its end; rows that failed or could not start are drawn again.
 

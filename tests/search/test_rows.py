@@ -1,0 +1,185 @@
+"""The row law: how far a row is written in one call changes no row, no candidate, no score and no decision to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.runs import check_books, make_run, searched
+from tts.backends.function import Answer, Ask, FunctionBackend
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.budget.budget import Budget
+from tts.search.plan import STOP_RULES
+from tts.types import Candidate, Solution
+from tts.verifiers.toy import ToyVerifier
+
+PROBLEMS = ("3 + 4 - 2", "10 - 7 + 5 - 20", "1 + 1 + 1 + 1 + 1 + 1")
+PORTIONS = (1, 2, 3, 7, None)
+LIMITS = (Budget(samples=6), Budget(tokens=400), Budget(flops=900))
+
+
+def toy() -> ToyBackend:
+    return ToyBackend(ToyLanguage(accuracy=0.5, mute=0.1))
+
+
+def row(c: Candidate) -> tuple[Any, ...]:
+    t = c.trajectory
+    return (c.index, c.answer, c.answer_class, t.text, t.token_ids, t.logprobs, t.status, t.stream, t.num_tokens, t.depth, dict(c.scores))
+
+
+def heavy(median: int = 60, spread: float = 1.15) -> FunctionBackend:
+    """A model whose lengths, in words, have a heavy tail: the 95th percentile is 6.7 medians."""
+
+    def write(ask: Ask) -> Answer:
+        rng = np.random.default_rng(ask.seed)
+        length = max(1, int(median * np.exp(spread * rng.standard_normal())))
+        answer = rng.choice(["4", "4", "5"])
+        begun = len(ask.text.split())
+        count = min(ask.max_tokens, length - begun)
+        text = "".join(f"w{begun + i} " for i in range(count))
+        ended = begun + count == length
+        return Answer(text + (f"A: {answer}" if ended else ""), tokens=count, finished=ended)
+
+    return FunctionBackend(write)
+
+
+@pytest.mark.parametrize("plan", ["best_of_n | majority", "best_of_n(n=6) | best", "beam(n=4) | best", "particle_filter(n=4) | weighted"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_under_a_budget_of_samples_a_cut_at_every_token_changes_nothing(plan: str, problem: str) -> None:
+    """Depths, step scores, verifier calls, log-probabilities and the trace's nodes equal those of rows that nothing cut."""
+    ends = [
+        searched(make_run(problem, Budget(samples=6), plan, toy(), seed=2, verifiers={"main": ToyVerifier(error=0.1)}), portion)
+        for portion in PORTIONS
+    ]
+    whole = ends[-1]
+    for end in ends:
+        check_books(end.search)
+        assert [row(c) for c in end.solution.candidates] == [row(c) for c in whole.solution.candidates]
+        assert end.solution.answer == whole.solution.answer
+        usage, uncut = end.solution.usage, whole.solution.usage
+        for name in ("generated_tokens", "verifier_tokens", "verifier_calls", "samples", "truncated_tokens", "prompt_tokens"):
+            assert getattr(usage, name) == getattr(uncut, name), name
+        nodes = [[n[k] for k in ("text", "tokens", "status", "stream", "scores")] for n in end.solution.trace.canonical()["nodes"]]
+        assert sorted(map(repr, nodes)) == sorted(
+            repr([n[k] for k in ("text", "tokens", "status", "stream", "scores")]) for n in whole.solution.trace.canonical()["nodes"]
+        )
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> None:
+    """Whatever the budget, n and width: row j is the same text as far as both were written, and the same where both ended."""
+    rows: dict[int, list[tuple[str, bool]]] = {}
+    for budget in (20, 60, 200, 800, Budget(samples=9), Budget(flops=300)):
+        for plan in ("best_of_n", "best_of_n(n=3)", "best_of_n | unanimous(window=3)", "single"):
+            search = searched(make_run(problem, budget, plan, toy(), seed=4)).search
+            children = [t for t in search.tree.nodes if t.parent is search.root]
+            for j, t in enumerate(children):
+                rows.setdefault(j, []).append((t.text, t.status == "finished"))
+    assert len(rows) > 5
+    for seen in rows.values():
+        longest = max((text for text, _ in seen), key=len)
+        assert all(longest.startswith(text) for text, _ in seen)
+        assert len({text for text, ended in seen if ended}) <= 1
+
+
+@pytest.mark.parametrize("rule", STOP_RULES.names())
+def test_every_rule_stops_at_the_same_candidate_however_rows_are_cut(rule: str) -> None:
+    for seed in range(6):
+        verifiers = {"main": ToyVerifier(error=0.1)}
+        ends = [
+            searched(make_run(PROBLEMS[0], Budget(samples=24), f"best_of_n | {rule} | majority", toy(), seed=seed, verifiers=verifiers), p)
+            for p in (1, 7, None)
+        ]
+        stops = [(e.solution.stopped_by, [row(c) for c in e.solution.candidates], e.solution.usage.generated_tokens) for e in ends]
+        assert stops[0] == stops[1] == stops[2]
+        for end in ends:
+            check_books(end.search)
+
+
+def test_rows_that_wait_behind_a_stop_are_cancelled_and_have_no_vote() -> None:
+    """Short rows end before a long one; once the rule fires, those behind it are booked as cancelled."""
+    lengths = iter([9, 9, 9, 40, 1, 1, 1, 1, 1, 1, 1, 1])
+    known: dict[int, int] = {}
+
+    def write(ask: Ask) -> Answer:
+        length = known.setdefault(ask.seed, 0) or next(lengths, 1)
+        known[ask.seed] = length
+        begun = len(ask.text.split())
+        count = min(ask.max_tokens, length - begun)
+        return Answer("w " * count + ("A: 4" if begun + count == length else ""), tokens=count, finished=begun + count == length)
+
+    end = searched(make_run("2 + 2", Budget(samples=12), "best_of_n | unanimous(window=4) | majority", FunctionBackend(write)), 5)
+    usage = end.solution.usage
+    assert [c.index for c in end.solution.candidates] == [0, 1, 2, 3]
+    assert usage.generated_tokens == 9 + 9 + 9 + 40
+    assert usage.cancelled_tokens == 8  # rows of one token each, which had ended
+    check_books(end.search)
+
+
+def spent_well(solutions: list[Solution]) -> float:
+    answered = sum(c.trajectory.num_tokens for s in solutions for c in s.candidates if c.answer is not None)
+    return answered / sum(s.usage.tokens for s in solutions)
+
+
+@pytest.mark.parametrize(("medians", "least"), [(8, 0.6), (32, 0.78), (128, 0.88)])
+def test_tokens_go_into_solutions_that_end(medians: int, least: float) -> None:
+    """Heavy-tailed lengths, and a task whose constant is a fraction of them; the bounds are the measured means less 3 sigma."""
+    ends = [searched(make_run("2 + 2", 60 * medians, "best_of_n | majority", heavy(), seed=seed)) for seed in range(40)]
+    for end in ends:
+        check_books(end.search)
+    assert spent_well([end.solution for end in ends]) >= least
+    assert np.mean([end.solution.usage.tokens for end in ends]) >= 0.8 * 60 * medians
+
+
+def test_a_fixed_number_that_cannot_be_paid_is_not_called_done() -> None:
+    solution = searched(make_run("2 + 2", 600, "best_of_n(n=64) | majority", heavy(), seed=1)).solution
+    assert solution.stopped_by == "budget: tokens"
+    assert any("of 64 samples came to their end" in line for line in solution.warnings)
+
+
+def test_what_no_budget_can_finish_is_said_with_its_length() -> None:
+    solution = searched(make_run("2 + 2", 100, "best_of_n | majority", heavy(median=5000, spread=0.01), seed=1)).solution
+    assert solution.answer is None
+    assert solution.usage.truncated_tokens == solution.usage.generated_tokens > 0
+    assert any("cut short without an answer; they take more than" in line for line in solution.warnings)
+
+
+def test_bare_text_is_never_continued_and_rows_are_granted_whole() -> None:
+    asked: list[Ask] = []
+
+    def write(ask: Ask) -> str:
+        asked.append(ask)
+        return "w " * 20 + "A: 4"
+
+    solution = searched(make_run("2 + 2", 2000, "best_of_n | majority", FunctionBackend(write), seed=1)).solution
+    assert all(ask.text == "" for ask in asked)
+    assert solution.answer == "4"
+    assert all(not c.truncated for c in solution.candidates)
+
+
+def test_a_continuation_that_fails_leaves_the_row_where_it_was() -> None:
+    calls: dict[int, int] = {}
+
+    def write(ask: Ask) -> Answer:
+        calls[ask.seed] = calls.get(ask.seed, 0) + 1
+        if calls[ask.seed] in (2, 3):
+            raise OSError("gone")
+        begun = len(ask.text.split())
+        return Answer("w " * 3 + ("A: 4" if begun else ""), tokens=3, finished=bool(begun))
+
+    solution = searched(make_run("2 + 2", Budget(samples=2), "best_of_n(n=2) | majority", FunctionBackend(write)), 3).solution
+    assert [c.trajectory.full_text for c in solution.candidates] == ["w w w w w w A: 4"] * 2
+    assert solution.failures == {"OSError": 4}
+
+
+def test_three_failures_of_continuations_fail_a_row() -> None:
+    def write(ask: Ask) -> Answer:
+        if ask.text:
+            raise OSError("gone")
+        return Answer("w w w ", tokens=3, finished=False)
+
+    solution = searched(make_run("2 + 2", Budget(samples=1), "single", FunctionBackend(write)), 3).solution
+    assert solution.candidates == ()
+    assert solution.failures["OSError"] >= 3
