@@ -110,6 +110,12 @@ class RowQueue:
         """Return what requests have in common of which one may continue the open rows of the other."""
         return (*(t.node for t in parents), self.until, self.sampling, self.model)
 
+    def peek(self) -> Trajectory | None:
+        """Return the parent of the next row to begin."""
+        if not self._back:
+            self.give_back(self.take(1))
+        return self._back[0].parent if self._back else None
+
     def take(self, count: int) -> list[RowState]:
         """Return the next rows to begin."""
         rows = [self._back.popleft() for _ in range(min(count, len(self._back)))]
@@ -146,7 +152,7 @@ class RowRunner:
         failures: failed rows by kind. causes: of the first of each. timed_out: whether the time cut a row short.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a search
         self,
         *,
         task: TaskProtocol,
@@ -321,6 +327,10 @@ class RowRunner:
             most = min(most, max(1, meter.left("samples")))
         if queue.most is None and (meter.deadline is not None or math.isinf(most)):
             most = min(most, _UNBOUNDED_WIDTH if meter.deadline is None else self._doubled())
+        if queue.until is END and most > 2 * self._begun and (parent := queue.peek()) is not None:  # as `_sized` has it
+            cost = self._accounting.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
+            cap = min(queue.sampling.max_tokens or _NO_CAP, self.room(queue.model, parent))
+            most = min(most, max(1, 2 * self._begun, meter.payable(cost, cap)))
         return int(most)
 
     def _sized(
