@@ -29,7 +29,8 @@ from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.answers import Answers
 from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Tokens, Until, decided
 from tts.search.prompts import Prompts
-from tts.search.rows import MOST_ROWS, RowQueue, RowRunner, RowState
+from tts.search.row_queue import QueuedRow, RowQueue
+from tts.search.rows import MOST_ROWS, RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
@@ -132,7 +133,7 @@ class Search:
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of typical length that the budget still pays, scored once or at each step; None: no bound."""
-        return self.rows.affordable_samples(self.root_tokens, stepwise=stepwise)
+        return self.rows.sizes.affordable_samples(self.root_tokens, stepwise=stepwise)
 
     @property
     def timed_out(self) -> bool:
@@ -224,7 +225,7 @@ class Search:
             await self._add_child(children, row)
         return children
 
-    async def _add_child(self, children: list[list[Trajectory]], row: RowState) -> None:
+    async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
         """Put the path of a row, unless it failed, into its place."""
         if row.path is not None and row.path.status != "failed":
             await self.answers.add([row.path])

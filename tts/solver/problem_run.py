@@ -72,7 +72,8 @@ class ProblemRun:
 
     Args:
         problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
-        allow_oracle: whether a verifier may see the reference answer. expected_tokens: of a solution; None: the task's constant. notes: warnings from before.
+        allow_oracle: whether a verifier may see the reference answer. notes: warnings from before.
+        expected_tokens: of a solution; None: the task's constant.
         clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
     """
 
@@ -335,7 +336,7 @@ class ProblemRun:
         share = usage.truncated_tokens / max(1, usage.generated_tokens)
         if share <= _WORTH_SAYING:
             return []
-        lengths = search.rows.lengths("solve")
+        lengths = search.rows.sizes.lengths("solve")
         cut = sum(c.truncated and c.answer is None for c in search.candidates)
         length = f"they take about {lengths.expected():,} tokens" if lengths.ended else f"they take more than {lengths.longest:,} tokens"
         return [
@@ -349,7 +350,7 @@ class ProblemRun:
         if unit not in meter.limits or unit == "samples" or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
             return []
         cost = search.accounting.row_cost(self.backends["policy"], search.root_tokens)
-        tokens = search.rows.lengths("solve").expected()
+        tokens = search.rows.sizes.lengths("solve").expected()
         if (needed := cost.of(unit, tokens)) <= meter.left(unit):
             return []
         scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""

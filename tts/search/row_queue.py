@@ -1,0 +1,96 @@
+"""The rows of one request in draw order: those that were begun and not handed on, and what the next ones continue."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tts.backends.base import Sampling
+from tts.search.ends import Tokens, Until
+from tts.types import Trajectory
+
+NO_CAP = 1 << 20  # of a row on a backend without a context limit
+
+
+@dataclass(slots=True, eq=False)
+class QueuedRow:
+    """One row, written in one call or in several.
+
+    Args:
+        place: its place in the request. parent: what it continues. path: what is written of it; None: nothing yet.
+        limit: tokens of its own that it may take. failures: of continuations. over: whether it has ended, failed or was given up.
+    """
+
+    place: int
+    parent: Trajectory
+    path: Trajectory | None = None
+    limit: int = NO_CAP
+    failures: int = 0
+    over: bool = False
+
+    @property
+    def written(self) -> int:
+        """Tokens of its own."""
+        return 0 if self.path is None else self.path.num_tokens - self.parent.num_tokens
+
+
+@dataclass(slots=True, eq=False)
+class RowQueue:
+    """The rows of one request, in draw order.
+
+    Args:
+        parents: what the rows continue, each as often as rows are wanted. most: rows wanted; None: as many as the budget pays.
+        until: where they end. sampling, model: of all. scratch: whether they are of a rollout. width: most rows of a wave.
+        redraw: whether a row that failed is drawn anew.
+
+    Attributes:
+        begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out.
+    """
+
+    parents: Iterator[Trajectory]
+    most: int | None
+    until: Until | Tokens
+    sampling: Sampling
+    model: str
+    scratch: bool = False
+    width: float = math.inf
+    redraw: bool = False
+    begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
+    count: int = 0
+    _next: int = 0
+    _back: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
+
+    @property
+    def left(self) -> float:
+        """Rows that are still to begin."""
+        return math.inf if self.most is None else self.most - self.count
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every row that was wanted has been handed on."""
+        return not self.begun and self.left <= 0
+
+    def key(self, parents: Sequence[Trajectory]) -> tuple[object, ...]:
+        """Return what requests have in common of which one may continue the open rows of the other."""
+        return (*(t.node for t in parents), self.until, self.sampling, self.model)
+
+    def peek(self) -> Trajectory | None:
+        """Return the parent of the next row to begin."""
+        if not self._back:
+            self.give_back(self.take(1))
+        return self._back[0].parent if self._back else None
+
+    def take(self, count: int) -> list[QueuedRow]:
+        """Return the next rows to begin."""
+        rows = [self._back.popleft() for _ in range(min(count, len(self._back)))]
+        for parent in islice(self.parents, count - len(rows)):
+            rows.append(QueuedRow(self._next, parent))
+            self._next += 1
+        return rows
+
+    def give_back(self, rows: Sequence[QueuedRow]) -> None:
+        """Put rows back that did not begin."""
+        self._back.extendleft(QueuedRow(row.place, row.parent) for row in reversed(rows))

@@ -1,0 +1,204 @@
+"""How many rows of a request begin, and how far each may be written, by the lengths that were seen.
+
+Until there is a candidate, one row is granted all that is left, or as many rows as can be paid however long they are. A later wave begins
+at most twice the rows begun so far, and only rows that what is left pays to their expected end. While more may follow, a row is given up
+once it has taken half of what was left when it began, and four expected lengths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tts.backends.metadata import metadata_of
+from tts.backends.protocol import BackendProtocol, require
+from tts.budget.meter import Exhausted, RowCost
+from tts.search.accounting import Accounting
+from tts.search.ends import END, STEP, Tokens
+from tts.search.lengths import Lengths
+from tts.search.row_queue import NO_CAP, QueuedRow, RowQueue
+from tts.search.tree import Tree
+from tts.tasks.base import TaskProtocol
+from tts.types import Trajectory
+
+_FIRST_WIDTH = 4  # rows to begin with where a time is given
+_UNBOUNDED_WIDTH = 64  # rows of a wave where no limit counts rows or tokens
+_PATIENCE = 4  # expected lengths that a row may take without being given up
+_SHARE = 0.5  # of what was left when a row began, that it may take in any case
+
+
+class RowSizes:
+    """Sizes of one search's rows.
+
+    Args:
+        expected: tokens of a solution that the caller expects; None: the task's constant.
+    """
+
+    def __init__(
+        self,
+        task: TaskProtocol,
+        backends: Mapping[str, BackendProtocol],
+        accounting: Accounting,
+        tree: Tree,
+        expected: int | None,
+    ) -> None:
+        self._task = task
+        self._backends = backends
+        self._accounting = accounting
+        self._tree = tree
+        self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
+        self._lengths: dict[str, Lengths] = {}
+        self._steps = [0, 0]  # tokens and number of the steps that have ended
+        self._forced: set[int] = set()  # nodes of forced text, and what was written behind them: no measure of lengths
+
+    # What is known --------------------------------------------------------------------------------------------------------------
+
+    def lengths(self, kind: str) -> Lengths:
+        """Return what is known of the lengths of paths behind a kind of prompt."""
+        if (known := self._lengths.get(kind)) is None:
+            typical, solve = self._task.typical_tokens, self._lengths.get("solve")
+            known = self._lengths[kind] = Lengths(
+                round(typical(kind) * self._scale) if solve is None else round(solve.expected() * typical(kind) / max(1, typical("solve")))
+            )
+        return known
+
+    @property
+    def _begun(self) -> int:
+        """Paths that were begun."""
+        return sum(map(len, self._lengths.values()))
+
+    @property
+    def expected_step(self) -> int:
+        """The mean tokens of a step; before any has ended, the task's constant."""
+        tokens, number = self._steps
+        return max(1, round(tokens / number) if number else round(self._task.typical_tokens("step") * self._scale))
+
+    def affordable_samples(self, root_tokens: int, *, stepwise: bool = False) -> int | None:
+        """See `Search.affordable_samples`."""
+        cost = self._accounting.row_cost(self._backends["policy"], root_tokens)
+        whole = self.lengths("solve").expected()
+        step = min(whole, self.expected_step) if stepwise else whole
+        rows = -(-whole // step)
+        meter = self._accounting.meter
+        each = {unit: 1 if unit == "samples" else rows * cost.of(unit, step) for unit in meter.limits}
+        units = [meter.left(unit) // amount for unit, amount in each.items() if amount > 0]
+        if units:
+            return max(1, min(units))
+        return None if meter.deadline is None else self._doubled()
+
+    def _doubled(self) -> int:
+        """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
+        return max(_FIRST_WIDTH, sum(known.ended for known in self._lengths.values()))
+
+    def room(self, model: str, t: Trajectory) -> int:
+        """Return the tokens that a model's context leaves behind a trajectory."""
+        backend = self._backends[model]
+        return NO_CAP if backend.context is None else backend.context - self._tree.path_tokens(t)
+
+    def learn(self, queue: RowQueue, row: QueuedRow) -> None:
+        """Learn from the length of a row."""
+        path = row.path
+        if path is None:
+            return
+        if row.parent.node in self._forced:
+            self._forced.add(path.node)
+            return
+        lengths = self.lengths(path.root_kind)
+        lengths.forget(row.parent.node)
+        lengths.note(path.node, path.num_tokens, ended=path.status == "finished")
+        if queue.until is STEP and row.over:
+            self._steps[0] += row.written
+            self._steps[1] += 1
+
+    def exclude(self, node: int) -> None:
+        """Take what is written behind a node, which is forced text, for no measure of lengths."""
+        self._forced.add(node)
+
+    # What may begin, and go on --------------------------------------------------------------------------------------------------
+
+    def width(self, queue: RowQueue) -> int:
+        """Return the most rows that may begin now, whatever their lengths."""
+        meter = self._accounting.meter
+        most = min(queue.left, queue.width)
+        if queue.most is None and "samples" in meter.limits:
+            most = min(most, max(1, meter.left("samples")))
+        if queue.most is None and (meter.deadline is not None or math.isinf(most)):
+            most = min(most, _UNBOUNDED_WIDTH if meter.deadline is None else self._doubled())
+        if queue.until is END and most > 2 * self._begun and (parent := queue.peek()) is not None:  # as `sized` has it
+            cost = self._accounting.row_cost(self._backends[queue.model], self._tree.path_tokens(parent))
+            cap = min(queue.sampling.max_tokens or NO_CAP, self.room(queue.model, parent))
+            most = min(most, max(1, 2 * self._begun, meter.payable(cost, cap)))
+        return int(most)
+
+    def sized(
+        self, queue: RowQueue, rows: list[QueuedRow], cost: RowCost, cap: int, *, completed: bool
+    ) -> tuple[list[QueuedRow], int, int, bool]:
+        """Return the rows that begin now, their cap, the tokens that each must be sure of, and whether one has all that is left."""
+        meter, lengths, until = self._accounting.meter, self.lengths(rows[0].parent.root_kind), queue.until
+        if isinstance(until, Tokens):
+            cap = min(cap, until.count)
+            return rows, cap, cap, False
+        written = max(row.parent.num_tokens for row in rows)
+        expected = max(1, min(cap, lengths.expected(written) - written))
+        if until is STEP:
+            require(self._backends[queue.model], ["steps"], "expanding step by step")
+            count = len(rows) if queue.scratch else int(min(len(rows), max(1, meter.payable(cost, expected))))
+            queue.give_back(rows[count:])
+            return rows[:count], cap, min(cap, self.expected_step), False
+        surely = meter.payable(cost, cap)  # rows that can be paid, however long they are
+        if math.isinf(meter.payable(cost, NO_CAP)) or surely >= len(rows):
+            return rows, cap, cap, False
+        if not (self._begun and completed):
+            count = max(1, int(surely))
+            queue.give_back(rows[count:])
+            return rows[:count], cap, cap, count == 1
+        return self._sized_by_lengths(queue, rows, cost, cap, expected)
+
+    def _sized_by_lengths(
+        self, queue: RowQueue, rows: list[QueuedRow], cost: RowCost, cap: int, expected: int
+    ) -> tuple[list[QueuedRow], int, int, bool]:
+        """Return what `sized` does, once lengths were learnt.
+
+        Raises:
+            Exhausted: what is left does not pay one row to its expected end.
+        """
+        meter, lengths = self._accounting.meter, self.lengths(rows[0].parent.root_kind)
+        if meter.payable(cost, expected) < 1:
+            raise Exhausted(meter.scarcest(cost, expected))
+        if self.resumes(queue.model):
+            typical = expected
+        else:  # granted whole, or what is left where that cannot be paid any more
+            whole = min(cap, max(_PATIENCE * expected, 2 * lengths.longest))
+            typical, cap = (whole, whole) if meter.payable(cost, whole) >= 1 else (expected, cap)
+        count = int(min(len(rows), max(meter.payable(cost, cap), min(2 * self._begun, meter.payable(cost, typical)))))
+        if count < queue.left + len(rows):  # more may follow, so that none may take all
+            limit = max(_PATIENCE * expected, meter.share(cost, _SHARE, cap))
+            for row in rows[:count]:
+                row.limit = limit
+        queue.give_back(rows[count:])
+        return rows[:count], cap, typical, False
+
+    def remaining(self, queue: RowQueue, rows: Sequence[QueuedRow]) -> int:
+        """Return the tokens that open rows still need: the most that is expected of one, given what it has written."""
+        if isinstance(queue.until, Tokens):
+            return max(queue.until.count - row.written for row in rows)
+        tokens = {row.path.num_tokens for row in rows if row.path is not None}
+        lengths = self.lengths(rows[0].parent.root_kind)
+        return max(1, *(lengths.expected(written) - written for written in tokens))
+
+    def to_end_of(self, parents: Sequence[Trajectory]) -> int:
+        """Return the tokens that bring the longest of some paths to its end."""
+        written = max(t.num_tokens for t in parents)
+        return max(self.expected_step, self.lengths(parents[0].root_kind).expected(written) - written)
+
+    def left_of(self, queue: RowQueue, row: QueuedRow) -> int:
+        """Return the tokens that a row may still take."""
+        cap = min(queue.sampling.max_tokens or NO_CAP, row.limit)
+        if isinstance(queue.until, Tokens):
+            cap = min(cap, queue.until.count)
+        return min(cap - row.written, self.room(queue.model, row.path or row.parent))
+
+    def resumes(self, model: str) -> bool:
+        """Whether a row that its cap cut can be continued."""
+        backend = self._backends[model]
+        return backend.caps.steps != "absent" and metadata_of(backend).resumes()
