@@ -22,7 +22,7 @@ from tts.budget.budget import USD_UNIT, Budget
 from tts.budget.meter import Rates
 from tts.errors import BudgetExceeded, CapabilityError
 from tts.search.ends import END, STEP, Tokens
-from tts.search.search import Search
+from tts.search.search import Search, state_of
 from tts.solver.problem_run import ProblemRun
 from tts.verifiers.base import VerifierProtocol
 from tts.verifiers.heads import Probe, ProcessVerifier
@@ -154,14 +154,14 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
     made = Pair()
 
     async def check(search: Search) -> None:
-        prompt = search.root_tokens
+        prompt = state_of(search).root_tokens
         for count in (1, 2, 3):
             root = search.root if count == 1 else await search.open("solve")
-            before = search.accounting.ledger.total()
+            before = state_of(search).accounting.ledger.total()
             for _ in range(2):  # the second time it has been read
                 [ts] = await search.expand([root], 2, Tokens(4))
                 await search.score(ts)
-            total = search.accounting.ledger.total()
+            total = state_of(search).accounting.ledger.total()
             assert total.prompt_tokens - before.prompt_tokens == prompt
             assert total.verifier_tokens - before.verifier_tokens == 2 * 2 * 4
             assert made.process_tokens == count * (prompt + 2 * 2 * 4)
@@ -174,7 +174,7 @@ def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
     made = Pair()
 
     async def check(search: Search) -> None:
-        t, read = search.root, search.root_tokens
+        t, read = search.root, state_of(search).root_tokens
         for size in (3, 2, 5, 1, 7):
             [[child]] = await search.expand([t], 1, Tokens(size))
             await search.score([child])

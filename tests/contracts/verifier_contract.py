@@ -21,7 +21,7 @@ from tts.search.ends import END, STEP
 from tts.search.metered_calls import MeteredCalls
 from tts.search.plan import Named
 from tts.search.protocols import SelectionProtocol
-from tts.search.search import Search
+from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.types import Candidate, Problem, Trajectory
 from tts.verifiers.base import StepScores, VerifierProtocol, bind, traits_of
@@ -102,8 +102,8 @@ class VerifierContract:
 
     def calls(self, search: Search) -> MeteredCalls:
         verifier = self.make()
-        backend = search.prompts._backends[verifier.model]
-        handles = lambda ts, charge: search.prompts.handles(ts, verifier.model, charge)  # noqa: E731
+        backend = state_of(search).prompts._backends[verifier.model]
+        handles = lambda ts, charge: state_of(search).prompts.handles(ts, verifier.model, charge)  # noqa: E731
         return MeteredCalls(backend, search.task, 10**9, handles, 7, granted_prompt=10**9)
 
     def within_bounds(self, calls: MeteredCalls, prompt: int, prefix: int, new: int) -> bool:
@@ -121,7 +121,7 @@ class VerifierContract:
         [first] = await search.expand([search.root], 4, STEP)
         seconds = [t for of in await search.expand(first[:2], 2, STEP) for t in of]
         [ended] = await search.expand([search.root], 6, END)
-        [cut] = await search.expand([search.root], 2, END, sampling=search.sampling_at(0.5).__class__(max_tokens=8))
+        [cut] = await search.expand([search.root], 2, END, max_tokens=8)
         forced = await search.extend(first[2:3], "so, then\n")
         return [*first, *seconds, *ended, *cut, *forced]
 
@@ -205,7 +205,7 @@ class VerifierContract:
 
     def test_it_computes_no_more_than_its_bound_for_a_fresh_path(self) -> None:
         async def check(search: Search) -> None:
-            prompt = search.tree.prompt_tokens[search.root.node]
+            prompt = state_of(search).tree.prompt_tokens[search.root.node]
             for t in await self.some(search):
                 calls = self.calls(search)
                 await bind(self.make(), PROBLEM)([t], calls)
@@ -215,7 +215,7 @@ class VerifierContract:
 
     def test_it_computes_no_more_than_its_bound_for_one_more_step(self) -> None:
         async def check(search: Search) -> None:
-            prompt, t = search.tree.prompt_tokens[search.root.node], search.root
+            prompt, t = state_of(search).tree.prompt_tokens[search.root.node], search.root
             scorer = bind(self.make(), PROBLEM)  # one for a search, as what it has read of it
             while t.status == "active":
                 [[child]] = await search.expand([t], 1, STEP)
@@ -239,7 +239,7 @@ class VerifierContract:
             assert repr(first[:-1].tolist()) == repr(again.tolist())
 
         search, backend = self.run(check)
-        total = search.accounting.ledger.total()
+        total = state_of(search).accounting.ledger.total()
         assert total.verifier_calls == asked[0]
         own = self.own_counters().prompt_tokens - before
         assert total.prompt_tokens + total.tokens == backend.counters.prompt_tokens + backend.counters.generated_tokens + own

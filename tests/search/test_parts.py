@@ -154,7 +154,7 @@ class Wrapped(tts.Strategy):
 
 class Asks(tts.Selection):
     async def select(self, candidates: Sequence[tts.Candidate], it: Any) -> tts.Selected:
-        await it.score_affordable([c.trajectory for c in candidates])
+        await it.score([c.trajectory for c in candidates])
         return tts.Selected((), (), 1.0)
 
 

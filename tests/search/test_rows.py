@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tts
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -183,3 +184,22 @@ def test_three_failures_of_continuations_fail_a_row() -> None:
     solution = searched(make_run("2 + 2", Budget(samples=1), "single", FunctionBackend(write)), 3).solution
     assert solution.candidates == ()
     assert solution.failures["OSError"] >= 3
+
+
+@pytest.mark.parametrize("plan", ["best_of_n(n=4) | weighted", "beam(n=4) | best"])
+def test_the_embedded_pair_writes_and_scores_the_same_rows_however_they_are_cut(plan: str) -> None:
+    """Its keys and values, its carried characters and its process model's readings go on where a cut left them."""
+    ends = []
+    for portion in (1, 4, None):
+        with tts.Solver("pocket") as solver:
+            run = solver.prepared("What is 12 + 7 * 3?", Budget(samples=8), strategy=plan, seed=1)
+            ends.append(searched(run, portion))
+    for end in ends:
+        check_books(end.search)
+        for mine, uncut in zip(end.solution.candidates, ends[-1].solution.candidates, strict=True):
+            (*same, logprobs), (*as_uncut, known) = ([*row(c)[:5], *row(c)[6:10], row(c)[5]] for c in (mine, uncut))
+            assert same == as_uncut
+            assert logprobs == pytest.approx(known, abs=1e-5)  # another cut is another order of the same sums
+            assert mine.scores == pytest.approx(uncut.scores, abs=1e-5)
+        assert end.solution.usage.generated_tokens == ends[-1].solution.usage.generated_tokens
+        assert end.solution.usage.verifier_calls == ends[-1].solution.usage.verifier_calls

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -41,13 +41,11 @@ from tts.search.parameters import check_bounded
 from tts.search.parts import Strategy
 from tts.search.plan import parse
 from tts.search.protocols import SelectionProtocol
+from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _PILOTS = 4
@@ -191,7 +189,7 @@ class Auto(Strategy):
             step = await rounds.next_round(search, found, had)
             if step.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
-                search.reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
+                state_of(search).reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
             if not step.samples:
                 raise SearchEnded(step.why)
             try:
@@ -208,7 +206,7 @@ class Auto(Strategy):
         """Draw plain samples; the first of a problem at the temperature that the performance model has for it."""
         first = None if self.model is None or search.candidates else shipped.load(self.model).first
         if first is not None:
-            await search.complete([search.root], n=1, sampling=search.sampling_at(first))
+            await search.complete([search.root], n=1, temperature=first)
             samples -= 1
         if samples:
             await search.complete([search.root], n=samples)
@@ -218,12 +216,13 @@ class Auto(Strategy):
         candidates = search.candidates
         found = dataclasses.replace(Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates))
         role = self.verifier or "main"
-        if role not in search.scoring.verifiers or any(c.trajectory.node in search.unscorable for c in candidates):
+        state = state_of(search)
+        if role not in state.scoring.verifiers or any(c.trajectory.node in state.unscorable for c in candidates):
             return found
-        verifier = search.scoring.get(role)
+        verifier = state.scoring.get(role)
         if not candidates:
             return Evidence(checked=verifier.oracle)
-        scores = await search.score_affordable([c.trajectory for c in candidates], role)
+        scores = await state.score_affordable([c.trajectory for c in candidates], role)
         units = to_unit(scores, verifier.range)
         if not np.isnan(units).all():
             weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())

@@ -23,7 +23,7 @@ class Accounting:
         rates: cost of a verifier's tokens, by role.
 
     Attributes:
-        rates: as given.
+        rates: as given. spent: so far, in the units of tokens, calls and samples, limited or not.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class Accounting:
     ) -> None:
         self.meter = meter
         self.ledger = Ledger()
+        self.spent: dict[str, int] = dict.fromkeys(("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples"), 0)
         self._verifiers = verifiers
         self._declared = [role for role in declared if role in verifiers]
         self.rates = rates
@@ -184,16 +185,14 @@ class Accounting:
             unpriced = rates.usd_in is None or rates.usd_out is None
             usage = dataclasses.replace(usage, flops=None if rates.flops is None else flops, usd=None if unpriced else usd / USD_UNIT)
         self.ledger.add(Call(kind, model, rows, granted, usage))
+        spent = {
+            "tokens": usage.tokens,
+            "generated_tokens": usage.generated_tokens + usage.cancelled_tokens,
+            "verifier_tokens": usage.verifier_tokens,
+            "verifier_calls": usage.verifier_calls,
+            "samples": usage.samples,
+        }
+        for unit, amount in spent.items():
+            self.spent[unit] += amount
         if grant is not None:
-            self.meter.settle(
-                grant,
-                {
-                    "tokens": usage.tokens,
-                    "generated_tokens": usage.generated_tokens + usage.cancelled_tokens,
-                    "verifier_tokens": usage.verifier_tokens,
-                    "verifier_calls": usage.verifier_calls,
-                    "samples": usage.samples,
-                    "flops": flops,
-                    "usd": usd,
-                },
-            )
+            self.meter.settle(grant, spent | {"flops": flops, "usd": usd})

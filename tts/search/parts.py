@@ -47,7 +47,7 @@ class _Roles:
     def __get__(self, part: object, owner: type) -> tuple[str, ...]:
         if isinstance(role := getattr(owner if part is None else part, "verifier", None), str):
             return (role,)
-        return ("main",) if asked_by(owner).members & {"score", "score_affordable", "step_scores"} else ()
+        return ("main",) if asked_by(owner).members & {"score", "step_scores"} else ()
 
 
 class Strategy(Named, ABC):

@@ -334,6 +334,10 @@ class RowRunner:
         turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
         rows = None if most is None else most * len(parents)
         made = RowQueue(turns, rows, until, sampling or self._sampling, model, scratch, width, redraw)
+        if not redraw:  # rows that cost no sample begin first: paths go on before copies of them branch off
+            waiting = made.take(rows or 0)
+            branches = branches_of([row.parent for row in waiting], self._scratch_children_of if scratch else self._tree.children_of)
+            made.give_back([row for _, row in sorted(zip(branches, waiting, strict=True), key=lambda one: one[0])])
         for place, row in enumerate(self._interrupted.pop(made.key(parents), ())):
             row.place = place
             made.begun.append(row)

@@ -7,162 +7,78 @@ solver catches it.
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts import randomness
-from tts.backends.base import Sampling
-from tts.backends.protocol import BackendProtocol
-from tts.budget.meter import Exhausted
-from tts.checks import check_int
-from tts.errors import ConfigError
-from tts.search.accounting import Accounting
-from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
-from tts.search.algorithms.embedding import Embedder, HashedNgrams
-from tts.search.answers import Answers
-from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Tokens, Until, decided
-from tts.search.prompts import Prompts
-from tts.search.row_queue import QueuedRow, RowQueue
-from tts.search.rows import MOST_ROWS, RowRunner
-from tts.search.scoring import Scoring
-from tts.search.tree import Tree
+from tts.search.algorithms.embedding import Embedder
+from tts.search.ends import STEP, Share, Tokens, Until
+from tts.search.state import SearchState
 from tts.tasks.base import TaskProtocol
-from tts.threads import in_thread
-from tts.types import Candidate, Problem, Trajectory, Usage
-from tts.verifiers.base import Scorer, VerifierProtocol
+from tts.types import Candidate, Problem, Trajectory
+from tts.verifiers.base import to_unit
 
 T = TypeVar("T")
-_TRIES = 3  # calls in a row of which every row fails
+Scale = Literal["raw", "unit", "log_odds"]
 
 
 class Search:
-    """One problem's search. Made by the solver, which opens `root` before a strategy sees it.
+    """One problem's search, as a strategy or a selection sees it."""
 
-    Attributes:
-        problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
-        candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind. causes: of the first of each.
-        answered: whether a candidate has an answer. stopped: the stop rule's verdict, once there is one. judges: whether it goes by scores.
-        unscorable: nodes of candidates that no verifier will be asked about. warnings: lines for the solution, each once.
-        reasons: why the search continued as it did, for the trace. timed: whether any decision depended on elapsed time.
-        tree, accounting, prompts, scoring: its parts, for the solver and the trace.
-    """
+    __slots__ = ("_state",)
 
-    def __init__(  # noqa: PLR0913 - the solver's parts, by name
-        self,
-        *,
-        problem: Problem,
-        task: TaskProtocol,
-        backends: Mapping[str, BackendProtocol],
-        verifiers: Mapping[str, VerifierProtocol],
-        scorers: Mapping[str, Scorer],
-        accounting: Accounting,
-        seed: int,
-        stopping: StopRuleProtocol,
-        sampling: Sampling,
-        clock: Callable[[], float],
-        on_call: Callable[[Search], None] | None = None,
-        embedder: Embedder | None = None,
-        may_score: Callable[[Candidate, int], bool] | None = None,
-        asked_of_all: Sequence[str] = (),
-        expected_tokens: int | None = None,
-        portion: int | None = None,
-    ) -> None:
-        self.problem = problem
-        self.task = task
-        self.candidates: list[Candidate] = []
-        self.tree = Tree()
-        self.accounting = accounting
-        self._key = randomness.problem_key(problem, task.name)
-        self.prompts = Prompts(problem, task, backends, accounting, self.tree, clock)
-        self.scoring = Scoring(
-            verifiers, scorers, task=task, backends=backends, accounting=accounting, tree=self.tree, prompts=self.prompts,
-            stream=randomness.hash64("judge", seed, self._key), clock=clock,
-        )  # fmt: skip
-        self._backends = backends
-        self._seed = seed
-        self._sampling = sampling
-        self._stopping = stopping
-        self.judges = isinstance(stopping, GoesByScores)
-        self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
-        self._on_call = on_call
-        self._embedder = embedder or HashedNgrams()
-        self._clock = clock
-        self.warnings: list[str] = []
-        self.reasons: list[str] = []
-        self.timed = False
-        self.unscorable: set[int] = set()
-        self.answers = Answers(task, lambda: accounting.meter.seconds_left)
-        self._asked_of_all = asked_of_all
-        self.rows = RowRunner(
-            task=task, backends=backends, sampling=sampling, accounting=accounting, tree=self.tree, prompts=self.prompts, clock=clock,
-            spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in verifiers.values()), unscorable=self.unscorable,
-            expected=expected_tokens, portion=portion,
-        )  # fmt: skip
-        self._may_score = may_score
-        self._agreeing: Counter[int | None] = Counter()  # untruncated candidates by answer
-        self._finished: dict[int, Candidate] = {}
-        self.answered = False
-        self.stopped: StopDecision | None = None
-        self._opened: Counter[tuple[str, ...]] = Counter()  # roots by kind and texts
-        self._ended: list[Trajectory] = []  # candidates whose state is still held
-        self._root: Trajectory | None = None
-        self._busy = False
+    def __init__(self, state: SearchState) -> None:
+        self._state = state
 
-    # What a strategy may read ---------------------------------------------------------------------------------------------------
+    # What may be read -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def problem(self) -> Problem:
+        """The problem, without its reference answer and metadata."""
+        return self._state.problem
+
+    @property
+    def task(self) -> TaskProtocol:
+        """Its task."""
+        return self._state.task
 
     @property
     def root(self) -> Trajectory:
-        """The root of the "solve" prompt."""
-        if self._root is None:
-            raise AssertionError("the solver opens the root before the strategy runs")
-        return self._root
+        """The root of the "solve" prompt, which is read once."""
+        return self._state.root
 
     @property
-    def left(self) -> dict[str, float]:
+    def candidates(self) -> Sequence[Candidate]:
+        """What `finish` and `complete` made so far, in draw order; it grows."""
+        return self._state.candidates
+
+    @property
+    def left(self) -> Mapping[str, float]:
         """What may still be granted, by limited unit (`seconds` among them)."""
-        meter = self.accounting.meter
-        timed = {unit: value for unit, value in meter.remaining().items() if unit == "seconds"}
-        return {unit: float(meter.left(unit)) for unit in meter.limits} | timed
+        return self._state.left
+
+    @property
+    def spent(self) -> Mapping[str, int]:
+        """What was spent so far: tokens, generated and verifier tokens, verifier calls and samples, limited or not."""
+        return self._state.accounting.spent
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
-        """Return the plain samples of typical length that the budget still pays, scored once or at each step; None: no bound."""
-        return self.rows.sizes.affordable_samples(self.root_tokens, stepwise=stepwise)
+        """Return the plain samples of expected length that the budget still pays, scored once or at each step; None: no bound.
 
-    @property
-    def timed_out(self) -> bool:
-        """Whether the `seconds` limit cut a call short."""
-        return self.rows.timed_out or self.answers.timed_out or self.scoring.timed_out
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call is in flight."""
-        return self._busy
-
-    @property
-    def root_tokens(self) -> int:
-        """The tokens of the "solve" prompt; counted, while it has not been read."""
-        if self._root is None:
-            return self._backends["policy"].count(self.task.prompt(self.problem, "solve", ()))
-        return self.tree.prompt_tokens[self._root.node]
+        The expected length is learnt from what the search has written; before that it is what the caller, the model's record or the task
+        says. Where only time bounds the search, they are as many again as have ended.
+        """
+        return self._state.affordable_samples(stepwise=stepwise)
 
     def rng(self, purpose: str, *address: int | str) -> np.random.Generator:
         """Return the generator of an address; the same address always restarts the same draws, so loops pass their step number."""
-        return randomness.generator(self._seed, self._key, purpose, *address)
-
-    def sampling_at(self, temperature: float | None) -> Sampling:
-        """Return the run's sampling at another temperature; None: as it is."""
-        return self._sampling if temperature is None else dataclasses.replace(self._sampling, temperature=temperature)
+        return self._state.rng(purpose, *address)
 
     def kv_cost(self, ts: Sequence[Trajectory]) -> int:
         """Return the distinct prefix tokens that these trajectories keep alive, prompts included."""
-        return self.tree.distinct_tokens(ts)
+        return self._state.tree.distinct_tokens(ts)
 
     # Writing --------------------------------------------------------------------------------------------------------------------
 
@@ -174,138 +90,63 @@ class Search:
         Raises:
             ConfigError: the task has no such prompt; PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
         """
-        with self._call(writes=True):
-            opened = await self.prompts.read("policy", kind, texts)
-            again = self._opened[kind, *texts]
-            self._opened[kind, *texts] += 1
-            stream = randomness.root_stream(self._seed, self._key, kind, *texts, *([str(again)] if again else []))
-            root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle)
-            self.tree.add(root, opened.tokens, group)
-            self.prompts.remember(root, texts)
-            self._root = self._root or root
-            return root
+        return await self._state.open(kind, *texts, group=group)
 
     async def expand(
         self,
         ts: Sequence[Trajectory],
         n: int = 1,
         until: Until | Tokens | Share = STEP,
-        sampling: Sampling | None = None,
+        *,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
         model: str = "policy",
     ) -> list[list[Trajectory]]:
         """Return up to n children of each trajectory, in order; failed rows are left out, charged and counted by kind.
 
-        Rows start as first children of all, second children of all, …; as many as the budget grants; to END in waves.
+        Rows that cost no sample begin first, then first children of all, second children of all, …; as many as the budget pays to their
+        end. Rows that a grant cuts are continued within the call.
 
         Args:
             ts: active trajectories; one listed twice is two requests. n: children of each.
-            until: where a row ends: STEP, END, Tokens(m) or Share(part). sampling: None for the run's. model: the role that writes.
+            until: where a row ends: STEP, END, Tokens(m) or Share(part).
+            temperature: None for the run's. max_tokens: of a row; None for the run's. model: the role that writes.
 
         Raises:
             SearchEnded: not one row can start.
         """
-        check_int("n", n, 1, optional=False)
-        children: list[list[Trajectory]] = [[] for _ in ts]
-        if not ts:
-            return children
-        queue = self.rows.queue(ts, n, until, sampling=sampling, model=model)
-        while not queue.is_done:
-            try:
-                with self._call(writes=True):
-                    async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
-                        async for row in rows:
-                            await self._add_child(children, row)
-            except SearchEnded:
-                if not queue.count:
-                    raise
-                break
-            if until is not END and not any(not row.over for row in queue.begun):
-                break
-        for row in self.rows.leave_off(queue) if until is END else queue.begun:
-            await self._add_child(children, row)
-        return children
-
-    async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
-        """Put the path of a row, unless it failed, into its place."""
-        if row.path is not None and row.path.status != "failed":
-            await self.answers.add([row.path])
-            children[row.place % len(children)].append(row.path)
+        return await self._state.expand(ts, n, until, self._state.sampling_at(temperature, max_tokens), model)
 
     async def complete(
-        self, ts: Sequence[Trajectory], n: int | None = 1, sampling: Sampling | None = None, model: str = "policy"
+        self,
+        ts: Sequence[Trajectory],
+        n: int | None = 1,
+        *,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        model: str = "policy",
     ) -> list[Candidate]:
-        """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates.
+        """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates in draw order.
 
         Args:
-            n: continuations of each, rows that failed not counted; None: as many as the budget pays. sampling, model: as in `expand`.
+            n: continuations of each, rows that failed not counted; None: as many as the budget pays.
+            temperature, max_tokens, model: as in `expand`.
 
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
         """
-        check_int("n", n, 1)
-        first, barren = len(self.candidates), 0
-        queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self.judges else MOST_ROWS, redraw=True)
-        spent: dict[str, int] = {}
-        while not queue.is_done:
-            made: list[Trajectory] = []
-            if not queue.begun:
-                spent = dict(self.accounting.meter.spent)
-            try:
-                await self._completed(queue, made)
-            except SearchEnded as end:
-                if self.stopped is not None:
-                    self.drop(self.rows.discard(queue))
-                elif await self._score_held():
-                    continue
-                else:
-                    self.rows.interrupt(queue, ts)
-                    self._count_short(queue, n, ts, end)
-                raise
-            barren = 0 if made or queue.begun else barren + 1
-            if barren == _TRIES:
-                raise SearchEnded("every row failed")
-            if n is None and made and not queue.begun and self.accounting.meter.deadline is None and spent == self.accounting.meter.spent:
-                raise SearchEnded("nothing is spent any more")
-        return self.candidates[first:]
+        return await self._state.complete(ts, n, self._state.sampling_at(temperature, max_tokens), model)
 
-    async def _completed(self, queue: RowQueue, made: list[Trajectory]) -> None:
-        """Make one call for rows of a queue, and finish those that are over; `made`: their paths."""
-        with self._call(writes=True):
-            async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
-                async for row in rows:
-                    if row.path is None or row.path.status == "failed":
-                        continue
-                    made.append(row.path)
-                    await self.answers.add([row.path])
-                    if not self.judges:
-                        self.finish(row.path)
-        if self.judges:
-            await self.judge(made)
-            for t in made:
-                self.finish(t)
+    async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
+        """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
+        return await self._state.extend(ts, text, model)
 
-    async def _score_held(self) -> bool:
-        """Score the candidates whose scores are held for and will be asked for anyway; return whether there were any.
+    async def rollout(self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None) -> list[Trajectory]:
+        """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
 
-        What they cost less than their bound pays more rows.
+        A trajectory that has ended, or whose rollout could not start, stands for itself.
         """
-        held = [c.trajectory for c in self.candidates if self.accounting.is_reserved(c.trajectory.node)] if self._asked_of_all else []
-        for role in self._asked_of_all if held else ():
-            await self.score_affordable(held, role)
-        return bool(held)
-
-    def _count_short(self, queue: RowQueue, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
-        """Note how many of a fixed number of rows the budget let begin."""
-        if n is not None and end.reason.startswith("budget") and self._root in ts:
-            ended = queue.count - sum(not row.over for row in queue.begun)
-            self.warn(f"{ended} of {n * len(ts)} samples came to their end, {end.reason}")
-
-    async def conclude(self) -> None:
-        """Make candidates of all rows that were begun: those that wait for others, and those that the budget leaves open."""
-        for row in list(self.rows.conclude()):
-            if row.path is not None and row.path.status != "failed":
-                await self.answers.add([row.path])
-                self._add_candidate(row.path)
+        return await self._state.rollout(ts, steps, self._state.sampling_at(temperature))
 
     def finish(self, t: Trajectory) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
@@ -314,116 +155,49 @@ class Search:
             SearchEnded: the stop rule fires on the candidates so far; after that, every call that would write does.
             ConfigError: it is a rollout.
         """
-        if t.node in self.tree.scratch:
-            raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
-        if t.status not in ("finished", "truncated") or t.node in self._finished:
-            return self._finished.get(t.node)
-        candidate = self._add_candidate(t)
-        self.stopped = self.stopped or decided(self._stopping, self.candidates)
-        self._check_going()
-        return candidate
-
-    def _add_candidate(self, t: Trajectory) -> Candidate:
-        answer, kind = self.answers.of(t)
-        place, scores = len(self.candidates), self._judged_by.get(t.node, {})
-        candidate = self._finished[t.node] = Candidate(t, answer, kind, place, self.tree.group_of(t), scores)
-        self.candidates.append(candidate)
-        self.answered = self.answered or answer is not None
-        self._ended.append(t)
-        if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):
-            self.unscorable.add(t.node)
-            self.accounting.free(t.node)
-        self._agreeing[kind] += t.status == "finished"
-        return candidate
-
-    def _check_going(self) -> None:
-        if self.stopped is not None:
-            raise SearchEnded(self.stopped.reason, self.stopped)
-
-    async def judge(self, ts: Sequence[Trajectory]) -> None:
-        """Score trajectories that have ended for a stop rule that goes by scores, before `finish` asks it; without one do nothing."""
-        ended = [t for t in ts if t.status in ("finished", "truncated")]
-        if isinstance(rule := self._stopping, GoesByScores) and ended:
-            scores = await self.score_affordable(ended, rule.verifier, rule.aggregate)
-            self._judged_by |= {t.node: {rule.verifier: score} for t, score in zip(ended, scores.tolist(), strict=True)}
-
-    async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
-        """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
-        with self._call(writes=True):
-            return await self.rows.forced(ts, text, model, self.prompts.extend)
-
-    async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
-        """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
-
-        A trajectory that has ended, or whose rollout could not start, stands for itself.
-        """
-        self.drop(self.rows.drop_scratch())
-        ends = list(ts)
-        for _ in range(steps):
-            going = [i for i, t in enumerate(ends) if t.status == "active"]
-            if not going:
-                break
-            queue = self.rows.queue([ends[i] for i in going], 1, STEP, sampling=sampling, model="policy", scratch=True)
-            while not queue.is_done:
-                with self._call(writes=True):
-                    async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
-                        async for row in rows:
-                            if row.path is not None and row.path.status != "failed":
-                                ends[going[row.place]] = row.path
-                if not any(not row.over for row in queue.begun):
-                    break
-        return ends
+        return self._state.finish(t)
 
     # Judging --------------------------------------------------------------------------------------------------------------------
 
-    async def score(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
+    async def score(
+        self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last", *, scale: Scale = "raw"
+    ) -> NDArray[np.float64]:
         """Return one score a trajectory, NaN where unknown. A node is asked about once; its score is kept.
 
         Args:
             verifier: the role. aggregate: "last", "min", "prod", "mean" or "model".
+            scale: "raw": as the verifier scores; "unit": mapped from its range to [0, 1]; "log_odds": ln(r / (1 - r)) of that, where an
+                unbounded score is a log-odds as it is.
 
         Raises:
-            SearchEnded: the budget cannot pay for a single one of them.
+            SearchEnded: the budget cannot pay for a single one of them. A selection, which comes after the end, gets NaN.
         """
-        known, stopped = await self._scored(ts, verifier, aggregate)
-        if stopped is not None and np.isnan(known).all():
-            raise SearchEnded(f"budget: {stopped.unit}")
-        return known
-
-    async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
-        """Return what `score` does, but NaN, not an end, where the budget cannot pay: for selections, which come after the end."""
-        return (await self._scored(ts, verifier, aggregate))[0]
-
-    async def _scored(self, ts: Sequence[Trajectory], verifier: str, aggregate: str) -> tuple[NDArray[np.float64], Exhausted | None]:
-        check_aggregate(aggregate)
-        with self._call():
-            stopped = await self.scoring.score(ts, verifier)
-        known = [self.tree.scores.get((t.node, verifier)) for t in ts]
-        scores = [np.nan if one is None else aggregate_scores(one, aggregate) for one in known]
-        return np.array(scores, dtype=np.float64), stopped
+        scores = await self._state.score(ts, verifier, aggregate)
+        if scale == "raw":
+            return scores
+        bounds = self._state.scoring.get(verifier).range
+        return to_unit(scores, bounds) if scale == "unit" else to_log_odds(scores, bounds)
 
     def step_scores(self, t: Trajectory, verifier: str = "main") -> tuple[float, ...] | None:
         """Return the scores of the steps of a scored trajectory; None where it was not scored, or only as a whole."""
-        scores = self.tree.scores.get((t.node, verifier))
-        return None if scores is None else scores.steps
+        return self._state.step_scores(t, verifier)
 
-    async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str = "policy") -> NDArray[np.float64]:
+    async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy") -> NDArray[np.float64]:
         """Return the probabilities [trajectories, tokens] that each token comes next behind an appended text, untempered.
 
         The text is read and dropped; it is charged as verifier tokens.
         """
-        with self._call():
-            return await self.prompts.ask(ts, text, tokens, model)
+        return await self._state.ask(ts, text, tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the policy's last hidden state at the end of each path, [trajectories, its width]; input, as `extend`."""
-        with self._call():
-            return await self.prompts.hidden(ts)
+        return await self._state.hidden(ts)
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
         """Return a unit vector of each text, [texts, dimensions], by an embedder; None: the solver's."""
-        with self._call():
-            return await self._within_time((embedder or self._embedder).embed(texts))
+        return await self._state.embed(texts, embedder)
+
+    # The rest -------------------------------------------------------------------------------------------------------------------
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
@@ -431,71 +205,33 @@ class Search:
         Raises:
             SearchEnded: the time is over; a function cannot be stopped, but nobody waits for it any more.
         """
-        with self._call():
-            return await self._within_time(in_thread(fn, *args))
-
-    async def _within_time(self, work: Awaitable[T]) -> T:
-        """Await work that is not a model's, within the time that is left, and book its seconds.
-
-        Raises:
-            Exhausted: the time is over; a thread cannot be stopped and ends by itself.
-        """
-        meter, started = self.accounting.meter, self._clock()
-        try:
-            return await asyncio.wait_for(work, meter.seconds_left)
-        except TimeoutError:
-            meter.check_time()
-            raise
-        finally:
-            seconds = self._clock() - started
-            self.accounting.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))
-
-    def warn(self, line: str, *, timed: bool = False) -> None:
-        """Add a line to the solution's warnings, once; `timed`: it depends on the time that something took."""
-        self.timed = self.timed or timed
-        if line not in self.warnings:
-            self.warnings.append(line)
-
-    # Forgetting -----------------------------------------------------------------------------------------------------------------
+        return await self._state.run(fn, *args)
 
     def keep(self, ts: Sequence[Trajectory]) -> None:
         """Make `ts` the live set: every other unfinished path is pruned, and its state released. Candidates stay."""
-        self.tree.kept.append(self.kv_cost(ts))
-        kept = [*ts, *(candidate.trajectory for candidate in self.candidates), *self.rows.open_paths]
-        needed = self.tree.above(kept) if self.accounting.holds_reserves else set[int]()  # whose scores read what is held above them
-        for t in self.tree.doomed([t.node for t in kept]):
-            self._prune(t, needed)
+        self._state.keep(ts)
 
     def drop(self, ts: Sequence[Trajectory]) -> None:
         """Prune these unfinished paths alone."""
-        for t in (one for one in ts if one.node not in self._finished):
-            self._prune(t)
+        self._state.drop(ts)
 
-    def _prune(self, t: Trajectory, needed: Container[int] = ()) -> None:
-        self.tree.pruned.add(t.node)
-        if t.node not in needed:
-            self.accounting.free(t.node)
-        self.prompts.release(t)
+    def warn(self, line: str, *, timed: bool = False) -> None:
+        """Add a line to the solution's warnings, once; `timed`: it depends on the time that something took."""
+        self._state.warn(line, timed=timed)
 
-    # Within ---------------------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _call(self, *, writes: bool = False) -> Generator[None]:
-        """Hold the one call in flight; turn a limit that is met into the end of the search."""
-        if writes:
-            self._check_going()
-        if self._busy:
-            raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several rows in one call")
-        self._busy = True
-        if self._ended and not self.scoring.verifiers:  # nobody will ask what they are worth
-            for t in self._ended:
-                self.prompts.release(t)
-            self._ended = []
-        try:
-            yield
-        except Exhausted as end:
-            raise SearchEnded(f"budget: {end.unit}") from None
-        finally:
-            self._busy = False
-            if self._on_call is not None:
-                self._on_call(self)
+def state_of(search: Search) -> SearchState:
+    """Return the search from within, for the package's own parts that need more than a strategy sees: allocator, pairwise votes."""
+    return search._state  # pyright: ignore[reportPrivateUsage]
+
+
+_LEAST = 1e-7  # scores are clipped to [_LEAST, 1 - _LEAST]
+_MOST = float(np.log1p(-_LEAST) - np.log(_LEAST))
+
+
+def to_log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray[np.float64]:
+    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; an unbounded score is a log-odds as it is."""
+    if np.isinf(bounds).any():
+        return np.clip(scores, -_MOST, _MOST)
+    r = np.clip(to_unit(scores, bounds), _LEAST, 1 - _LEAST)
+    return np.log(r) - np.log1p(-r)

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tts.backends.base import Sampling
 from tts.backends.protocol import BackendProtocol, require
@@ -18,13 +18,15 @@ from tts.errors import ConfigError, EngineError, TTSError
 from tts.search.accounting import Accounting
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import Embedder
-from tts.search.ends import GoesByScores, SearchEnded, StopDecision
+from tts.search.ends import GoesByScores, SearchEnded
 from tts.search.plan import Plan
 from tts.search.protocols import GoesByPairs, ScoresAll, Selected, SelectionProtocol
 from tts.search.search import Search
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
+from tts.search.state import SearchState
 from tts.search.stop_rules.never import Never
+from tts.solver.outcome import SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import candidates_of, selected_by
 from tts.tasks.base import TaskProtocol
 from tts.trace.nodes import RecordedNodes
@@ -32,8 +34,6 @@ from tts.trace.trace import Trace
 from tts.types import Candidate, Problem, Solution, Trajectory, Usage
 from tts.verifiers.base import VerifierProtocol, bind, traits_of
 from tts.verifiers.compatibility import check_fit, check_rates, token_rates
-
-_WORTH_SAYING = 0.1  # share of a limit that may be left over without a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,6 @@ class Event:
     tokens: int
     candidates: int
     answer: str | None
-
-
-@dataclass(slots=True)
-class SearchOutcome:
-    """How a search ended, filled in on the way."""
-
-    candidates: Sequence[Candidate] = ()
-    stopped_by: str = "done"
-    stop: StopDecision | None = None
-    error: Exception | None = None
-    selected: Selected | None = None
-    held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
-    cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +136,7 @@ class ProblemRun:
         scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
         meter = Meter(self.budget, self.clock, self.started)
         rates = {role: token_rates(verifier, self.backends[verifier.model]) for role, verifier in self.verifiers.items()}
-        search = Search(
+        search = SearchState(
             problem=dataclasses.replace(self.problem.stripped(), task=self.task.name),
             task=self.task,
             backends=self.backends,
@@ -185,13 +172,13 @@ class ProblemRun:
         scores_all = isinstance(self.selection, ScoresAll) and self.selection.scores_all
         return self.selection.verifiers if scores_all and not self.plan.strategy.verifiers else ()
 
-    async def _explore(self, search: Search, outcome: SearchOutcome) -> None:
+    async def _explore(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
         strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self.plan.strategy.needs))
         try:
             try:
                 await search.open("solve")
-                outcome.candidates = await candidates_of(strategy, search)
+                outcome.candidates = await candidates_of(strategy, Search(search))
                 if search.stopped is not None:  # the strategy let it pass
                     raise SearchEnded(search.stopped.reason, search.stopped)
             except SearchEnded as end:
@@ -210,11 +197,11 @@ class ProblemRun:
         if not outcome.candidates and search.rows.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
-            outcome.error = EngineError(f"{what}: {_cause(next(iter(search.rows.failures)), search.rows.causes)}")
+            outcome.error = EngineError(f"{what}: {cause_of(next(iter(search.rows.failures)), search.rows.causes)}")
         while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
             await asyncio.sleep(0.001)
 
-    async def _conclude(self, search: Search, outcome: SearchOutcome) -> None:
+    async def _conclude(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Make candidates of the rows that are open: they are cut short, and what they cost is counted."""
         first, candidates = len(search.candidates), outcome.candidates
         try:
@@ -224,25 +211,26 @@ class ProblemRun:
         if candidates is not search.candidates and len(search.candidates) > first:
             outcome.candidates = [*candidates, *search.candidates[first:]]
 
-    def _lacks_an_answer(self, search: Search, outcome: SearchOutcome) -> bool:
+    def _lacks_an_answer(self, search: SearchState, outcome: SearchOutcome) -> bool:
         """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
         return not outcome.candidates or (outcome.stopped_by.startswith("budget") and not search.answered)
 
-    async def _complete_best(self, search: Search, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    async def _complete_best(self, search: SearchState, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return the candidates with the best active trajectory completed, or a plain sample, from what was held back for it."""
         before, first = list(candidates), len(search.candidates)  # `candidates` may be the search's own list, which grows
         with suppress(SearchEnded):
             await search.complete([_best_active(search)])
         return [*before, *search.candidates[first:]]
 
-    async def _choose(self, search: Search, outcome: SearchOutcome) -> None:
+    async def _choose(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Let the selection choose; if it cannot, vote, so that what was found is kept."""
         candidates = list(outcome.candidates)
         if outcome.stop is not None:
             candidates = candidates[outcome.stop.used]
+        view, search.ended = Search(search), True
         try:
             selection = self.selection if outcome.stopped_by != "interrupted" else Majority()
-            outcome.selected = await selected_by(selection, candidates, search)
+            outcome.selected = await selected_by(selection, candidates, view)
         except asyncio.CancelledError:
             outcome.stopped_by = "interrupted"
         except SearchEnded as end:
@@ -250,23 +238,27 @@ class ProblemRun:
         except (Exception, SystemExit) as failure:  # noqa: BLE001 - the boundary, as above
             outcome.error, outcome.stopped_by = _error(failure), "failed"
         if outcome.selected is None:
-            outcome.selected = await Majority().select(candidates, search)
+            outcome.selected = await Majority().select(candidates, view)
         if outcome.stop is not None and outcome.stop.answer is not None and not outcome.selected.abstained:
             outcome.selected = led_by(outcome.selected, outcome.stop.answer)
 
-    def _solution(self, search: Search, outcome: SearchOutcome) -> Solution:
+    def _solution(self, search: SearchState, outcome: SearchOutcome) -> Solution:
         selected = outcome.selected or Selected((), (), math.nan)
         meter, tree = search.accounting.meter, search.tree
         usage = dataclasses.replace(
             search.accounting.ledger.total(),
             seconds=self.clock() - meter.started,
-            truncated_tokens=_truncated_tokens(search),
+            truncated_tokens=truncated_tokens(search),
             peak_kv_tokens=tree.peak_live,
             saved_kv_tokens=tree.peak_logical - tree.peak_live,
             kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
         )
         answer = selected.answers[0] if selected.answers else None
-        warnings = self._warnings(search, outcome, answer, usage)
+        warnings = warnings_of(
+            search, outcome, answer=answer, usage=usage, policy=self.backends["policy"], selection=self.selection,
+            capped=self.sampling.max_tokens is not None,
+        )  # fmt: skip
+        warnings = (*self.notes, *warnings)
         return Solution(
             problem=self.problem,
             answer=answer,
@@ -291,77 +283,11 @@ class ProblemRun:
     def _configured(self) -> Plan:
         return dataclasses.replace(self.plan, selection=self.selection)
 
-    def _reproducible(self, search: Search, outcome: SearchOutcome) -> bool:
+    def _reproducible(self, search: SearchState, outcome: SearchOutcome) -> bool:
         timed = search.timed_out or search.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
-    def _warnings(self, search: Search, outcome: SearchOutcome, answer: str | None, usage: Usage) -> tuple[str, ...]:
-        notes = [*self.notes, *search.warnings]
-        for what, of in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
-            notes += [f"{count} {what} failed: {_cause(kind, of.causes)}" for kind, count in of.failures.items()]
-        if outcome.error is not None:
-            cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
-            notes.append(f"the run failed: {cause}")
-        if outcome.selected is not None and outcome.selected.abstained:
-            notes.append(outcome.selected.abstained)
-        elif answer is None and outcome.candidates:
-            count = len(outcome.candidates)
-            notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
-        elif answer is None and outcome.error is None:
-            notes.append("no candidate was completed, so there is no answer")
-        notes += [
-            f"{search.scoring.unknown[what, 'number']} of {search.scoring.unknown[what, 'of']} {what}"
-            for what, kind in search.scoring.unknown
-            if kind == "number" and search.scoring.unknown[what, kind]
-        ]
-        unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
-        if unpaid:
-            notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
-        notes += self._cut_short(search, usage)
-        notes += self._left_over(search, outcome)
-        notes += [
-            f"{share:.0%} of the {unit} were held for verifier calls that {self.selection} did not make"
-            for unit, amount in outcome.held.items()
-            if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
-        ]
-        notes += [
-            f"{share:.0%} of the {unit} were held for scores that cost less: what candidates have in common is read once"
-            for unit, amount in outcome.cheaper.items()
-            if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
-        ]
-        return tuple(notes)
-
-    def _cut_short(self, search: Search, usage: Usage) -> list[str]:
-        """Say how much went into solutions that were cut short without an answer, and how long solutions seem to be."""
-        share = usage.truncated_tokens / max(1, usage.generated_tokens)
-        if share <= _WORTH_SAYING:
-            return []
-        lengths = search.rows.sizes.lengths("solve")
-        cut = sum(c.truncated and c.answer is None for c in search.candidates)
-        length = f"they take about {lengths.expected():,} tokens" if lengths.ended else f"they take more than {lengths.longest:,} tokens"
-        return [
-            f"{share:.0%} of the generated tokens went into {cut} of {len(search.candidates)} candidates that were cut short "
-            f"without an answer; {length}: give a larger budget{', or max_tokens' if self.sampling.max_tokens else ''}"
-        ]
-
-    def _left_over(self, search: Search, outcome: SearchOutcome) -> list[str]:
-        """Say where much of the budget is left because no further solution could be sure of its end, or of its score."""
-        unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
-        if unit not in meter.limits or unit == "samples" or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
-            return []
-        cost = search.accounting.row_cost(self.backends["policy"], search.root_tokens)
-        tokens = search.rows.sizes.lengths("solve").expected()
-        if (needed := cost.of(unit, tokens)) <= meter.left(unit):
-            return []
-        scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
-        amounts = f"{meter.left(unit):,} {unit} are left, but one more solution may take {needed:,}{scored}"
-        return [
-            amounts
-            if unit != "usd"
-            else f"{meter.left(unit) / meter.limits[unit]:.0%} of the usd are left, but one more solution may take more"
-        ]
-
-    def _trace(self, search: Search, outcome: SearchOutcome, usage: Usage, answer: str | None, warnings: tuple[str, ...]) -> Trace:
+    def _trace(self, search: SearchState, outcome: SearchOutcome, usage: Usage, answer: str | None, warnings: tuple[str, ...]) -> Trace:
         selected = outcome.selected or Selected((), (), math.nan)
         return Trace(
             problem=self.problem.text,
@@ -386,25 +312,10 @@ def _error(failure: Exception | SystemExit) -> Exception:
     return failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
 
 
-def _truncated_tokens(search: Search) -> int:
-    """Return the tokens that only candidates without an answer have, which were cut short."""
-    cut = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
-    if not cut:
-        return 0
-    kept = search.tree.above([c.trajectory for c in search.candidates if not c.truncated or c.answer is not None])
-    nodes = {node.node: node for t in cut for node in t.path if node.parent is not None and node.node not in kept}
-    return sum(map(search.tree.own_tokens, nodes.values()))
-
-
-def _cause(kind: str, causes: Mapping[str, str]) -> str:
-    cause = causes.get(kind)
-    return f"{kind}: {cause}" if cause else kind
-
-
-def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[Search], None]:
+def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[SearchState], None]:
     """Return what tells of a search's progress; it knows no more of the problem than a strategy may."""
 
-    def report(search: Search) -> None:
+    def report(search: SearchState) -> None:
         votes = Counter(c.answer_class for c in search.candidates if c.answer_class is not None)
         leader = votes.most_common(1)[0][0] if votes else None
         answer = next((c.answer for c in search.candidates if c.answer_class == leader), None) if votes else None
@@ -414,7 +325,7 @@ def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[
     return report
 
 
-def _best_active(search: Search) -> Trajectory:
+def _best_active(search: SearchState) -> Trajectory:
     """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
     tree, roles = search.tree, list(search.scoring.verifiers)
     interrupted = {t.node for t in search.rows.open_paths}

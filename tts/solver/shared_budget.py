@@ -29,10 +29,11 @@ from tts.budget.budget import USD_UNIT, Budget
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.protocols import SelectionProtocol
+from tts.search.search import Search, state_of
 from tts.types import Candidate
 
 if TYPE_CHECKING:
-    from tts.search.search import Search
+    from tts.search.state import SearchState
 
 _FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
 _FEWEST = 20  # problems that say something of all
@@ -69,7 +70,7 @@ def divide(total: Budget, parts: int) -> list[Budget]:
 class Place:
     """One problem of a shared budget. away: whether its search is running; a wave begins when no search is."""
 
-    search: Search | None = None
+    search: SearchState | None = None
     typical: Mapping[str, float] = field(default_factory=dict[str, float])
     granted: int = 0
     away: bool = True
@@ -115,7 +116,7 @@ class SharedBudget:
         """Return the strategy of the problem at a place."""
         return BudgetShare(self._auto, self, place)
 
-    async def next_round(self, place: int, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
+    async def next_round(self, place: int, search: SearchState, found: Evidence, had: Mapping[int, int]) -> Round:
         """Return the unspent credit of the last round and wait for the next; other searches may run meanwhile."""
         mine = self._places[place]
         if mine.search is None:
@@ -149,13 +150,13 @@ class SharedBudget:
             self._take_back(mine.search)
         self._back(mine)
 
-    def _take_back(self, search: Search) -> None:
+    def _take_back(self, search: SearchState) -> None:
         meter = search.accounting.meter
         for unit, limit in meter.limits.items():
             meter.limits[unit] = meter.spent[unit] + meter.held[unit]
             self._out[unit] += meter.limits[unit] - limit
 
-    def _note(self, place: int, search: Search, found: Evidence) -> None:
+    def _note(self, place: int, search: SearchState, found: Evidence) -> None:
         """Keep what a problem has shown, and what a sample of it costs: its own as often as there are any, the typical as two."""
         for name, values in self._found.items():
             values[place] = getattr(found, name)
@@ -244,13 +245,13 @@ class SharedBudget:
             raise AssertionError("only a waiting problem gets a round")
         mine.waiting.set_result(granted)
 
-    def _search(self, place: int) -> Search:
+    def _search(self, place: int) -> SearchState:
         search = self._places[place].search
         if search is None:
             raise AssertionError("who waits has a search")
         return search
 
-    def _typical(self, search: Search, length: int) -> Mapping[str, float]:
+    def _typical(self, search: SearchState, length: int) -> Mapping[str, float]:
         """Return what one sample of so many tokens costs in each unit, in whole units of the meter."""
         cost = search.accounting.row_cost(self._policy, search.root_tokens)
         return {unit: 1.0 if unit == "samples" else float(cost.of(unit, length)) for unit in self._total}
@@ -316,7 +317,7 @@ class BudgetShare:
 
     async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
         """Wait for the next round."""
-        return await self.shared.next_round(self.place, search, found, had)
+        return await self.shared.next_round(self.place, state_of(search), found, had)
 
     def goes_on(self, end: SearchEnded) -> bool:
         """Return whether the search may continue: its credit was used up, not its time, and no stop rule fired."""

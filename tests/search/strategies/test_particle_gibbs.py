@@ -17,7 +17,7 @@ from tests.support.runs import Solved, check_books, make_run, searched, solve, s
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.search.algorithms.resampling import effective_sample_size, softmax
-from tts.search.strategies._common.particles import log_odds
+from tts.search.search import to_log_odds
 from tts.search.strategies.entropic_particle_filter import ANNEALINGS, annealed
 from tts.search.strategies.parallel_tempering import ParallelTempering, swap_chance
 from tts.types import Problem
@@ -155,7 +155,7 @@ def test_chains_keep_their_references_alive_for_one_another() -> None:
 
 # Annealing ------------------------------------------------------------------------------------------------------------------------
 
-VECTOR = log_odds(np.array([0.9, 0.6, 0.3, 0.1]), (0.0, 1.0))
+VECTOR = to_log_odds(np.array([0.9, 0.6, 0.3, 0.1]), (0.0, 1.0))
 
 
 def test_the_temperatures_of_the_vector() -> None:

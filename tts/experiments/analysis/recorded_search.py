@@ -124,7 +124,7 @@ class RecordedScores:
     """
 
     def __init__(self, pool: Pool) -> None:
-        self.scoring = self
+        self.scoring = self._state = self
         self.asked: set[int] = set()
         self._pool = pool
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +14,9 @@ from tts.errors import ConfigError
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.parts import Selection
 from tts.search.protocols import Selected
+from tts.search.search import Search, state_of
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
+from tts.verifiers.base import to_unit
 
 Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candidate
 
@@ -59,7 +57,12 @@ async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: s
     """Return a role's score of each candidate; NaN where unknown, or not affordable."""
     if not candidates:
         return np.zeros(0)
-    return await search.score_affordable([c.trajectory for c in candidates], verifier, aggregate)
+    return await state_of(search).score_affordable([c.trajectory for c in candidates], verifier, aggregate)
+
+
+def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDArray[np.float64]:
+    """Return a role's scores mapped from its verifier's range to [0, 1]."""
+    return to_unit(scores, state_of(search).scoring.get(verifier).range)
 
 
 def with_weights(candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None) -> list[Candidate]:

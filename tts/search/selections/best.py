@@ -17,11 +17,11 @@ from tts.search.selections._common import (
     ranked_by,
     scores_of,
     share_of,
+    units_of,
     voters_of,
     with_weights,
 )
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -49,7 +49,7 @@ class Best(ByScore):
         if np.isnan(scores).all():
             answers = tuple(candidates[i].answer or "" for i in voters[:1])
             return Selected(answers, ranked_by(with_weights(candidates, np.full(len(scores), math.nan)), voters), math.nan)
-        weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
         order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
         order += [i for i in voters if math.isnan(scores[i])]
         judged = with_weights(candidates, weights, (self.verifier, scores))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.search.protocols import Selected
+from tts.search.search import Search, state_of
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class DeepConfidence(ByScore):
         known = ~np.isnan(scores)
         if not known[voters].any():
             return by_class(candidates, np.ones(len(candidates)), voters)
-        bounds = search.scoring.get(self.verifier).range
+        bounds = state_of(search).scoring.get(self.verifier).range
         units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
         measured = [i for i in voters if known[i]]
         first = [i for i in measured if self.among is None or candidates[i].index < self.among]

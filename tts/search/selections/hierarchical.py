@@ -14,10 +14,10 @@ from tts.search.selections._common import (
     ByScore,
     by_class,
     scores_of,
+    units_of,
     voters_of,
 )
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -46,7 +46,7 @@ class Hierarchical(ByScore):
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
             return by_class(candidates, np.ones(len(candidates)), voters)
-        units = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+        units = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
         groups: dict[int, dict[int, list[int]]] = {}
         for i in voters:
             groups.setdefault(candidates[i].group, {}).setdefault(candidates[i].answer_class or 0, []).append(i)

@@ -7,18 +7,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_text
 from tts.search.parts import Selection
 from tts.search.protocols import Selected
+from tts.search.search import Search, state_of
 from tts.search.selections._common import by_class, check_truncated, voters_of
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +63,9 @@ class Pairwise(Selection):
         kinds = sorted(members, key=lambda kind: (-len(members[kind]), kind))[: self.most]
         pairs = list(combinations(kinds, 2))
         tell = {kind: candidates[members[kind][0]].trajectory for kind in kinds}
-        said = await search.scoring.compare([(tell[a], tell[b]) for a, b in pairs], self.verifier, search.problem) if pairs else []
+        said = (
+            await state_of(search).scoring.compare([(tell[a], tell[b]) for a, b in pairs], self.verifier, search.problem) if pairs else []
+        )
         if not pairs or all(map(math.isnan, said)):
             return by_class(candidates, np.ones(len(candidates)), voters)
         won: dict[int, list[float]] = {kind: [] for kind in kinds}

@@ -14,9 +14,8 @@ from scipy.special import gamma
 
 from tts.checks import check_int
 from tts.search.protocols import Selected
-from tts.search.selections._common import ByScore, by_class, scores_of, voters_of
+from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -56,7 +55,7 @@ class Rpc(ByScore):
         voters = voters_of(candidates, self.truncated)
         if np.isnan(scores).all():
             return by_class(candidates, np.ones(len(candidates)), voters)
-        likely = to_unit(scores, search.scoring.get(self.verifier).range)
+        likely = units_of(scores, search, self.verifier)
         known = np.flatnonzero(~np.isnan(likely))
         weights = np.zeros(len(candidates))
         weights[known] = likely[known]

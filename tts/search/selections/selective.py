@@ -15,9 +15,8 @@ from tts.errors import ConfigError, shown
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.parts import Selection
 from tts.search.protocols import ScoresAll, Selected, SelectionProtocol
-from tts.search.selections._common import check_truncated
+from tts.search.selections._common import check_truncated, units_of
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -109,4 +108,4 @@ class Selective(Selection):
         known = [score for score in scores if not math.isnan(score)]
         if not known:
             return math.nan
-        return float(to_unit(np.array([max(known)]), search.scoring.get(self.verifier).range)[0])
+        return float(units_of(np.array([max(known)]), search, self.verifier)[0])

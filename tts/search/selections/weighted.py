@@ -13,10 +13,10 @@ from tts.search.selections._common import (
     ByScore,
     by_class,
     scores_of,
+    units_of,
     voters_of,
 )
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -42,5 +42,5 @@ class Weighted(ByScore):
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         weights = np.ones(len(candidates))
         if not np.isnan(scores).all():
-            weights = np.nan_to_num(to_unit(scores, search.scoring.get(self.verifier).range), nan=0.0)
+            weights = np.nan_to_num(units_of(scores, search, self.verifier), nan=0.0)
         return by_class(candidates, weights, voters_of(candidates, self.truncated), (self.verifier, scores))

@@ -158,8 +158,7 @@ class AStar(Guided):
         return popped
 
     async def _continued(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
-        sampling = search.sampling_at(self.temperature)
-        made = await advance(search, [s.t for s in states], self.branching, max_steps=self.max_steps, sampling=sampling)
+        made = await advance(search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature)
         edges: list[tuple[OpenPath, Trajectory]] = []
         for state, children in zip(states, made, strict=True):
             fresh = {t.node: t for t in distinct(children)}
@@ -176,7 +175,7 @@ class AStar(Guided):
         goals += [self._candidate(search, state) for state in sorted(frontier) if state.is_goal]
         if goals:
             return goals[: self.goals]
-        return await search.complete([min(frontier).t], sampling=search.sampling_at(self.temperature)) if frontier else search.candidates
+        return await search.complete([min(frontier).t], temperature=self.temperature) if frontier else search.candidates
 
     @staticmethod
     def _candidate(search: Search, goal: OpenPath) -> Candidate:

@@ -11,24 +11,19 @@ plain sample (the paper starts from a greedy one: start=0.0); a score that is un
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Sampling
 from tts.checks import check_number
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
+from tts.search.search import Search, state_of
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import draw, rounds
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +53,18 @@ class Adaptive(Judged):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draw and judge until a score reaches the threshold."""
         for k in rounds(search, self.n):
-            (made,) = await draw(search, [search.root], self._sampling(search.sampling_at(self.temperature), k))
+            (made,) = await draw(search, [search.root], self._annealed(search, k))
             scores = await search.score([made.trajectory], self.verifier, self.aggregate)
             if (scores >= self.threshold).any():
                 raise SearchEnded("score")
         return search.candidates
 
-    def _sampling(self, last: Sampling, k: int) -> Sampling:
-        """Return the sampling of sample k, from 0."""
+    def _annealed(self, search: Search, k: int) -> float | None:
+        """Return the temperature of sample k, from 0; None: the run's."""
         if self.start is None:
-            return last
-        return dataclasses.replace(last, temperature=last.temperature - (last.temperature - self.start) / 2**k)
+            return self.temperature
+        last = state_of(search).sampling_at(self.temperature).temperature
+        return last - (last - self.start) / 2**k
 
 
 def threshold_for(scores: NDArray[np.float64], samples: float) -> float:

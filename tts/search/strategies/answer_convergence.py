@@ -11,7 +11,6 @@ traces vote; a probe without an answer, or one that failed, begins the row anew.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from tts.search.ends import END
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
+from tts.tasks.base import TaskProtocol
 from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class AnswerConvergence(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write and probe trace after trace."""
         for _ in rounds(search, self.n):
-            trace, row = await self._step(search, search.root), [0, 0]  # the class of the last answer, and how often it came
+            trace, row = await self._step(search, search.root), EqualAnswers()
             while trace.status == "active":
                 following = await self._step(search, trace)
                 if following.status == "active" and await self._converged(search, trace, row):
@@ -71,19 +71,32 @@ class AnswerConvergence(Strategy):
         return search.candidates
 
     async def _step(self, search: Search, trace: Trajectory) -> Trajectory:
-        (children,) = await advance(search, [trace], max_steps=self.max_steps, sampling=search.sampling_at(self.temperature))
+        (children,) = await advance(search, [trace], max_steps=self.max_steps, temperature=self.temperature)
         return children[0]
 
-    async def _converged(self, search: Search, trace: Trajectory, row: list[int]) -> bool:
+    async def _converged(self, search: Search, trace: Trajectory, row: EqualAnswers) -> bool:
         """Probe a trace and count; where the row is full, the probe is the trace's candidate."""
-        greedy = dataclasses.replace(search.sampling_at(0.0), max_tokens=self.tokens)
         forced = await search.extend([trace], self.cue)
-        (probes,) = await search.expand(forced, 1, END, greedy)
-        _, kind = search.answers.of(probes[0]) if probes and probes[0].status != "active" else (None, None)  # that was cut short
-        row[:] = [0, 0] if kind is None else [kind, row[1] + 1 if kind == row[0] else 1]
-        converged = row[1] >= self.k
+        (probes,) = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
+        ended = bool(probes) and probes[0].status != "active"  # else it was cut short
+        answer = search.task.extract(probes[0].full_text) if ended else None
+        row.count = 0 if answer is None else row.count + 1 if row.answer is not None and _same(search.task, row.answer, answer) else 1
+        row.answer = answer
+        converged = row.count >= self.k
         if converged:
-            await search.judge(probes)
             search.finish(probes[0])
         search.drop([*forced, *probes])
         return converged
+
+
+@dataclass(slots=True)
+class EqualAnswers:
+    """The last answer of a trace, and how often it came in a row."""
+
+    answer: str | None = None
+    count: int = 0
+
+
+def _same(task: TaskProtocol, a: str, b: str) -> bool:
+    """Whether two answers are equal by the task's cheap rules."""
+    return task.canonical(a) == task.canonical(b) or bool(task.decide(a, b))

@@ -21,7 +21,7 @@ import numpy as np
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
-from tts.search.strategies._common.guided import Wide, check_lookahead, distinct, explored, known, promises, split
+from tts.search.strategies._common.guided import Wide, affordable_scores, check_lookahead, distinct, explored, known, promises, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -73,12 +73,11 @@ class Beam(Wide):
 
     async def _explore(self, search: Search) -> Sequence[Candidate]:
         """Step, score and keep until no path is live. The lines are those of algorithm A4."""
-        sampling = search.sampling_at(self.temperature)
         kept: list[Trajectory] = [search.root]
         done: list[Trajectory] = []
         while kept:
             beams = [kept[i % len(kept)] for i in range(self.width)]  # line 3
-            live, ended = split(await advance(search, beams, max_steps=self.max_steps, sampling=sampling))  # lines 4 and 5
+            live, ended = split(await advance(search, beams, max_steps=self.max_steps, temperature=self.temperature))  # lines 4 and 5
             done += ended
             if self.duplicates == "drop":  # line 8
                 live = distinct(live)
@@ -97,6 +96,6 @@ class Beam(Wide):
     async def _first(self, search: Search, done: Sequence[Trajectory]) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""
         if len(done) > self.width:
-            scores = known(await search.score_affordable(done, self.verifier, self.aggregate))
+            scores = known(await affordable_scores(search, self, done))
             done = [done[i] for i in np.argsort(-scores, kind="stable")[: self.width]]
         return [candidate for t in done if (candidate := search.finish(t)) is not None]

@@ -45,8 +45,7 @@ class BestOfN(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""
-        sampling = search.sampling_at(self.temperature)
-        await search.complete([search.root], n=self.n, sampling=sampling)
+        await search.complete([search.root], n=self.n, temperature=self.temperature)
         return search.candidates
 
 

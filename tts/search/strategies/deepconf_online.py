@@ -12,27 +12,22 @@ is that of the warm-up traces with an answer, and a trace whose score is unknown
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.backends.base import Sampling
 from tts.checks import check_int, check_number
 from tts.search.ends import END, SearchEnded, Tokens
 from tts.search.protocols import SelectionProtocol
+from tts.search.search import Search, state_of
 from tts.search.selections.deepconf import DeepConfidence
 from tts.search.selections.majority import Majority
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import traits_of
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _LOOKS = 1024  # at one trace, which then runs to its end: one that never ends is not looked at for ever
 
@@ -73,15 +68,14 @@ class DeepConfidenceOnline(Judged):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Warm up, then write traces until they agree. The numbers are the lines of algorithm B6, online."""
-        sampling = search.sampling_at(self.temperature)
         started = self.warmup if self.n is None else min(self.n, self.warmup)
-        await search.complete([search.root], started, sampling)  # 1
+        await search.complete([search.root], started, temperature=self.temperature)  # 1
         least = await self._threshold(search)
         for _ in rounds(search, None if self.n is None else math.ceil((self.n - started) / self.width)):
             if (await self._vote().select(search.candidates, search)).confidence >= self.consensus:  # 3, 4
                 raise SearchEnded("consensus")
             width = self.width if self.n is None else min(self.width, self.n - started)
-            await self._traces(search, width, least, sampling)  # 2
+            await self._traces(search, width, least)  # 2
             started += width
         return search.candidates
 
@@ -91,16 +85,13 @@ class DeepConfidenceOnline(Judged):
         known = scores[~np.isnan(scores)]
         return float(np.percentile(known, 100 - self.keep)) if len(known) else -math.inf
 
-    async def _traces(self, search: Search, width: int, least: float, sampling: Sampling) -> None:
+    async def _traces(self, search: Search, width: int, least: float) -> None:
         """Write some traces a piece at a time, and give up those that fall below the threshold."""
         size = self.tokens or self._piece(search)
         going = [search.root] * width
         for look in range(1, _LOOKS + 2):
-            most = None if sampling.max_tokens is None else sampling.max_tokens - (look - 1) * size  # of what is left of a trace
-            last = look > _LOOKS or (most is not None and most <= size)
-            rest = dataclasses.replace(sampling, max_tokens=most)
-            pieces = [t for of in await search.expand(going, 1, END if last else Tokens(size), rest) for t in of]
-            await search.judge(pieces)
+            until = END if look > _LOOKS else Tokens(size)
+            pieces = [t for of in await search.expand(going, 1, until, temperature=self.temperature) for t in of]
             for t in pieces:
                 search.finish(t)
             going = await self._confident(search, [t for t in pieces if t.status == "active"], least)
@@ -115,8 +106,7 @@ class DeepConfidenceOnline(Judged):
 
     async def _confident(self, search: Search, active: Sequence[Trajectory], least: float) -> list[Trajectory]:
         """Return the traces that go on; the others are dropped."""
-        verifier = search.scoring.get(self.verifier)
-        window = traits_of(verifier).window or 0
+        window = traits_of(state_of(search).scoring.get(self.verifier)).window or 0
         judged = [t for t in active if t.num_tokens >= window]
         scores = await search.score(judged, self.verifier, self.aggregate) if judged else np.zeros(0)
         stopped = {t.node: t for t, score in zip(judged, scores.tolist(), strict=True) if score < least}

@@ -64,13 +64,12 @@ class Dvts(Wide):
 
     async def _explore(self, search: Search) -> Sequence[Candidate]:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
-        sampling = search.sampling_at(self.temperature)
         widths = [min(self.branching, self.width - start) for start in range(0, self.width, self.branching)]  # line 1
         prefixes = dict(enumerate([search.root] * len(widths)))
         last: dict[int, list[Trajectory]] = {}
         while prefixes:
             rows = [(g, prefix) for g, prefix in prefixes.items() for _ in range(widths[g])]
-            made = await advance(search, [prefix for _, prefix in rows], max_steps=self.max_steps, sampling=sampling)  # line 3
+            made = await advance(search, [prefix for _, prefix in rows], max_steps=self.max_steps, temperature=self.temperature)  # line 3
             siblings: dict[int, list[Trajectory]] = {g: [] for g in prefixes}
             for (g, _), children in zip(rows, made, strict=True):
                 siblings[g] += children

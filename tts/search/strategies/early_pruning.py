@@ -56,17 +56,15 @@ class EarlyPruning(Judged):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Begin, judge, prune, finish; with n left out, again for what is left."""
-        sampling = search.sampling_at(self.temperature)
         until = Share(_PART) if self.tokens is None else Tokens(self.tokens)
         for _ in rounds(search, None if self.n is None else 1):
-            n = self.n or self._affordable(await affordable_width(search, sampling, stepwise=False), self._part(search))
-            (begun,) = await search.expand([search.root], n, until, sampling)
-            await search.judge(begun)
+            n = self.n or self._affordable(await affordable_width(search, self.temperature, stepwise=False), self._part(search))
+            (begun,) = await search.expand([search.root], n, until, temperature=self.temperature)
             for t in begun:
                 search.finish(t)
             active = await self._promising(search, [t for t in begun if t.status == "active"], len(begun))
             search.keep(active)
-            await draw(search, active, sampling)
+            await draw(search, active, self.temperature)
         if not search.candidates:
             raise SearchEnded("every row failed")
         return search.candidates

@@ -23,7 +23,6 @@ from tts.search.parameters import check_bounded
 from tts.search.strategies._common.guided import Guided
 from tts.search.strategies._common.stepping import advance, draw, rounds
 from tts.types import Candidate, Trajectory
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -78,10 +77,9 @@ class Mcts(Guided):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Grow the tree round by round."""
         root = VisitedNode(search.root)
-        sampling = search.sampling_at(self.temperature)
         for _ in rounds(search, self.n):
             leaf = self._select(root)
-            (paths,) = await advance(search, [leaf.path], self.width, max_steps=self.max_steps, sampling=sampling)
+            (paths,) = await advance(search, [leaf.path], self.width, max_steps=self.max_steps, temperature=self.temperature)
             values = await self._valued(search, paths, leaf)
             priors = softmax(np.array(values))
             for path, value, prior in zip(paths, values, priors.tolist(), strict=True):
@@ -109,10 +107,9 @@ class Mcts(Guided):
         ends = list(paths)
         if self.value == "rollout":
             going = [i for i, t in enumerate(ends) if t.status == "active"]
-            for i, made in zip(going, await draw(search, [ends[i] for i in going], search.sampling_at(self.temperature)), strict=True):
+            for i, made in zip(going, await draw(search, [ends[i] for i in going], self.temperature), strict=True):
                 ends[i] = made.trajectory
-        scores = await search.score(ends, self.verifier, self.aggregate)
-        values = to_unit(scores, search.scoring.get(self.verifier).range)
+        values = await search.score(ends, self.verifier, self.aggregate, scale="unit")
         return np.where(np.isnan(values), leaf.total / leaf.visits if leaf.visits else 0.5, values).tolist()
 
     def size(self, units: int | None) -> Self:

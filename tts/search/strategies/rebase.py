@@ -102,13 +102,12 @@ async def reward_balanced(search: Search, method: RewardBalanced, balance: Balan
 
 async def _explored_once(search: Search, method: RewardBalanced, balance: Balance) -> list[Candidate]:
     """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
-    sampling = search.sampling_at(method.temperature)
     left, live = method.width, [search.root]  # line 1
     counts = np.array([left])
     first = len(search.candidates)
     while left > 0 and live:  # line 5
         rows = rows_of(live, counts)
-        live, ended = split(await advance(search, rows, max_steps=method.max_steps, sampling=sampling))  # line 7
+        live, ended = split(await advance(search, rows, max_steps=method.max_steps, temperature=method.temperature))  # line 7
         left -= len(ended)  # line 4
         counts = np.zeros(len(live), dtype=np.int64)
         if method.width == 1:
@@ -117,7 +116,7 @@ async def _explored_once(search: Search, method: RewardBalanced, balance: Balanc
             counts = await balance(live, await rewards(search, method, live), left)  # lines 3 and 6
         live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
         search.keep(live)
-    return search.candidates[first:]
+    return list(search.candidates[first:])
 
 
 def rows_of(ts: Sequence[Trajectory], counts: Counts) -> list[Trajectory]:

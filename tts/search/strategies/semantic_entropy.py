@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from tts.backends.base import Sampling
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded, StopDecision
@@ -76,36 +75,37 @@ class SemanticEntropy(Strategy):
         """Draw rounds until their entropy is low."""
         if self.rounds > 1:
             search.task.typical_tokens(self.prompt)  # a task without that prompt says so now, before anything is drawn
-        sampling, entropies = search.sampling_at(self.temperature), list[float]()
+        entropies: list[float] = []
         made: list[Candidate] = []
         for k in range(self.rounds):
             texts = self._digest(made)
             root = (await opened(search, self.prompt, texts) if texts else None) or search.root
             first = len(search.candidates) if k else 0  # a solution that was drawn to learn its length is one of the first round
-            made = await self._round(search, root, first, self.rounds - k, sampling)
+            made = await self._round(search, root, first, self.rounds - k)
             entropies.append(entropy_of(made))
             if self._stops(entropies):
                 reason = f"entropy {entropies[-1]:.2g} in round {k + 1}"
                 raise SearchEnded(reason, StopDecision(reason, used=slice(first, None)))
         return made
 
-    async def _round(self, search: Search, root: Trajectory, first: int, left: int, sampling: Sampling) -> list[Candidate]:
+    async def _round(self, search: Search, root: Trajectory, first: int, left: int) -> list[Candidate]:
         """Return the answers of a round, from candidate `first` on; `left`: rounds that share what is left, this one included.
 
         Raises:
             SearchEnded: the budget ends it; where this round has an answer, the vote is of this round.
         """
         if self.n is not None:
-            return await draw(search, [root] * self.n, sampling)
-        units = await affordable_width(search, sampling, stepwise=False)
+            return await draw(search, [root] * self.n, self.temperature)
+        units = await affordable_width(search, self.temperature, stepwise=False)
         n = min(_MOST, max(min(2, units), units // left)) if left > 1 else None
         try:
-            await search.complete([root], n if n is None else max(1, n - (len(search.candidates) - first)), sampling)
+            begun = len(search.candidates) - first
+            await search.complete([root], None if n is None else max(1, n - begun), temperature=self.temperature)
         except SearchEnded as end:
             if end.stop is None and any(c.answer is not None for c in search.candidates[first:]):
                 raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(first, None))) from None
             raise
-        return search.candidates[first:]
+        return list(search.candidates[first:])
 
     def _digest(self, made: Sequence[Candidate]) -> list[str]:
         """Return the solutions that the next round sees."""

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from tts.backends.base import Sampling
 from tts.checks import check_int
 from tts.search.parameters import check_bounded, check_temperature
 from tts.search.parts import Strategy
@@ -59,26 +58,25 @@ class SequentialRevision(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Lengthen all chains by one attempt at a time; with a size left out, again for what is left."""
-        sampling = search.sampling_at(self.temperature)
         if self.length != 1:
             search.task.typical_tokens("revise")  # a task without that prompt says so now, before anything is drawn
         for _ in rounds(search, 1 if self.chains and self.length else None):
             first = len(search.candidates)
-            chains, length = await self._sizes(search, sampling)
+            chains, length = await self._sizes(search)
             attempts = [[c] for c in search.candidates[first:]]  # one that was drawn to learn its length begins a chain
             attempts += [[] for _ in range(chains - len(attempts))]
             for _ in range(length):
                 going = [chain for chain in attempts if len(chain) < length]
                 roots = [await self._root(search, chain) for chain in going]
-                for chain, made in zip(going, await draw(search, roots, sampling), strict=True):
+                for chain, made in zip(going, await draw(search, roots, self.temperature), strict=True):
                     chain.append(made)
         return search.candidates
 
-    async def _sizes(self, search: Search, sampling: Sampling) -> tuple[int, int]:
+    async def _sizes(self, search: Search) -> tuple[int, int]:
         """Return the chains and their length, by what the budget pays where one is left out."""
         chains, length = self.chains, self.length
         if chains is None or length is None:
-            units = min(await affordable_width(search, sampling, stepwise=False), _MOST)
+            units = min(await affordable_width(search, self.temperature, stepwise=False), _MOST)
             if chains is None:
                 chains = max(1, units // (length or max(1, int(units**0.5))))
             length = length or max(1, units // chains)

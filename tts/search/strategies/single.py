@@ -34,8 +34,7 @@ class Single(Strategy):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root once."""
-        sampling = search.sampling_at(self.temperature)
-        return await search.complete([search.root], n=1, sampling=sampling)
+        return await search.complete([search.root], n=1, temperature=self.temperature)
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `majority`: there is nothing to choose."""

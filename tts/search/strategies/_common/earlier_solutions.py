@@ -20,6 +20,5 @@ async def opened(search: Search, kind: str, texts: Sequence[str], group: int | N
     """
     try:
         return await search.open(kind, *texts, group=group)
-    except ConfigError as refusal:
-        search.warn(f"earlier solutions were not shown: {refusal.cause}")
+    except ConfigError:  # of which the search warns
         return None

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tts.checks import check_int, check_text
 from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
@@ -25,7 +26,6 @@ from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.search.strategies._common.stepping import MAX_STEPS, affordable_width, rounds
 from tts.types import Candidate, Trajectory
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -103,7 +103,7 @@ async def explored(search: Search, method: W, explore: Callable[[W], Awaitable[S
     for _ in rounds(search, None if method.n is None else 1):
         sized = method
         if method.n is None:
-            units = await affordable_width(search, search.sampling_at(method.temperature)) // method.written_per_token()
+            units = await affordable_width(search, method.temperature) // method.written_per_token()
             sized = dataclasses.replace(method, n=max(1, min(units, MOST_WIDTH)))
         found += await explore(sized)
     return found
@@ -120,8 +120,16 @@ async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], loo
     Raises:
         SearchEnded: the budget cannot pay for a single score.
     """
-    ends = await search.rollout(ts, lookahead, search.sampling_at(0.0)) if lookahead else ts
+    ends = await search.rollout(ts, lookahead, temperature=0.0) if lookahead else ts
     return known(await search.score(ends, method.verifier, method.aggregate))
+
+
+async def affordable_scores(search: Search, method: Guided, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
+    """Return one score a path, NaN where it is unknown or the budget cannot pay it."""
+    try:
+        return await search.score(ts, method.verifier, method.aggregate)
+    except SearchEnded:
+        return np.full(len(ts), np.nan)
 
 
 async def rewards(search: Search, method: Guided, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
@@ -130,8 +138,7 @@ async def rewards(search: Search, method: Guided, ts: Sequence[Trajectory]) -> N
     Raises:
         SearchEnded: the budget cannot pay for a single score.
     """
-    scores = await search.score(ts, method.verifier, method.aggregate)
-    return to_unit(scores, search.scoring.get(method.verifier).range)
+    return await search.score(ts, method.verifier, method.aggregate, scale="unit")
 
 
 def known(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -27,13 +27,9 @@ from tts.search.parameters import check_bounded
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
-from tts.verifiers.base import to_unit
 
 if TYPE_CHECKING:
     from tts.search.search import Search
-
-_LEAST = 1e-7  # scores are clipped to [_LEAST, 1 - _LEAST]
-_MOST = float(np.log1p(-_LEAST) - np.log(_LEAST))
 
 LogWeights = NDArray[np.float64]  # [N] particles, natural
 # From the log-weights and the steps taken so far to the temperature of the resampling.
@@ -84,25 +80,15 @@ def check_weight_temperature(value: float) -> None:
     check_number("weight_temperature", value, 0.001, optional=False)
 
 
-def log_odds(scores: NDArray[np.float64], bounds: tuple[float, float]) -> LogWeights:
-    """Return ln(r / (1 - r)) of scores in a verifier's range, mapped to [0, 1] and clipped; unknown ones weigh the mean of the rest.
-
-    An unbounded score is a log-odds as it is.
-    """
-    low, high = bounds
-    if np.isinf(low) or np.isinf(high):
-        weights = np.clip(scores, -_MOST, _MOST)
-    else:
-        r = np.clip(to_unit(scores, bounds), _LEAST, 1 - _LEAST)
-        weights = np.log(r) - np.log1p(-r)
-    known = ~np.isnan(weights)
-    return np.where(known, weights, weights[known].mean() if known.any() else 0.0)
+def known_weights(log_odds: LogWeights) -> LogWeights:
+    """Return log-odds, where an unknown one weighs the mean of the rest, or 0."""
+    known = ~np.isnan(log_odds)
+    return np.where(known, log_odds, log_odds[known].mean() if known.any() else 0.0)
 
 
 async def weigh(search: Search, paths: Sequence[Trajectory], method: ParticleMethod) -> LogWeights:
     """Score the whole prefix of each particle and return the log-weights."""
-    scores = await search.score(paths, method.verifier, method.aggregate)
-    return log_odds(scores, search.scoring.get(method.verifier).range)
+    return known_weights(await search.score(paths, method.verifier, method.aggregate, scale="log_odds"))
 
 
 async def sweep(
@@ -149,8 +135,7 @@ def _cut(reference: Trajectory, steps: int) -> Trajectory:
 async def _stepped(search: Search, paths: Sequence[Trajectory], method: ParticleMethod) -> list[Trajectory]:
     """Continue the particles that have not stopped; those that failed or could not start are left out."""
     active = [t for t in paths if t.status == "active"]
-    sampling = search.sampling_at(method.temperature)
-    children = iter(await advance(search, active, max_steps=method.max_steps, sampling=sampling))
+    children = iter(await advance(search, active, max_steps=method.max_steps, temperature=method.temperature))
     after = [next(children) if t.status == "active" else [t] for t in paths]
     return [t for of in after for t in of]
 
@@ -177,7 +162,7 @@ async def explored(search: Search, method: M, explore: Callable[[M, int], Awaita
     for r in rounds(search, None if method.n is None else 1):
         sized = method
         if method.n is None:
-            units = await affordable_width(search, search.sampling_at(method.temperature))
+            units = await affordable_width(search, method.temperature)
             sized = replace(method, n=min(MOST_WIDTH, max(min(2, units), units // method.sweeps_in_all)))
         found += await explore(sized, r * method.sweeps_in_all)
     distinct = {t.node: t for t in found}.values()

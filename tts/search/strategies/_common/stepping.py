@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tts.backends.base import Sampling
 from tts.search.ends import END, STEP, SearchEnded
 from tts.types import Candidate, Trajectory
 
@@ -28,18 +27,17 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
     """Count the rounds of a search: n, or as many as the budget pays, one after another.
 
     Raises:
-        SearchEnded: n is None, and a round has spent nothing and written nothing.
+        SearchEnded: n is None, and a round has spent nothing.
     """
-    spent, nodes = dict(search.accounting.meter.spent), search.tree.nodes
-    met = len(nodes)
+    spent = dict(search.spent)
     for k in itertools.count() if n is None else range(n):
         yield k
-        if n is None and spent == search.accounting.meter.spent and all(map(stalled, nodes[met:])):
+        if n is None and spent == search.spent:
             raise SearchEnded("nothing is spent any more")
-        spent, met = dict(search.accounting.meter.spent), len(nodes)
+        spent = dict(search.spent)
 
 
-async def affordable_width(search: Search, sampling: Sampling | None = None, *, stepwise: bool = True) -> int:
+async def affordable_width(search: Search, temperature: float | None = None, *, stepwise: bool = True) -> int:
     """Return how many paths the budget pays, written step by step or not, by the lengths seen so far; at least 1.
 
     Where tokens bound it and no solution is known, a plain one is written first: its length is the first that is known.
@@ -48,11 +46,11 @@ async def affordable_width(search: Search, sampling: Sampling | None = None, *, 
         SearchEnded: the budget is used up.
     """
     if not search.candidates and search.left.keys() - {"samples", "verifier_calls", "seconds"}:
-        await search.complete([search.root], sampling=sampling)
+        await search.complete([search.root], temperature=temperature)
     return search.affordable_samples(stepwise=stepwise) or 1
 
 
-async def draw(search: Search, ts: Sequence[Trajectory], sampling: Sampling | None = None) -> list[Candidate]:
+async def draw(search: Search, ts: Sequence[Trajectory], temperature: float | None = None) -> list[Candidate]:
     """Return the candidate that each active path becomes, written to its end; rows that failed or could not start are drawn again.
 
     Raises:
@@ -60,7 +58,7 @@ async def draw(search: Search, ts: Sequence[Trajectory], sampling: Sampling | No
     """
     made: list[Candidate | None] = [None] * len(ts)
     while missing := [i for i, one in enumerate(made) if one is None]:
-        children = await advance(search, [ts[i] for i in missing], max_steps=1, sampling=sampling)
+        children = await advance(search, [ts[i] for i in missing], max_steps=1, temperature=temperature)
         for i, of in zip(missing, children, strict=True):
             made[i] = search.finish(of[0]) if of else None
     return [one for one in made if one is not None]
@@ -72,48 +70,32 @@ def stalled(t: Trajectory) -> bool:
 
 
 async def advance(
-    search: Search, ts: Sequence[Trajectory], n: int = 1, *, max_steps: int = MAX_STEPS, sampling: Sampling | None = None
+    search: Search, ts: Sequence[Trajectory], n: int = 1, *, max_steps: int = MAX_STEPS, temperature: float | None = None
 ) -> list[list[Trajectory]]:
     """Return up to n children of each active path, in order, one step longer; those that ended are candidates.
 
-    Rows that cost no sample start first: where the budget counts samples, paths go on before copies of them branch off.
-
     Args:
         ts: one listed twice is two requests. n: children of each.
-        max_steps: of a path. sampling: None for the run's.
+        max_steps: of a path. temperature: None for the run's.
 
     Raises:
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
     for _ in range(_TRIES):
-        children = await _advanced(search, ts, n, max_steps, sampling)
+        children = await _advanced(search, ts, n, max_steps, temperature)
         if any(children) or not ts:
             return children
     raise SearchEnded("every row failed")
 
 
-async def _advanced(search: Search, ts: Sequence[Trajectory], n: int, max_steps: int, sampling: Sampling | None) -> list[list[Trajectory]]:
+async def _advanced(search: Search, ts: Sequence[Trajectory], n: int, max_steps: int, temperature: float | None) -> list[list[Trajectory]]:
     children: list[list[Trajectory]] = [[] for _ in ts]
     last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or stalled(t)}
     endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # asked to end, again and again, and never did
     for until, chosen in ((STEP, [i for i in range(len(ts)) if i not in last]), (END, sorted(last - endless))):
-        places = _continued_first(search, ts, chosen)
-        made = await search.expand([ts[i] for i in places], n, until, sampling)
-        for i, of in zip(places, made, strict=True):
+        made = await search.expand([ts[i] for i in chosen], n, until, temperature=temperature)
+        for i, of in zip(chosen, made, strict=True):
             children[i] = of
-        ended = [child for i in chosen for child in children[i]]
-        await search.judge(ended)
-        for child in ended:
+        for child in (child for of in made for child in of):
             search.finish(child)
     return children
-
-
-def _continued_first(search: Search, ts: Sequence[Trajectory], places: Sequence[int]) -> list[int]:
-    """Return the places in order, those of first children before those of branches."""
-    met: set[int] = set()
-    branches: list[int] = []
-    for i in places:
-        node = ts[i].node
-        branches.append(node in met or search.tree.children_of(ts[i]) > 0)
-        met.add(node)
-    return [i for _, i in sorted(zip(branches, places, strict=True))]

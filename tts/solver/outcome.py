@@ -1,0 +1,123 @@
+"""How a search ended, and what its solution warns of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tts.backends.protocol import BackendProtocol
+from tts.errors import TTSError
+from tts.search.ends import StopDecision
+from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.state import SearchState
+from tts.types import Candidate, Usage
+
+_WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
+
+
+@dataclass(slots=True)
+class SearchOutcome:
+    """How a search ended, filled in on the way."""
+
+    candidates: Sequence[Candidate] = ()
+    stopped_by: str = "done"
+    stop: StopDecision | None = None
+    error: Exception | None = None
+    selected: Selected | None = None
+    held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
+    cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
+
+
+def warnings_of(
+    search: SearchState,
+    outcome: SearchOutcome,
+    *,
+    answer: str | None,
+    usage: Usage,
+    policy: BackendProtocol,
+    selection: SelectionProtocol,
+    capped: bool,
+) -> list[str]:
+    """Return what a solution warns of; `capped`: whether a cap of the caller's ends rows."""
+    notes = list(search.warnings)
+    for what, of in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
+        notes += [f"{count} {what} failed: {cause_of(kind, of.causes)}" for kind, count in of.failures.items()]
+    if outcome.error is not None:
+        cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
+        notes.append(f"the run failed: {cause}")
+    if outcome.selected is not None and outcome.selected.abstained:
+        notes.append(outcome.selected.abstained)
+    elif answer is None and outcome.candidates:
+        count = len(outcome.candidates)
+        notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
+    elif answer is None and outcome.error is None:
+        notes.append("no candidate was completed, so there is no answer")
+    notes += [
+        f"{search.scoring.unknown[what, 'number']} of {search.scoring.unknown[what, 'of']} {what}"
+        for what, kind in search.scoring.unknown
+        if kind == "number" and search.scoring.unknown[what, kind]
+    ]
+    unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
+    if unpaid:
+        notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
+    notes += _cut_short(search, usage, capped=capped)
+    notes += _left_over(search, outcome, policy)
+    notes += [
+        f"{share:.0%} of the {unit} were held for verifier calls that {selection} did not make"
+        for unit, amount in outcome.held.items()
+        if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
+    ]
+    notes += [
+        f"{share:.0%} of the {unit} were held for scores that cost less: what candidates have in common is read once"
+        for unit, amount in outcome.cheaper.items()
+        if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
+    ]
+    return notes
+
+
+def _cut_short(search: SearchState, usage: Usage, *, capped: bool) -> list[str]:
+    """Say how much went into solutions that were cut short without an answer, and how long solutions seem to be."""
+    share = usage.truncated_tokens / max(1, usage.generated_tokens)
+    if share <= _WORTH_SAYING:
+        return []
+    lengths = search.rows.sizes.lengths("solve")
+    cut = sum(c.truncated and c.answer is None for c in search.candidates)
+    length = f"they take about {lengths.expected():,} tokens" if lengths.ended else f"they take more than {lengths.longest:,} tokens"
+    return [
+        f"{share:.0%} of the generated tokens went into {cut} of {len(search.candidates)} candidates that were cut short "
+        f"without an answer; {length}: give a larger budget{', or max_tokens' if capped else ''}"
+    ]
+
+
+def _left_over(search: SearchState, outcome: SearchOutcome, policy: BackendProtocol) -> list[str]:
+    """Say where much of the budget is left because no further solution could be sure of its end, or of its score."""
+    unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
+    if unit not in meter.limits or unit == "samples" or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
+        return []
+    cost = search.accounting.row_cost(policy, search.root_tokens)
+    tokens = search.rows.sizes.lengths("solve").expected()
+    if (needed := cost.of(unit, tokens)) <= meter.left(unit):
+        return []
+    scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
+    amounts = f"{meter.left(unit):,} {unit} are left, but one more solution may take {needed:,}{scored}"
+    return [
+        amounts
+        if unit != "usd"
+        else f"{meter.left(unit) / meter.limits[unit]:.0%} of the usd are left, but one more solution may take more"
+    ]
+
+
+def truncated_tokens(search: SearchState) -> int:
+    """Return the tokens that only candidates without an answer have, which were cut short."""
+    cut = [c.trajectory for c in search.candidates if c.truncated and c.answer is None]
+    if not cut:
+        return 0
+    kept = search.tree.above([c.trajectory for c in search.candidates if not c.truncated or c.answer is not None])
+    nodes = {node.node: node for t in cut for node in t.path if node.parent is not None and node.node not in kept}
+    return sum(map(search.tree.own_tokens, nodes.values()))
+
+
+def cause_of(kind: str, causes: Mapping[str, str]) -> str:
+    """Return a kind of failure with the cause of the first."""
+    cause = causes.get(kind)
+    return f"{kind}: {cause}" if cause else kind
