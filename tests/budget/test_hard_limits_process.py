@@ -207,7 +207,7 @@ def test_so_it_is_where_its_text_is_spelled_in_more_tokens_than_it_was_written_i
     more: list[bool] = []
 
     async def check(search: Search) -> None:
-        [ts] = await search.expand([search.root], 8, Tokens(12), Sampling(temperature=100.0))
+        [ts] = await search.expand([search.root], 8, Tokens(12), temperature=100.0)
         more.extend(text_bound(backend, t.full_text) > t.num_tokens for t in ts)
         search.keep([])
         scores = await search.score(ts)

@@ -26,7 +26,7 @@ from tts.verifiers.base import StepScores
 
 def test_a_candidate_that_was_held_back_for_is_counted_once() -> None:
     async def check(search: Search) -> None:
-        for of in await search.expand([search.root], 1, END, tts.Sampling(max_tokens=2)):
+        for of in await search.expand([search.root], 1, END, max_tokens=2):
             for t in of:
                 search.finish(t)
         while True:

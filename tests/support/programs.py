@@ -75,8 +75,8 @@ class _State:
 
     async def expand(self, which: int, count: int, choice: int) -> None:
         ts, n = self._some(which, count), 1 + choice % 5
-        sampling = None if choice % 3 else Sampling(temperature=choice % 2, max_tokens=1 + 7 * (choice % 9))
-        children = await self.search.expand(ts, n, _UNTIL[choice % len(_UNTIL)], sampling)
+        sampling: dict[str, Any] = {} if choice % 3 else {"temperature": choice % 2, "max_tokens": 1 + 7 * (choice % 9)}
+        children = await self.search.expand(ts, n, _UNTIL[choice % len(_UNTIL)], **sampling)
         assert [len(of) <= n for of in children] == [True] * len(ts)
         for parent, of in zip(ts, children, strict=True):
             assert all(child.parent is parent for child in of)

@@ -49,6 +49,7 @@ class RowSizes:
         self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
         self._lengths: dict[str, Lengths] = {}
         self._steps = [0, 0]  # tokens and number of the steps that have ended
+        self._chains: dict[int, int] = {}  # tokens of the pieces that end in a node, where pieces of given sizes follow each other
         self._forced: set[int] = set()  # nodes of forced text, and what was written behind them: no measure of lengths
 
     # What is known --------------------------------------------------------------------------------------------------------------
@@ -106,6 +107,8 @@ class RowSizes:
         lengths = self.lengths(path.root_kind)
         lengths.forget(row.parent.node)
         lengths.note(path.node, path.num_tokens, ended=path.status == "finished")
+        if isinstance(queue.until, Tokens):
+            self._chains[path.node] = self._chains.get(row.parent.node, 0) + row.written
         if queue.until is STEP and row.over:
             self._steps[0] += row.written
             self._steps[1] += 1
@@ -192,11 +195,15 @@ class RowSizes:
         return max(self.expected_step, self.lengths(parents[0].root_kind).expected(written) - written)
 
     def left_of(self, queue: RowQueue, row: QueuedRow) -> int:
-        """Return the tokens that a row may still take."""
-        cap = min(queue.sampling.max_tokens or NO_CAP, row.limit)
+        """Return the tokens that a row may still take. Pieces of given sizes that follow each other are one row for the cap of a row."""
+        capped = min(self.uncapped(queue, row), row.limit - row.written)
         if isinstance(queue.until, Tokens):
-            cap = min(cap, queue.until.count)
-        return min(cap - row.written, self.room(queue.model, row.path or row.parent))
+            capped = min(capped, queue.until.count - row.written)
+        return min(capped, self.room(queue.model, row.path or row.parent))
+
+    def uncapped(self, queue: RowQueue, row: QueuedRow) -> int:
+        """Return the tokens that the cap of a row leaves it."""
+        return (queue.sampling.max_tokens or NO_CAP) - self._chains.get(row.parent.node, 0) - row.written
 
     def resumes(self, model: str) -> bool:
         """Whether a row that its cap cut can be continued."""

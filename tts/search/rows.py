@@ -258,7 +258,7 @@ class RowRunner:
 
     def _is_over(self, queue: RowQueue, row: QueuedRow, before: int, *, timed_out: bool) -> bool:
         """Whether a row that met its cap ends there; it is truncated, but where it was to end so."""
-        if isinstance(queue.until, Tokens) and row.written >= queue.until.count:
+        if isinstance(queue.until, Tokens) and row.written >= queue.until.count and self.sizes.uncapped(queue, row) > 0:
             return True
         path = row.path
         capped = self.sizes.left_of(queue, row) <= 0 or row.written == before

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -14,10 +16,14 @@ from tests.support.runs import check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
+from tts.search.search import Search
 from tts.search.strategies.adaptive import Adaptive, mean_samples, threshold_for
 from tts.types import Solution
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
+
+if TYPE_CHECKING:
+    from tts.search.state import SearchState
 
 LANGUAGE = ToyLanguage(accuracy=0.5, slips=((1, 0.5), (-1, 0.5)))
 PROBLEM = "10 - 7 + 5 - 20"
@@ -81,10 +87,10 @@ def hash_of(text: str) -> int:
 def test_the_temperature_is_annealed_from_the_first_to_the_runs() -> None:
     from tts.backends.base import Sampling
 
-    run = Sampling(temperature=1.0)
-    assert [Adaptive(start=0.0)._sampling(run, k).temperature for k in range(4)] == [0.0, 0.5, 0.75, 0.875]
-    assert [Adaptive(start=2.0)._sampling(run, k).temperature for k in range(3)] == [2.0, 1.5, 1.25]
-    assert [Adaptive()._sampling(run, k).temperature for k in range(3)] == [1.0, 1.0, 1.0]
+    run: Any = Search(cast("SearchState", SimpleNamespace(sampling_at=lambda _: Sampling(temperature=1.0))))
+    assert [Adaptive(start=0.0)._annealed(run, k) for k in range(4)] == [0.0, 0.5, 0.75, 0.875]
+    assert [Adaptive(start=2.0)._annealed(run, k) for k in range(3)] == [2.0, 1.5, 1.25]
+    assert [Adaptive(temperature=0.3)._annealed(run, k) for k in range(3)] == [0.3, 0.3, 0.3]
     first = {texts(draw("adaptive(n=1, start=0.0)", seed))[0] for seed in range(5)}
     assert first == {texts(draw("single(temperature=0.0)"))[0]}
 

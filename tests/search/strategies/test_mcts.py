@@ -67,13 +67,13 @@ def test_every_round_adds_its_width_and_every_child_is_scored() -> None:
 
 def test_a_width_of_one_is_one_plain_sample() -> None:
     for seed in range(5):
-        one, plain = grow("mcts(width=1)", seed), grow("single", seed)
+        one, plain = grow("mcts(n=99, width=1)", seed), grow("single", seed)
         assert [c.trajectory.full_text for c in one.solution.candidates] == [c.trajectory.full_text for c in plain.solution.candidates]
         assert one.solution.stopped_by == "done"
 
 
 def test_it_ends_where_every_path_has_ended() -> None:
-    end = grow("mcts(width=2, max_steps=3)", backend=EndsAtRandom(), verifiers={"main": FunctionVerifier(lambda problem, text: 0.5)})
+    end = grow("mcts(n=99, width=2, max_steps=3)", backend=EndsAtRandom(), verifiers={"main": FunctionVerifier(lambda problem, text: 0.5)})
     assert end.solution.stopped_by == "done"
     leaves = [t for t in end.search.tree.nodes if t.parent is not None and end.search.tree.children_of(t) == 0]
     assert len(leaves) > 2

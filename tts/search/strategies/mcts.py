@@ -87,14 +87,15 @@ class Mcts(Guided):
                 leaf.children.append(child)
                 _back_up(child, value)
             _close(leaf)
-            if root.closed:
+            if root.closed and self.n is not None:
                 break
+            root.closed = False  # nothing is left to write below: the root is given further children
         return search.candidates
 
     def _select(self, root: VisitedNode) -> VisitedNode:
         """Go down from the root to a leaf that is open."""
         node = root
-        while node.children:
+        while any(not child.closed for child in node.children):
             parent = node
             node = max(
                 (child for child in parent.children if not child.closed),

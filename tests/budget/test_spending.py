@@ -1,0 +1,64 @@
+"""A budget is there to be used: every strategy spends four fifths of it, or its end has a reason that a user understands."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import tts
+from tests.support.heavy import heavy_tailed
+from tests.support.revising import RevisingTask
+from tests.support.runs import check_books, make_run, searched
+from tts.backends.toy.backend import ToyBackend, ToyLanguage
+from tts.search.plan import STRATEGIES
+from tts.types import Solution
+from tts.verifiers.function import FunctionVerifier
+from tts.verifiers.toy import ToyVerifier
+
+NAMES = sorted(set(STRATEGIES.names()) - {"single"})  # which is one sample
+
+
+def check_spent(solution: Solution, limit: int) -> None:
+    assert solution.error is None
+    assert solution.usage.tokens <= limit
+    assert solution.usage.tokens >= 0.8 * limit or solution.stopped_by != "done", (solution.usage.tokens / limit, solution.warnings)
+    if solution.stopped_by.startswith("budget") and solution.usage.tokens < 0.8 * limit:
+        assert any("are left, but one more solution may take" in line for line in solution.warnings)
+
+
+def judged(problem: Any, text: str) -> float:
+    del problem
+    return 0.1 + 0.8 * (sum(map(ord, text)) % 97) / 97
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("samples", [8, 30])
+def test_on_the_toy_language(name: str, samples: int) -> None:
+    limit = samples * 64
+    run = make_run("10 - 7 + 5", limit, name, ToyBackend(ToyLanguage(accuracy=0.7)), verifiers={"main": ToyVerifier(error=0.1)})
+    end = searched(dataclasses.replace(run, task=RevisingTask()))
+    check_books(end.search)
+    check_spent(end.solution, limit)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("samples", [8, 30])
+def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> None:
+    limit = samples * 60
+    run = make_run("10 - 7 + 5", limit, name, heavy_tailed(), verifiers={"main": FunctionVerifier(judged)}, seed=samples)
+    end = searched(dataclasses.replace(run, task=RevisingTask()))
+    check_books(end.search)
+    check_spent(end.solution, limit)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_the_embedded_policy(name: str) -> None:
+    pytest.importorskip("torch")
+    limit = 1200
+    solution = tts.solve("What is 12 + 7 * 3 - 5 + 6?", limit, strategy=name, seed=2)
+    if solution.error is not None:  # a prompt that the task has not
+        assert "prompt" in str(solution.error)
+        return
+    check_spent(solution, limit)
