@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tts
@@ -18,7 +19,6 @@ from tests.contracts.verifier_contract import Do
 from tests.support.chaos import ChaosBackend
 from tests.support.programs import Judge
 from tests.support.runs import Solved, check_books, make_run, searched
-from tts.backends.base import Sampling
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage

@@ -25,7 +25,8 @@ def check_spent(solution: Solution, limit: int) -> None:
     assert solution.usage.tokens <= limit
     assert solution.usage.tokens >= 0.8 * limit or solution.stopped_by != "done", (solution.usage.tokens / limit, solution.warnings)
     if solution.stopped_by.startswith("budget") and solution.usage.tokens < 0.8 * limit:
-        assert any("are left, but one more solution may take" in line for line in solution.warnings)
+        said = ("are left, but one more solution may take", "were held for scores that cost less")
+        assert any(one in line for line in solution.warnings for one in said)
 
 
 def judged(problem: Any, text: str) -> float:
@@ -57,8 +58,6 @@ def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> Non
 def test_on_the_embedded_policy(name: str) -> None:
     pytest.importorskip("torch")
     limit = 1200
-    solution = tts.solve("What is 12 + 7 * 3 - 5 + 6?", limit, strategy=name, seed=2)
-    if solution.error is not None:  # a prompt that the task has not
-        assert "prompt" in str(solution.error)
-        return
-    check_spent(solution, limit)
+    if name == "semantic_entropy":
+        name = "semantic_entropy(prompt='revise')"  # the task has no prompt "fuse"
+    check_spent(tts.solve("What is 12 + 7 * 3 - 5 + 6?", limit, strategy=name, seed=2), limit)

@@ -115,6 +115,7 @@ class SearchState:
         self._ended: list[Trajectory] = []  # candidates whose state is still held
         self._root: Trajectory | None = None
         self._busy = False
+        self._waiter: asyncio.Future[None] | None = None
 
     # What a strategy may read ---------------------------------------------------------------------------------------------------
 
@@ -141,10 +142,11 @@ class SearchState:
         """Whether the `seconds` limit cut a call short."""
         return self.rows.timed_out or self.answers.timed_out or self.scoring.timed_out
 
-    @property
-    def busy(self) -> bool:
-        """Whether a call is in flight."""
-        return self._busy
+    async def idle(self) -> None:
+        """Wait until no call is in flight."""
+        while self._busy:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
     @property
     def root_tokens(self) -> int:
@@ -456,5 +458,7 @@ class SearchState:
             raise SearchEnded(f"budget: {end.unit}") from None
         finally:
             self._busy = False
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
             if self._on_call is not None:
                 self._on_call(self)

@@ -198,8 +198,7 @@ class ProblemRun:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
             what = "no path came to its end, and rows failed" if written else "every row failed"
             outcome.error = EngineError(f"{what}: {cause_of(next(iter(search.rows.failures)), search.rows.causes)}")
-        while search.busy:  # a call that the strategy did not wait for: what it costs belongs into the books
-            await asyncio.sleep(0.001)
+        await search.idle()  # a call that the strategy did not wait for: what it costs belongs into the books
 
     async def _conclude(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Make candidates of the rows that are open: they are cut short, and what they cost is counted."""
