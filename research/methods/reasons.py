@@ -31,13 +31,13 @@ SEARCHES = (
     "dvts(branching=2) | weighted",
     "rebase | weighted",
     "ets | weighted",
-    "a_star(branching=2)",
-    "a_star(branching=4)",
+    "a_star(branching=2, goals=1)",
+    "a_star(goals=1)",
     "particle_filter | weighted",
 )
 GAINS = (
-    ("a_star(branching=2) | best", "best_of_n | best", "tokens"),
-    ("a_star(branching=2) | best", "best_of_n | weighted", "tokens"),
+    ("a_star(branching=2, goals=1) | best", "best_of_n | best", "tokens"),
+    ("a_star(branching=2, goals=1) | best", "best_of_n | weighted", "tokens"),
     ("particle_filter | weighted", "beam(branching=2) | weighted", "generated_tokens"),
     ("particle_filter | weighted", "dvts(branching=2) | weighted", "generated_tokens"),
 )
