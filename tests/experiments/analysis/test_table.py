@@ -58,11 +58,15 @@ def test_what_is_spent_is_summed():
             prompt_tokens=1, reused_tokens=2, generated_tokens=3, cancelled_tokens=4, verifier_tokens=5, flops=6, usd=0.5, seconds=1.5,
             work_seconds=2.5,
         ),
-        Usage(prompt_tokens=10, generated_tokens=30, verifier_tokens=50, flops=10**20, usd=0.25, seconds=1, work_seconds=1),
+        Usage(
+            prompt_tokens=10, generated_tokens=30, truncated_tokens=8, verifier_tokens=50, flops=10**20, usd=0.25, seconds=1,
+            work_seconds=1,
+        ),
     ]  # fmt: skip
     (row,) = rows_of(*(run(i, usage=usage, lost_tokens=7) for i, usage in enumerate(usages)))
     sums = (row.prompt_tokens, row.reused_tokens, row.generated_tokens, row.cancelled_tokens, row.verifier_tokens, row.lost_tokens)
     assert sums == (11, 2, 33, 4, 55, 14)
+    assert row.truncated_tokens == 8
     assert (row.flops, row.usd, row.seconds, row.work_seconds) == (10**20 + 6, 0.75, 2.5, 3.5)
 
 

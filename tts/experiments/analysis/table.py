@@ -20,7 +20,7 @@ NOT_REPEATED: Final = frozenset(
     {"cancelled_tokens", "lost_tokens", "seconds", "work_seconds"}
 )  # all other columns are equal after a resumed run
 _SUMS: Final = (
-    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "flops", "usd", "seconds",
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "truncated_tokens", "verifier_tokens", "flops", "usd", "seconds",
     "work_seconds",
 )  # fmt: skip
 
@@ -58,6 +58,7 @@ class TableRow:
     generated_tokens: int
     verifier_tokens: int
     cancelled_tokens: int
+    truncated_tokens: int
     lost_tokens: int
     flops: int | None
     usd: float | None

@@ -125,6 +125,7 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "reused": lambda row: _known(row.reused_tokens),
     "out": lambda row: f"{row.generated_tokens:,}",
     "verifier": lambda row: f"{row.verifier_tokens:,}",
+    "cut short": lambda row: f"{row.truncated_tokens:,}" if row.truncated_tokens else "",
     "cancelled": lambda row: f"{row.cancelled_tokens:,}",
     "lost": lambda row: f"{row.lost_tokens:,}",
     "FLOPs": lambda row: _known(row.flops, ".3g"),
