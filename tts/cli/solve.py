@@ -39,6 +39,7 @@ def solve(  # noqa: PLR0913 - the options of the command
     answer: Annotated[str | None, typer.Option(help="The reference answer, for verifiers that need it.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy; 0.8 unless given.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of one row.")] = None,
+    expected_tokens: Annotated[int | None, typer.Option(help="Usual length of a solution, by which the first rows are sized.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same solution.")] = 0,
     explain: Annotated[bool, typer.Option("--explain", help="Say why the strategy went on as it did, and why it stopped.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
@@ -67,7 +68,7 @@ def solve(  # noqa: PLR0913 - the options of the command
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(
                 model, verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
-                allow_oracle=allow_oracle, on_event=on_event,
+                allow_oracle=allow_oracle, expected_tokens=expected_tokens, on_event=on_event,
             ) as solver:  # fmt: skip
                 return solver.solve(given, limits, seed=seed)
 
