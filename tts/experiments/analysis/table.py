@@ -20,8 +20,8 @@ NOT_REPEATED: Final = frozenset(
     {"cancelled_tokens", "lost_tokens", "seconds", "work_seconds"}
 )  # all other columns are equal after a resumed run
 _SUMS: Final = (
-    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "truncated_tokens", "verifier_tokens", "flops", "usd", "seconds",
-    "work_seconds",
+    "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "truncated_tokens", "verifier_tokens", "flops", "usd",
+    "seconds", "work_seconds",
 )  # fmt: skip
 
 
