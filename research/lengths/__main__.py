@@ -155,10 +155,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--problems", type=int, default=60, help="of each data set")
     parser.add_argument("--policy-seeds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the figures")
+    parser.add_argument("--measured", type=Path, help="figures that --json wrote, in place of new ones")
     parser.add_argument("--before", type=Path, help="figures of an earlier revision")
     parser.add_argument("--out", type=Path, help="write the page; else it is printed")
     given = parser.parse_args(arguments)
-    made = {"lengths": of_lengths(given.seeds), "policy": of_policy(given.problems, given.policy_seeds)}
+    if given.measured is not None:
+        made = json.loads(given.measured.read_text(encoding="utf-8"))
+    else:
+        made = {"lengths": of_lengths(given.seeds), "policy": of_policy(given.problems, given.policy_seeds)}
     if given.json is not None:
         given.json.write_text(json.dumps(made), encoding="utf-8")
     text = page(made, None if given.before is None else json.loads(given.before.read_text(encoding="utf-8")))

