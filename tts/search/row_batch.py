@@ -96,7 +96,7 @@ class RowBatch:
                 timer.cancel()
             unread = [rowsets[which].samples[row] for which, row in places[cancelled_from:] if which < len(rowsets)]
             self.spec.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
-            self._book(tasks, grant, rowsets, places, cancelled_from, self._clock() - started)
+            self._book(tasks, grant, caps, rowsets, places, cancelled_from, self._clock() - started)
 
     def _requests(self, tasks: Sequence[RowTask], caps: Sequence[int]) -> tuple[list[SampleRequest], list[tuple[int, int]]]:
         """Return one request a parent, and the place (request, row) of each task."""
@@ -147,6 +147,7 @@ class RowBatch:
         self,
         tasks: Sequence[RowTask],
         grant: Grant,
+        caps: Sequence[int],
         rowsets: Sequence[RowSet],
         places: Sequence[tuple[int, int]],
         cancelled_from: int,
@@ -159,7 +160,7 @@ class RowBatch:
                 continue
             sample = rowsets[which].samples[row]
             if sample is None:  # the backend broke: nobody knows what the row cost, so it is charged in full
-                generated, estimated = generated + grant.caps[index], True
+                generated, estimated = generated + caps[index], True
                 continue
             work += sample.seconds
             estimated = estimated or sample.estimated
@@ -181,7 +182,7 @@ class RowBatch:
             estimated=estimated,
         )
         self._accounting.book(
-            self.spec.kind, self.spec.model, len(tasks), usage, rates=self.spec.backend.rates, granted=sum(grant.caps), grant=grant
+            self.spec.kind, self.spec.model, len(tasks), usage, rates=self.spec.backend.rates, granted=sum(caps), grant=grant
         )
 
 
