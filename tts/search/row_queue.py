@@ -22,6 +22,7 @@ class QueuedRow:
     Args:
         place: its place in the request. parent: what it continues. path: what is written of it; None: nothing yet.
         limit: tokens of its own that it may take. failures: of continuations. over: whether it has ended, failed or was given up.
+        short: replies that the backend cut long before their cap.
     """
 
     place: int
@@ -29,6 +30,7 @@ class QueuedRow:
     path: Trajectory | None = None
     limit: int = NO_CAP
     failures: int = 0
+    short: int = 0
     over: bool = False
 
     @property
@@ -47,7 +49,7 @@ class RowQueue:
         redraw: whether a row that failed is drawn anew.
 
     Attributes:
-        begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out.
+        begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out. given_up: at their limit.
     """
 
     parents: Iterator[Trajectory]
@@ -60,6 +62,7 @@ class RowQueue:
     redraw: bool = False
     begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
     count: int = 0
+    given_up: int = 0
     _next: int = 0
     _back: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
 
@@ -90,6 +93,10 @@ class RowQueue:
             rows.append(QueuedRow(self._next, parent))
             self._next += 1
         return rows
+
+    def put_back(self, paths: Sequence[Trajectory]) -> None:
+        """Put rows that are over, and were handed on, back to the head."""
+        self.begun.extendleft(QueuedRow(0, t.parent, t, over=True) for t in reversed(paths) if t.parent is not None)
 
     def give_back(self, rows: Sequence[QueuedRow]) -> None:
         """Put rows back that did not begin."""

@@ -49,7 +49,7 @@ class RowSizes:
         self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
         self._lengths: dict[str, Lengths] = {}
         self._steps = [0, 0]  # tokens and number of the steps that have ended
-        self._chains: dict[int, int] = {}  # tokens of the pieces that end in a node, where pieces of given sizes follow each other
+        self._chains: dict[int, tuple[int | None, int]] = {}  # of nodes that end pieces of given sizes: the cap of a row, and their tokens
         self._forced: set[int] = set()  # nodes of forced text, and what was written behind them: no measure of lengths
 
     # What is known --------------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class RowSizes:
         lengths.forget(row.parent.node)
         lengths.note(path.node, path.num_tokens, ended=path.status == "finished")
         if isinstance(queue.until, Tokens):
-            self._chains[path.node] = self._chains.get(row.parent.node, 0) + row.written
+            self._chains[path.node] = (queue.sampling.max_tokens, self._chained(queue, row) + row.written)
         if queue.until is STEP and row.over:
             self._steps[0] += row.written
             self._steps[1] += 1
@@ -174,7 +174,7 @@ class RowSizes:
             whole = min(cap, max(_PATIENCE * expected, 2 * lengths.longest))
             typical, cap = (whole, whole) if meter.payable(cost, whole) >= 1 else (expected, cap)
         count = int(min(len(rows), max(meter.payable(cost, cap), min(2 * self._begun, meter.payable(cost, typical)))))
-        if count < queue.left + len(rows):  # more may follow, so that none may take all
+        if count < queue.left:  # more may follow, so that none may take all
             limit = max(_PATIENCE * expected, meter.share(cost, _SHARE, cap))
             for row in rows[:count]:
                 row.limit = limit
@@ -203,7 +203,12 @@ class RowSizes:
 
     def uncapped(self, queue: RowQueue, row: QueuedRow) -> int:
         """Return the tokens that the cap of a row leaves it."""
-        return (queue.sampling.max_tokens or NO_CAP) - self._chains.get(row.parent.node, 0) - row.written
+        return (queue.sampling.max_tokens or NO_CAP) - self._chained(queue, row) - row.written
+
+    def _chained(self, queue: RowQueue, row: QueuedRow) -> int:
+        """Return the tokens of the pieces, written under the same cap, that a row goes on with."""
+        cap, tokens = self._chains.get(row.parent.node, (None, 0))
+        return tokens if cap == queue.sampling.max_tokens and queue.until is not STEP else 0
 
     def resumes(self, model: str) -> bool:
         """Whether a row that its cap cut can be continued."""

@@ -33,6 +33,7 @@ from tts.types import Status, Trajectory
 
 MOST_ROWS = 1024  # of a wave of `complete`: a budget for millions is spent in waves that can be stopped
 _TRIES = 3  # failures of continuations that fail a row
+_SHORT = 256  # replies that end a row: each was cut by the backend before half of what it was granted
 _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated", "error": "failed",
 }  # fmt: skip
@@ -234,8 +235,11 @@ class RowRunner:
             self._count_failure(sample)
         if sample.finish == "error" and row.path is not None:  # the row stays where it was
             row.failures += 1
-            if row.failures == _TRIES or sample.error == OUT_OF_TIME:
-                self.give_up(row, "truncated" if sample.error == OUT_OF_TIME else "failed")
+            if sample.error == OUT_OF_TIME:
+                self.give_up(row)
+            elif row.failures == _TRIES:
+                self.give_up(row, "failed")
+                self._note_failed(queue, row)
             return
         if sample.finish not in _STATUS:
             raise EngineError(
@@ -244,25 +248,34 @@ class RowRunner:
             )
         before = row.written
         path = row.path = self._written(row, task, sample, queue)
+        row.short += sample.finish == "length" and row.written - before < task.room // 2
         row.over = sample.finish != "length" or self._is_over(queue, row, before, timed_out=timed_out)
+        if sample.finish == "stop" and queue.until is END:
+            self.give_up(row)
+            path = row.path
         if path.status == "active" and self.sizes.room(queue.model, path) <= 0:
             row.path, row.over = self._replaced(dataclasses.replace(path, status="truncated")), True  # the context is full
         if path.status == "failed":
-            if not queue.scratch:
-                self._tree.count_failed_child(row.parent)
-            if queue.redraw:
-                queue.count -= 1
-                queue.give_back([row])
+            self._note_failed(queue, row)
         elif not queue.scratch:
             self.sizes.learn(queue, row)
+
+    def _note_failed(self, queue: RowQueue, row: QueuedRow) -> None:
+        """Let another row be drawn in the place of one that failed."""
+        if not queue.scratch:
+            self._tree.count_failed_child(row.parent)
+        if queue.redraw:
+            queue.count -= 1
+            queue.give_back([row])
 
     def _is_over(self, queue: RowQueue, row: QueuedRow, before: int, *, timed_out: bool) -> bool:
         """Whether a row that met its cap ends there; it is truncated, but where it was to end so."""
         if isinstance(queue.until, Tokens) and row.written >= queue.until.count and self.sizes.uncapped(queue, row) > 0:
             return True
         path = row.path
-        capped = self.sizes.left_of(queue, row) <= 0 or row.written == before
+        capped = self.sizes.left_of(queue, row) <= 0 or row.written == before or row.short >= _SHORT
         late = timed_out and queue.until is END
+        queue.given_up += row.written >= row.limit
         if path is None or path.handle is None or capped or late or not self.sizes.resumes(queue.model):
             self.give_up(row)
         return row.over or timed_out
@@ -338,11 +351,15 @@ class RowRunner:
             waiting = made.take(rows or 0)
             branches = branches_of([row.parent for row in waiting], self._scratch_children_of if scratch else self._tree.children_of)
             made.give_back([row for _, row in sorted(zip(branches, waiting, strict=True), key=lambda one: one[0])])
-        for place, row in enumerate(self._interrupted.pop(made.key(parents), ())):
-            row.place = place
+        waiting = self._interrupted.pop(made.key(parents), deque[QueuedRow]())
+        while waiting and made.left > 0:
+            row = waiting.popleft()
+            row.place = made.count
             made.begun.append(row)
             made.take(1)
             made.count += 1
+        if waiting:
+            self._interrupted[made.key(parents)] = waiting
         return made
 
     def interrupt(self, queue: RowQueue, parents: Sequence[Trajectory]) -> None:

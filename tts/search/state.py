@@ -227,6 +227,8 @@ class SearchState:
         """See `Search.complete`."""
         check_int("n", n, 1)
         first, barren = len(self.candidates), 0
+        if not ts:
+            return []
         queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self.judges else MOST_ROWS, redraw=True)
         spent: dict[str, int] = {}
         while not queue.is_done:
@@ -236,19 +238,21 @@ class SearchState:
             try:
                 await self._completed(queue, made)
             except SearchEnded as end:
-                if self.stopped is not None:
-                    self.drop(self.rows.discard(queue))
-                elif await self._score_held():
+                if self.stopped is None and await self._score_held():
                     continue
-                else:
-                    self.rows.interrupt(queue, ts)
-                    self._count_short(queue, n, ts, end)
+                self._leave(queue, first, n, ts, end)
+                raise
+            except BaseException:  # what was written is kept
+                queue.put_back([t for t in made if t.node not in self._finished])
+                self.rows.interrupt(queue, ts)
                 raise
             barren = 0 if made or queue.begun else barren + 1
             if barren == _TRIES:
                 raise SearchEnded("every row failed")
             if n is None and made and not queue.begun and self.accounting.meter.deadline is None and spent == self.accounting.meter.spent:
                 raise SearchEnded("nothing is spent any more")
+        if queue.given_up:
+            self._count_short(queue, first, n, ts, f"{queue.given_up} were given up for others")
         return self.candidates[first:]
 
     async def _completed(self, queue: RowQueue, made: list[Trajectory]) -> None:
@@ -277,11 +281,20 @@ class SearchState:
             await self.score_affordable(held, role)
         return bool(held)
 
-    def _count_short(self, queue: RowQueue, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
-        """Note how many of a fixed number of rows the budget let begin."""
-        if n is not None and end.reason.startswith("budget") and self._root in ts:
-            ended = queue.count - sum(not row.over for row in queue.begun)
-            self.warn(f"{ended} of {n * len(ts)} samples came to their end, {end.reason}")
+    def _leave(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
+        """Cancel the rows of a queue that a stop rule left without a use; keep those that the budget left open."""
+        if self.stopped is not None:
+            self.drop(self.rows.discard(queue))
+        else:
+            self.rows.interrupt(queue, ts)
+            self._count_short(queue, first, n, ts, end.reason)
+
+    def _count_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
+        """Warn where not all of a fixed number of rows came to their end; `first`: the candidate that was the first of them."""
+        made = [c.trajectory for c in self.candidates[first:]] + [row.path for row in queue.begun if row.path is not None]
+        ended, wanted = sum(t.status == "finished" for t in made), (n or 0) * len(ts)
+        if self._root in ts and wanted > 1 and ended < wanted and (queue.given_up or why.startswith("budget")):
+            self.warn(f"{ended} of {wanted} samples came to their end, {why}")
 
     async def conclude(self) -> None:
         """Make candidates of all rows that were begun: those that wait for others, and those that the budget leaves open."""

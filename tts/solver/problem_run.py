@@ -186,6 +186,8 @@ class ProblemRun:
                 outcome.stopped_by, outcome.stop = end.reason, end.stop
             if search.tree.nodes and self._lacks_an_answer(search, outcome):  # without a root, not even the prompt could be paid
                 outcome.candidates = await self._complete_best(search, outcome.candidates)
+                if search.stopped is not None:
+                    outcome.stopped_by, outcome.stop = search.stopped.reason, search.stopped
         except asyncio.CancelledError:
             outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
         except (Exception, SystemExit) as failure:  # the boundary: a failed run is an outcome
@@ -203,6 +205,8 @@ class ProblemRun:
     async def _conclude(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Make candidates of the rows that are open: they are cut short, and what they cost is counted."""
         first, candidates = len(search.candidates), outcome.candidates
+        if search.stopped is not None:
+            return
         try:
             await search.conclude()
         except Exception as failure:  # noqa: BLE001 - the boundary, as above

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tts.search.search import Search
 
 MAX_STEPS = 40
+_IDLE = 64  # rounds in a row that may spend nothing that is limited: a path of so many steps costs one sample
 _TRIES = 3  # of a call of which every row fails: each has draws of its own
 
 
@@ -29,12 +30,18 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
     Raises:
         SearchEnded: n is None, and a round has spent nothing.
     """
-    spent = dict(search.spent)
+    spent, left, idle = dict(search.spent), _counted(search), 0
     for k in itertools.count() if n is None else range(n):
         yield k
-        if n is None and spent == search.spent:
+        idle = idle + 1 if left == _counted(search) else 0
+        if n is None and (spent == search.spent or (idle > _IDLE and "seconds" not in search.left)):
             raise SearchEnded("nothing is spent any more")
-        spent = dict(search.spent)
+        spent, left = dict(search.spent), _counted(search)
+
+
+def _counted(search: Search) -> dict[str, float]:
+    """Return what is left of each limit but time."""
+    return {unit: amount for unit, amount in search.left.items() if unit != "seconds"}
 
 
 async def affordable_width(search: Search, temperature: float | None = None, *, stepwise: bool = True) -> int:

@@ -1,0 +1,162 @@
+"""Rows under requests that fuzzing found to break them: each is kept as a test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tts
+from tests.support.runs import check_books, make_run, searched, solved
+from tts.backends.function import Answer, Ask, FunctionBackend
+from tts.backends.toy.backend import ToyBackend
+from tts.budget.budget import Budget
+from tts.search.ends import END, Tokens
+from tts.search.plan import Plan
+
+
+class Does(tts.Strategy):
+    """A strategy that is a function."""
+
+    needs = ("steps",)
+    verifiers = ()
+
+    def __init__(self, run: Callable[[Any], Awaitable[Any]]) -> None:
+        self._run = run
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        await self._run(search)
+        return search.candidates
+
+
+def words(length: Callable[[int], int], asked: list[int] | None = None) -> FunctionBackend:
+    """A model whose solution of a seed has so many words."""
+
+    def write(ask: Ask) -> Answer:
+        if asked is not None:
+            asked.append(ask.max_tokens)
+        begun = len(ask.text.split())
+        count = min(ask.max_tokens, length(ask.seed) - begun)
+        ended = begun + count == length(ask.seed)
+        return Answer("w " * (count - ended) + ("A: 4" if ended else ""), tokens=count, finished=ended)
+
+    return FunctionBackend(write)
+
+
+def test_pieces_under_one_cap_and_rows_under_another_stay_within_every_limit() -> None:
+    asked: list[int] = []
+
+    async def run(search: Any) -> None:
+        [[piece]] = await search.expand([search.root], 1, Tokens(30))
+        for _ in range(6):
+            await search.expand([piece], 1, END, max_tokens=8)
+        await search.complete([search.root])
+
+    end = searched(make_run("2 + 2", 100, Plan(Does(run), None, None), words(lambda _: 500, asked)))
+    check_books(end.search)
+    assert min(asked) >= 1
+    assert end.solution.usage.tokens <= 100
+
+
+def test_the_last_of_a_fixed_number_may_use_all_that_is_left() -> None:
+    for seed in range(40):
+        lengths: dict[int, int] = {}
+        rng = np.random.default_rng(seed)
+
+        def length(of: int, lengths: dict[int, int] = lengths, rng: np.random.Generator = rng) -> int:
+            return lengths.setdefault(of, max(1, int(5 * np.exp(2 * rng.standard_normal()))))
+
+        solution = searched(make_run("2 + 2", 300, "best_of_n(n=6) | majority", words(length), seed=seed)).solution
+        if any(c.truncated for c in solution.candidates):
+            assert solution.stopped_by == "budget: tokens" or any("were given up for others" in line for line in solution.warnings)
+        finished = sum(not c.truncated for c in solution.candidates)
+        assert finished == 6 or any(f"{finished} of 6 samples came to their end" in line for line in solution.warnings)
+
+
+@pytest.mark.parametrize("failure", [None, RuntimeError("the engine is gone")])
+def test_rows_that_had_ended_survive_a_search_that_is_interrupted_or_breaks(failure: Exception | None) -> None:
+    """Row 1 is long, the others have ended and wait for it."""
+    seeds: list[int] = []
+
+    def length(seed: int) -> int:
+        if seed not in seeds:
+            seeds.append(seed)
+        return 200 if seeds.index(seed) == 1 else 5
+
+    end = asyncio.run(_broken(length, failure))
+    assert sum(c.answer == "4" for c in end.solution.candidates) >= 7
+    check_books(end.search)
+
+
+async def _broken(length: Callable[[int], int], failure: Exception | None) -> Any:
+    backend = words(length)
+    sample, calls = backend.sample, [0]
+
+    def breaking(request: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > 2:
+            if failure is not None:
+                raise failure
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        return sample(request)
+
+    backend.sample = breaking  # type: ignore[method-assign]
+    run = make_run("2 + 2", Budget(samples=8), "best_of_n(n=8) | majority", backend)
+    return (await solved([run], portion=20))[0]
+
+
+def test_a_row_that_three_continuations_fail_is_drawn_again() -> None:
+    first: list[int] = []
+
+    def write(ask: Ask) -> Answer:
+        if not first:
+            first.append(ask.seed)
+        if ask.seed == first[0] and ask.text:
+            raise OSError("gone")
+        begun = len(ask.text.split())
+        return Answer("w " * 3 + ("A: 4" if begun else ""), tokens=3, finished=bool(begun))
+
+    solution = searched(make_run("2 + 2", 1000, "best_of_n(n=3) | majority", FunctionBackend(write)), 3).solution
+    assert [c.answer for c in solution.candidates] == ["4"] * 3
+    assert solution.failures == {"OSError": 3}
+
+
+def test_a_model_that_never_ends_and_replies_with_a_word_at_a_time_is_given_up() -> None:
+    calls = [0]
+
+    def write(ask: Ask) -> Answer:
+        calls[0] += 1
+        return Answer("w ", tokens=1, finished=False)
+
+    solution = searched(make_run("2 + 2", Budget(samples=1), "single", FunctionBackend(write))).solution
+    assert solution.answer is None
+    assert calls[0] < 1000
+
+
+def test_nothing_asked_for_is_nothing() -> None:
+    made: list[Any] = []
+
+    async def run(search: Any) -> None:
+        made.append([await search.complete([], n=None), await search.complete([], 3), await search.expand([])])
+        await search.complete([search.root])
+
+    assert searched(make_run("3 + 4", 100, Plan(Does(run), None, None), ToyBackend())).solution.error is None
+    assert made == [[[], [], []]]
+
+
+def test_a_tree_search_ends_where_its_rounds_spend_nothing_that_is_limited() -> None:
+    async def free(problem: Any, text: str) -> float:
+        del problem, text
+        return 0.5
+
+    solution = searched(
+        make_run(
+            "3 + 4", Budget(verifier_tokens=180), "mcts", ToyBackend(), verifiers={"main": tts.verifiers.function.FunctionVerifier(free)}
+        )
+    ).solution
+    assert solution.stopped_by == "nothing is spent any more"
