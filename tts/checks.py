@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from tts.errors import ConfigError, shown
-from tts.types import Message, Problem
+from tts.types import Message, Problem, Prompt
 
 
 def check_complete(part: Any) -> None:
@@ -119,6 +119,22 @@ def check_problem(problem: Problem) -> None:
     metadata: Any = problem.metadata
     if not isinstance(metadata, Mapping):
         raise _refused("the metadata of the problem", metadata, "a mapping", "for example {'level': 3}")
+
+
+def checked_prompt(given: Any) -> Prompt:
+    """Return a caller's own prompt: text, or chat messages as `Message` or mappings of a role and a content.
+
+    Raises:
+        ConfigError: it is neither, or empty.
+    """
+    prompt = Problem(given).prompt
+    try:
+        check_problem(Problem(prompt))
+    except ConfigError as refusal:
+        raise ConfigError(refusal.cause.replace("the problem", "the prompt"), hint=refusal.hint or "") from None
+    if not "".join([prompt] if isinstance(prompt, str) else [turn.content for turn in prompt]).strip():
+        raise _refused("the prompt", given, "text or chat messages that are not empty")
+    return prompt
 
 
 _HALF = re.compile("[\ud800-\udfff]")

@@ -181,8 +181,8 @@ class Candidate:
         answer_class: index of the class of equivalent answers it belongs to, in order of first appearance; None without an answer.
         index: its place among the candidates of its search, from 0.
         group: the chain or subtree it came from: candidates of one group are not independent.
-        scores: one aggregated score by verifier role; NaN where unknown.
-        weight: what it counted for in the selection; NaN where the selection did not weigh it.
+        scores: one aggregated score by verifier role, NaN where unknown; and those that the strategy gave, by roles of their own.
+        weight: what it counted for in the selection, before that what the strategy gave it; NaN where neither weighed it.
     """
 
     trajectory: Trajectory

@@ -240,9 +240,9 @@ class Auto(Strategy):
         try:
             return float(probe.reading(await search.hidden([search.root]))[0])
         except CapabilityError:
-            search.warn("the performance model's probe is left out: the backend shows no hidden states")
+            state_of(search).warn("the performance model's probe is left out: the backend shows no hidden states")
         except SearchEnded as end:
-            search.warn(f"the performance model's probe is left out: {end.reason}")
+            state_of(search).warn(f"the performance model's probe is left out: {end.reason}")
         return math.nan
 
     @property

@@ -59,6 +59,8 @@ class Strategy(Named, ABC):
             those that its own methods ask for: "steps" for `expand` by steps or `rollout`, "extend", "next_logprobs" for `ask`, "hidden".
         verifiers: the roles that it scores with while it searches; their cost is reserved with every row. By default its parameter
             `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
+        gives_scores: the roles of scores that it gives its candidates itself, `search.finish(t, scores=…)`: no verifier may have them, and
+            selections by score may name them.
 
     The defaults see what the methods of the class, its bases and mixins call on their search: the parameter `search`, or annotated
     `Search`, or that of `run`. Set both attributes if functions outside of the class call the search.
@@ -67,6 +69,7 @@ class Strategy(Named, ABC):
     __slots__ = ()
     needs: tuple[str, ...] = cast("tuple[str, ...]", _Needs())
     verifiers: tuple[str, ...] = cast("tuple[str, ...]", _Roles())
+    gives_scores: tuple[str, ...] = ()
 
     @abstractmethod
     async def run(self, search: Search) -> Sequence[Candidate]:

@@ -19,7 +19,7 @@ from tts.errors import EngineError, PromptTooLong, shown
 from tts.search.accounting import Accounting
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
-from tts.types import Problem, Trajectory, Usage
+from tts.types import Problem, Prompt, Trajectory, Usage
 
 Charge = Callable[[Sequence[Reply[Any]]], object]
 
@@ -54,25 +54,31 @@ class Prompts:
         self._accounting = accounting
         self._tree = tree
         self._clock = clock
-        self._prompts: dict[int, tuple[str, tuple[str, ...]]] = {}  # kind and texts of each root
+        self._prompts: dict[int, Prompt] = {}  # of each root
         self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
 
-    def remember(self, root: Trajectory, texts: tuple[str, ...]) -> None:
-        """Note what a root was opened with, so that another model can open it too."""
-        self._prompts[root.node] = (root.root_kind, texts)
+    def of_task(self, kind: str, texts: Sequence[str]) -> Prompt:
+        """Return the task's prompt of a kind.
 
-    async def read(self, model: str, kind: str, texts: Sequence[str], path: str = "", charge: Charge | None = None) -> Opened:
+        Raises:
+            ConfigError: the task has no such prompt.
+        """
+        return self._task.prompt(self._problem, kind, texts)
+
+    def remember(self, root: Trajectory, prompt: Prompt) -> None:
+        """Note what a root was opened with, so that another model can open it too."""
+        self._prompts[root.node] = prompt
+
+    async def read(self, model: str, prompt: Prompt, path: str = "", charge: Charge | None = None) -> Opened:
         """Open a prompt, with the text of a path behind it.
 
         Args:
             charge: called with what was read, in place of a grant and a ledger row of its own.
 
         Raises:
-            ConfigError: the task has no such prompt. PromptTooLong: it leaves no room in the context.
-            Exhausted: the budget cannot pay it.
+            PromptTooLong: it leaves no room in the context. Exhausted: the budget cannot pay it.
         """
         backend = self._backends[model]
-        prompt = self._task.prompt(self._problem, kind, texts)
         tokens = backend.count(prompt)
         if backend.context is not None and tokens >= backend.context:
             raise PromptTooLong(
@@ -108,7 +114,7 @@ class Prompts:
         return max(map(self._path_bytes, ts)) + max(TEMPLATE_TOKENS, metadata_of(backend).template_tokens)
 
     def _path_bytes(self, t: Trajectory) -> int:
-        prompt = self._task.prompt(self._problem, *self._prompts[t.root.node])
+        prompt = self._prompts[t.root.node]
         text = prompt if isinstance(prompt, str) else "".join(message.content for message in prompt)
         return len(text.encode()) + len(t.full_text.encode())
 
@@ -127,10 +133,8 @@ class Prompts:
                 handles.append(t.handle)
                 continue
             if (t.node, model) not in self._abroad:
-                kind, texts = self._prompts[t.root.node]
-                self._abroad[t.node, model] = (
-                    await self.read(model, kind, texts, t.full_text, None if t.model == model else charge)
-                ).handle
+                paid = None if t.model == model else charge
+                self._abroad[t.node, model] = (await self.read(model, self._prompts[t.root.node], t.full_text, paid)).handle
             handles.append(self._abroad[t.node, model])
         return handles
 

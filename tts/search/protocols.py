@@ -96,6 +96,16 @@ class SelectionProtocol(Protocol):
 
 
 @runtime_checkable
+class GivesScores(Protocol):
+    """A strategy that gives its candidates scores of its own, `Search.finish(t, scores=…)`, so that no verifier need have their roles."""
+
+    @property
+    def gives_scores(self) -> tuple[str, ...]:
+        """The roles of these scores."""
+        ...
+
+
+@runtime_checkable
 class ScoresAll(Protocol):
     """A selection that states whether it scores every candidate that it may score. If so, the scores may be computed before `select`."""
 

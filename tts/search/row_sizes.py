@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, require
 from tts.budget.meter import Exhausted, RowCost
+from tts.errors import ConfigError
 from tts.search.accounting import Accounting
 from tts.search.ends import END, STEP, Tokens
 from tts.search.lengths import Lengths
@@ -57,11 +58,18 @@ class RowSizes:
     def lengths(self, kind: str) -> Lengths:
         """Return what is known of the lengths of paths behind a kind of prompt."""
         if (known := self._lengths.get(kind)) is None:
-            typical, solve = self._task.typical_tokens, self._lengths.get("solve")
+            typical, solve = self._typical, self._lengths.get("solve")
             known = self._lengths[kind] = Lengths(
                 round(typical(kind) * self._scale) if solve is None else round(solve.expected() * typical(kind) / max(1, typical("solve")))
             )
         return known
+
+    def _typical(self, kind: str) -> int:
+        """Return the task's constant for a kind of prompt: that of "solve" for a kind of the caller's own, which the task has not."""
+        try:
+            return self._task.typical_tokens(kind)
+        except ConfigError:
+            return self._task.typical_tokens("solve")
 
     @property
     def _begun(self) -> int:

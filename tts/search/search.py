@@ -17,7 +17,7 @@ from tts.search.algorithms.embedding import Embedder
 from tts.search.ends import STEP, Share, Tokens, Until
 from tts.search.state import SearchState
 from tts.tasks.base import TaskProtocol
-from tts.types import Candidate, Problem, Trajectory
+from tts.types import Candidate, Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import to_unit
 
 T = TypeVar("T")
@@ -82,15 +82,25 @@ class Search:
 
     # Writing --------------------------------------------------------------------------------------------------------------------
 
-    async def open(self, kind: str, *texts: str, group: int | None = None) -> Trajectory:
-        """Return a new root from the task's prompt of a kind ("revise", "fuse", "critique", …) and earlier texts.
+    async def open(
+        self, kind: str = "solve", *texts: str, prompt: Prompt | Sequence[Message] | None = None, group: int | None = None
+    ) -> Trajectory:
+        """Return a new root, from the task's prompt of a kind and earlier texts, or from a prompt of the caller's own.
 
-        A prompt that is opened again has draws of its own. `group`: of its candidates, where they belong to earlier ones'.
+        A prompt that is opened again has draws of its own: its stream is a function of seed, problem, content and how often it was opened.
+
+        Args:
+            kind: of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are learnt by it, at first
+                from the task's constant for it, or for "solve".
+            texts: earlier solutions that the task's prompt shows.
+            prompt: in place of the task's: exact text, or chat messages.
+            group: of its candidates, where they belong to earlier ones'.
 
         Raises:
-            ConfigError: the task has no such prompt; PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
+            ConfigError: the task has no such prompt; `prompt` is empty, of another type, or given with texts.
+            PromptTooLong: it leaves no room. SearchEnded: the budget cannot pay it.
         """
-        return await self._state.open(kind, *texts, group=group)
+        return await self._state.open(kind, *texts, prompt=prompt, group=group)
 
     async def expand(
         self,
@@ -148,14 +158,21 @@ class Search:
         """
         return await self._state.rollout(ts, steps, self._state.sampling_at(temperature))
 
-    def finish(self, t: Trajectory) -> Candidate | None:
+    def finish(self, t: Trajectory, *, scores: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate | None:
         """Return the candidate of a finished or truncated trajectory, with its answer if it has one; None for any other.
+
+        A path that is a candidate already takes the scores and the weight, in its place among `candidates`.
+
+        Args:
+            scores: the strategy's own, finite numbers by a role that no verifier has. Selections by score read them at no cost, where the
+                strategy names the role in `gives_scores`. Scores below 0 or above 1 are taken as log-odds where they are summed.
+            weight: what the candidate counts for in `majority`, at least 0; None: 1.
 
         Raises:
             SearchEnded: the stop rule fires on the candidates so far; after that, every call that would write does.
-            ConfigError: it is a rollout.
+            ConfigError: it is a rollout; a score or the weight is no such number; the role is a verifier's.
         """
-        return self._state.finish(t)
+        return self._state.finish(t, scores, weight)
 
     # Judging --------------------------------------------------------------------------------------------------------------------
 
@@ -214,10 +231,6 @@ class Search:
     def drop(self, ts: Sequence[Trajectory]) -> None:
         """Prune these unfinished paths alone."""
         self._state.drop(ts)
-
-    def warn(self, line: str, *, timed: bool = False) -> None:
-        """Add a line to the solution's warnings, once; `timed`: it depends on the time that something took."""
-        self._state.warn(line, timed=timed)
 
 
 def state_of(search: Search) -> SearchState:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -21,8 +22,8 @@ from tts import randomness
 from tts.backends.base import Sampling
 from tts.backends.protocol import BackendProtocol
 from tts.budget.meter import Exhausted
-from tts.checks import check_int
-from tts.errors import ConfigError
+from tts.checks import check_int, check_number, check_text, checked_prompt
+from tts.errors import ConfigError, shown
 from tts.search.accounting import Accounting
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
@@ -35,7 +36,7 @@ from tts.search.scoring import Scoring
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
 from tts.threads import in_thread
-from tts.types import Candidate, Problem, Trajectory, Usage
+from tts.types import Candidate, Problem, Prompt, Trajectory, Usage
 from tts.verifiers.base import Scorer, VerifierProtocol
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class SearchState:
         asked_of_all: Sequence[str] = (),
         expected_tokens: int | None = None,
         portion: int | None = None,
+        gives_scores: Sequence[str] = (),
     ) -> None:
         self.problem = problem
         self.task = task
@@ -100,6 +102,7 @@ class SearchState:
         self.unscorable: set[int] = set()
         self.answers = Answers(task, lambda: accounting.meter.seconds_left)
         self._asked_of_all = asked_of_all
+        self._gives_scores = gives_scores
         self.rows = RowRunner(
             task=task, backends=backends, sampling=sampling, accounting=accounting, tree=self.tree, prompts=self.prompts, clock=clock,
             spreads=any({"spreads", "tops"} & set(verifier.needs) for verifier in verifiers.values()), unscorable=self.unscorable,
@@ -138,6 +141,15 @@ class SearchState:
         return self.rows.sizes.affordable_samples(self.root_tokens, stepwise=stepwise)
 
     @property
+    def given_roles(self) -> dict[str, bool]:
+        """The roles that the strategy itself scores candidates by, and whether all of a role's scores lie in [0, 1]."""
+        roles: dict[str, bool] = dict.fromkeys(self._gives_scores, True)
+        for role, score in ((role, score) for c in self.candidates for role, score in c.scores.items()):
+            if role not in self.scoring.verifiers:
+                roles[role] = roles.get(role, True) and not (score < 0 or score > 1)
+        return roles
+
+    @property
     def timed_out(self) -> bool:
         """Whether the `seconds` limit cut a call short."""
         return self.rows.timed_out or self.answers.timed_out or self.scoring.timed_out
@@ -166,21 +178,29 @@ class SearchState:
 
     # Writing --------------------------------------------------------------------------------------------------------------------
 
-    async def open(self, kind: str, *texts: str, group: int | None = None) -> Trajectory:
+    async def open(self, kind: str, *texts: str, prompt: object = None, group: int | None = None) -> Trajectory:
         """See `Search.open`."""
+        check_text("kind", kind)
+        if prompt is not None and texts:
+            raise ConfigError("a prompt of one's own was given with texts, but those are for the task's prompts", hint="write them into it")
+        own = None if prompt is None else checked_prompt(prompt)
+        address = (kind, *texts) if own is None else _content(own)
         with self._call(writes=True):
             try:
-                opened = await self.prompts.read("policy", kind, texts)
+                asked = self.prompts.of_task(kind, texts) if own is None else own
+                opened = await self.prompts.read("policy", asked)
             except ConfigError as refusal:
                 if texts:
                     self.warn(f"earlier solutions were not shown: {refusal.cause}")
                 raise
-            again = self._opened[kind, *texts]
-            self._opened[kind, *texts] += 1
-            stream = randomness.root_stream(self._seed, self._key, kind, *texts, *([str(again)] if again else []))
+            again = self._opened[address]
+            self._opened[address] += 1
+            stream = randomness.root_stream(self._seed, self._key, *address, *([str(again)] if again else []))
             root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle)
             self.tree.add(root, opened.tokens, group)
-            self.prompts.remember(root, texts)
+            if own is not None:
+                self.tree.own_prompts[root.node] = Problem(own).text
+            self.prompts.remember(root, asked)
             self._root = self._root or root
             return root
 
@@ -303,21 +323,45 @@ class SearchState:
                 await self.answers.add([row.path])
                 self._add_candidate(row.path)
 
-    def finish(self, t: Trajectory) -> Candidate | None:
+    def finish(self, t: Trajectory, scores: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate | None:
         """See `Search.finish`."""
         if t.node in self.tree.scratch:
             raise ConfigError(f"node {t.node} is of a rollout, which is scored and dropped, but only a path of the tree can be finished")
-        if t.status not in ("finished", "truncated") or t.node in self._finished:
-            return self._finished.get(t.node)
-        candidate = self._add_candidate(t)
+        self._check_given(scores, weight)
+        if (known := self._finished.get(t.node)) is not None:
+            return known if scores is None and weight is None else self._with_given(known, scores or {}, weight)
+        if t.status not in ("finished", "truncated"):
+            return None
+        candidate = self._add_candidate(t, scores or {}, weight)
         self.stopped = self.stopped or decided(self._stopping, self.candidates)
         self._check_going()
         return candidate
 
-    def _add_candidate(self, t: Trajectory) -> Candidate:
+    def _check_given(self, scores: object, weight: float | None) -> None:
+        """Raise ConfigError for scores and a weight that a strategy cannot give."""
+        if not isinstance(scores, Mapping | None):
+            raise ConfigError(f"scores is {shown(scores)}, but must be a mapping of roles to numbers", hint="for example {'own': 0.7}")
+        given: Mapping[object, Any] = scores or {}
+        for role, score in given.items():
+            check_text("the role of a score", role)
+            if role in self.scoring.verifiers:
+                raise ConfigError(f"the score of the role {role!r} is a verifier's, but was given", hint="give it a role of its own")
+            check_number(f"the score of the role {role!r}", score, optional=False)
+        check_number("weight", weight, 0)
+
+    def _with_given(self, candidate: Candidate, scores: Mapping[str, float], weight: float | None) -> Candidate:
+        """Put scores and a weight that a strategy gives into its candidate."""
+        weight = candidate.weight if weight is None else weight
+        given = dataclasses.replace(candidate, scores={**candidate.scores, **scores}, weight=weight)
+        self._finished[given.trajectory.node] = self.candidates[given.index] = given
+        return given
+
+    def _add_candidate(self, t: Trajectory, given: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate:
         answer, kind = self.answers.of(t)
-        place, scores = len(self.candidates), self._judged_by.get(t.node, {})
-        candidate = self._finished[t.node] = Candidate(t, answer, kind, place, self.tree.group_of(t), scores)
+        place, scores = len(self.candidates), {**self._judged_by.get(t.node, {}), **(given or {})}
+        candidate = self._finished[t.node] = Candidate(
+            t, answer, kind, place, self.tree.group_of(t), scores, math.nan if weight is None else weight
+        )
         self.candidates.append(candidate)
         self.answered = self.answered or answer is not None
         self._ended.append(t)
@@ -425,7 +469,7 @@ class SearchState:
             self.accounting.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))
 
     def warn(self, line: str, *, timed: bool = False) -> None:
-        """See `Search.warn`."""
+        """Add a line to the solution's warnings, once; `timed`: it depends on the time that something took."""
         self.timed = self.timed or timed
         if line not in self.warnings:
             self.warnings.append(line)
@@ -475,3 +519,10 @@ class SearchState:
                 self._waiter.set_result(None)
             if self._on_call is not None:
                 self._on_call(self)
+
+
+def _content(prompt: Prompt) -> tuple[str, ...]:
+    """Return the address of a caller's own prompt: no kind of a task's begins like it."""
+    if isinstance(prompt, str):
+        return ("\0text", prompt)
+    return ("\0messages", *(part for turn in prompt for part in (turn.role, turn.content)))

@@ -24,6 +24,7 @@ class Tree:
         self.scratch: set[int] = set()  # nodes of rollouts
         self.held: dict[int, Trajectory] = {}  # nodes whose handle has not been released
         self.prompt_tokens: dict[int, int] = {}  # of each root
+        self.own_prompts: dict[int, str] = {}  # texts of the roots that callers' own prompts opened
         self.kept: list[int] = []  # distinct tokens of the live set at each `Search.keep`
         self.peak_live = 0
         self.peak_logical = 0

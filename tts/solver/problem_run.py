@@ -20,7 +20,7 @@ from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import Embedder
 from tts.search.ends import GoesByScores, SearchEnded
 from tts.search.plan import Plan
-from tts.search.protocols import GoesByPairs, ScoresAll, Selected, SelectionProtocol
+from tts.search.protocols import GivesScores, GoesByPairs, ScoresAll, Selected, SelectionProtocol
 from tts.search.search import Search
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
@@ -88,9 +88,15 @@ class ProblemRun:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """The roles that the strategy, the stop rule and the selection score with."""
+        """The roles that the strategy, the stop rule and the selection score with, but those that the strategy scores by itself."""
         stopping = [self.plan.stopping.verifier] if isinstance(self.plan.stopping, GoesByScores) else []
-        return tuple(dict.fromkeys([*self.plan.strategy.verifiers, *stopping, *self.selection.verifiers]))
+        chosen = [role for role in self.selection.verifiers if role not in self.given]
+        return tuple(dict.fromkeys([*self.plan.strategy.verifiers, *stopping, *chosen]))
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The roles of scores that the strategy gives its candidates itself."""
+        return self.plan.strategy.gives_scores if isinstance(self.plan.strategy, GivesScores) else ()
 
     def check(self) -> None:
         """Refuse, before anything is spent, what cannot run.
@@ -101,12 +107,7 @@ class ProblemRun:
         """
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
-        for role in self.declared:
-            if role not in self.verifiers:
-                raise ConfigError(
-                    f"{self.plan} scores with the role {role!r}, but no verifier has it",
-                    hint="give a verifier, or choose a selection that needs none, such as majority",
-                )
+        self._check_roles()
         if isinstance(self.selection, GoesByPairs) and traits_of(judge := self.verifiers[self.selection.judge]).comparison is None:
             raise ConfigError(
                 f"the selection {self.selection} compares candidates, but the verifier {judge.name!r} cannot",
@@ -125,6 +126,21 @@ class ProblemRun:
                     hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
                 )
         check_rates(self.budget, self.backends, self.verifiers)
+
+    def _check_roles(self) -> None:
+        """Refuse roles that nobody scores, and those that two would score."""
+        for role in self.declared:
+            if role not in self.verifiers:
+                raise ConfigError(
+                    f"{self.plan} scores with the role {role!r}, but no verifier has it",
+                    hint="give a verifier, or choose a selection that needs none, such as majority",
+                )
+        for role in self.given:
+            if role in self.verifiers:
+                raise ConfigError(
+                    f"{self.plan} gives scores of the role {role!r} itself, but a verifier has that role",
+                    hint="name another role in gives_scores, or give no verifier",
+                )
 
     async def solve(self) -> Solution:
         """Search, choose, and return the solution; a failure in the middle is part of it, and what was found is kept.
@@ -152,6 +168,7 @@ class ProblemRun:
             may_score=None if self.plan.strategy.verifiers else self.selection.may_score,
             asked_of_all=self._asked_of_all(),
             expected_tokens=self.expected_tokens,
+            gives_scores=self.given,
         )
         outcome = SearchOutcome()
         try:
@@ -170,7 +187,8 @@ class ProblemRun:
     def _asked_of_all(self) -> Sequence[str]:
         """Return the roles that will score every candidate, whatever comes of the search."""
         scores_all = isinstance(self.selection, ScoresAll) and self.selection.scores_all
-        return self.selection.verifiers if scores_all and not self.plan.strategy.verifiers else ()
+        asked = [role for role in self.selection.verifiers if role not in self.given]
+        return asked if scores_all and not self.plan.strategy.verifiers else ()
 
     async def _explore(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""

@@ -67,12 +67,14 @@ def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidat
     for role in roles:
         if (known := tree.scores.get((t.node, role))) is not None:
             scores[role] = known.steps if known.steps is not None else (math.nan if known.whole is None else known.whole,)
+    if candidate is not None:  # and those that the strategy gave
+        scores |= {role: (score,) for role, score in candidate.scores.items() if role not in roles}
     return TraceNode(
         node=t.node,
         parent=None if t.parent is None else t.parent.node,
         kind=t.root_kind,
         model=t.model,
-        text=prompt if t.parent is None else t.text,
+        text=tree.own_prompts.get(t.node, prompt) if t.parent is None else t.text,
         tokens=tree.own_tokens(t),
         status=t.status,
         stream=f"{t.stream:016x}",

@@ -54,14 +54,21 @@ def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:
 
 
 async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str) -> NDArray[np.float64]:
-    """Return a role's score of each candidate; NaN where unknown, or not affordable."""
+    """Return a role's score of each candidate: its verifier's, or the strategy's own; NaN where unknown, or not affordable."""
     if not candidates:
         return np.zeros(0)
+    if verifier in state_of(search).given_roles:
+        return np.array([c.scores.get(verifier, math.nan) for c in candidates])
     return await state_of(search).score_affordable([c.trajectory for c in candidates], verifier, aggregate)
 
 
 def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDArray[np.float64]:
-    """Return a role's scores mapped from its verifier's range to [0, 1]."""
+    """Return a role's scores mapped from its verifier's range to [0, 1].
+
+    Those of a strategy have no range: they stay as they are where all lie in [0, 1], and are log-odds where one does not.
+    """
+    if verifier in (given := state_of(search).given_roles):
+        return scores if given[verifier] else to_unit(scores, (-math.inf, math.inf))
     return to_unit(scores, state_of(search).scoring.get(verifier).range)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Majority(Selection):
-    """Chooses the most frequent answer (self-consistency).
+    """Chooses the most frequent answer (self-consistency). A candidate that its strategy gave a weight counts for that.
 
     Source: Wang et al., "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (2203.11171).
 
@@ -40,7 +41,7 @@ class Majority(Selection):
         check_truncated(self.truncated)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose by count."""
+        """Choose by count, or by the weights that the strategy gave."""
         del search
-        weights = np.ones(len(candidates))
+        weights = np.array([1.0 if math.isnan(c.weight) else c.weight for c in candidates])
         return by_class(candidates, weights, voters_of(candidates, self.truncated))
