@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tts.budget.meter import Rates
@@ -30,6 +30,8 @@ class BackendMetadata:
     Args:
         value_heads: its value heads, by name; None: not known, so that any name may be tried.
         count_text: returns the exact number of tokens of a text behind a path; None: that number is bounded by `count` and by bytes.
+        text_of: returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence as "";
+            None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the whole one.
         template_tokens: most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
         resumes: returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
         capability_hint: returns the hint of the error that refuses a capability; None: the hint names backends that have it.
@@ -37,6 +39,7 @@ class BackendMetadata:
 
     value_heads: Mapping[str, ValueHeadMetadata] | None = None
     count_text: Callable[[str], int] | None = None
+    text_of: Callable[[str, Sequence[int]], str] | None = None
     template_tokens: int = 0
     resumes: Callable[[], bool] = lambda: True
     capability_hint: Callable[[str], str] | None = None

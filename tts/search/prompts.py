@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tts.backends.base import TEMPLATE_TOKENS, Extension, Reply
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, text_bound
+from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import EngineError, PromptTooLong, shown
 from tts.search.accounting import Accounting
 from tts.search.tree import Tree
@@ -26,10 +27,11 @@ Charge = Callable[[Sequence[Reply[Any]]], object]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A prompt that was read: its handle and its tokens."""
+    """A prompt that was read, and maybe a path behind it: the handle, the prompt's tokens, and the path's; None: not known."""
 
     handle: Any
     tokens: int
+    path: int | None = None
 
 
 class Prompts:
@@ -56,6 +58,7 @@ class Prompts:
         self._clock = clock
         self._prompts: dict[int, Prompt] = {}  # of each root
         self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
+        self._again: dict[tuple[int, str], int] = {}  # (node, role) -> tokens that such a handle has more, where the path had ended
 
     def of_task(self, kind: str, texts: Sequence[str]) -> Prompt:
         """Return the task's prompt of a kind.
@@ -91,20 +94,20 @@ class Prompts:
         replies: list[Reply[Any]] = []
         try:
             replies += _one_each(await backend.open([prompt]), 1, backend, "open")
-            handle = replies[0].value
+            handle, behind = replies[0].value, None
             if path:
                 try:
                     replies += _one_each(await backend.extend([handle], [path]), 1, backend, "extend")
                 finally:
                     backend.release([handle])
-                handle = replies[1].value.handle
+                handle, behind = replies[1].value.handle, len(replies[1].value.token_ids) or None
         finally:
             if charge:
                 charge(replies)
             else:
                 usage = input_usage(replies, seconds=self._clock() - started)
                 self._accounting.book("open", model, 1, usage, rates=backend.rates, grant=grant)
-        return Opened(handle, tokens)
+        return Opened(handle, tokens, behind)
 
     def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
         """Return the most tokens of its path that a row behind one of `ts` computes again: none where forks are native."""
@@ -138,13 +141,61 @@ class Prompts:
             handles.append(self._abroad[t.node, model])
         return handles
 
+    async def read_again(self, t: Trajectory, model: str) -> Opened:
+        """Open a path anew, without ends of sequence: by its tokens where they spell its text, else by its text.
+
+        Raises:
+            Exhausted: the budget cannot pay reading it.
+        """
+        return await self.read(model, self._prompts[t.root.node], self.spelled(t, model))
+
+    def spelled(self, t: Trajectory, model: str) -> str:
+        """Return the text of a path, with its tokens, ends of sequence left out, where a model wrote them and they spell it."""
+        text_of, pieces = metadata_of(self._backends[model]).text_of, t.path[1:]
+        if text_of is None or not all(piece.token_ids and piece.model == model for piece in pieces):
+            return t.full_text
+        ids: list[int] = []
+        for piece in pieces:
+            ended = piece.status == "finished" and text_of(piece.text, piece.token_ids[:-1]) == text_of(piece.text, piece.token_ids)
+            ids += piece.token_ids[:-1] if ended else piece.token_ids
+        if text_of(t.full_text, ids) != t.full_text:
+            return t.full_text
+        spelled = TokenizedText(t.full_text)
+        spelled.ids = tuple(ids)
+        return spelled
+
+    async def reopened(self, ts: Sequence[Trajectory], model: str) -> list[int | None]:
+        """Read the paths anew that an end of sequence ended; return how many tokens each has more than its nodes, None for others.
+
+        Raises:
+            Exhausted: the budget cannot pay reading one of them.
+        """
+        more: list[int | None] = []
+        for t in ts:
+            if t.status == "finished" and (t.node, model) not in self._again and not self._goes_on(t, model):
+                opened = await self.read_again(t, model)
+                self._release_abroad(t.node, model)
+                self._abroad[t.node, model] = opened.handle
+                self._again[t.node, model] = 0 if opened.path is None else opened.path - t.num_tokens
+            more.append(self._again.get((t.node, model)))
+        return more
+
+    def _goes_on(self, t: Trajectory, model: str) -> bool:
+        """Whether the state that is held of a path has no end of sequence: a predicate of the task ended it."""
+        spelled = self.spelled(t, model)
+        return t.model == model and t.node in self._tree.held and len(getattr(spelled, "ids", ())) == t.num_tokens
+
+    def _release_abroad(self, node: int, model: str) -> None:
+        self._again.pop((node, model), None)
+        if (handle := self._abroad.pop((node, model), None)) is not None:
+            self._backends[model].release([handle])
+
     def release(self, t: Trajectory) -> None:
         """Give up every handle of a node."""
         if t.handle is not None and self._tree.release(t):
             self._backends[t.model].release([t.handle])
-        for model, backend in self._backends.items():
-            if (handle := self._abroad.pop((t.node, model), None)) is not None:
-                backend.release([handle])
+        for model in self._backends:
+            self._release_abroad(t.node, model)
 
     def release_all(self) -> None:
         """Give up every handle of the search."""
@@ -153,20 +204,24 @@ class Prompts:
         for (_, model), handle in self._abroad.items():
             self._backends[model].release([handle])
         self._abroad.clear()
+        self._again.clear()
 
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str, samples: int) -> list[Extension]:
-        """Append a text to each; `samples`: what that costs in branches.
+        """Append a text to each; `samples`: what that costs in branches. Those that have ended were `reopened` before.
 
         Raises:
             Exhausted: the budget cannot pay it.
         """
         backend = self._backends[model]
-        _, cost = self._cost(backend, ts, text)
+        more = sum(max(0, self._again.get((t.node, model), 0)) for t in ts)
+        _, cost = self._cost(backend, ts, text, more)
         grant = self._accounting.meter.amounts(samples=samples, **cost)
         replies: list[Reply[Extension]] = []
         started = self._clock()
         try:
-            replies = _one_each(await backend.extend(await self.handles(ts, model), [text] * len(ts)), len(ts), backend, "extend")
+            mine = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
+            behind = [self._abroad[t.node, model] if (t.node, model) in self._again else next(mine) for t in ts]
+            replies = _one_each(await backend.extend(behind, [text] * len(ts)), len(ts), backend, "extend")
         finally:
             usage = input_usage(replies, samples=samples, seconds=self._clock() - started)
             self._accounting.book("extend", model, len(ts), usage, rates=backend.rates, grant=grant)
@@ -208,9 +263,9 @@ class Prompts:
             self._accounting.book("hidden", "policy", len(ts), usage, rates=backend.rates, grant=grant)
         return np.array([reply.value for reply in replies], dtype=np.float64)
 
-    def _cost(self, backend: BackendProtocol, ts: Sequence[Trajectory], text: str) -> tuple[int, dict[str, int]]:
-        """Return the most tokens that reading a text behind each computes, and what that costs."""
-        paths, size = sum(map(self._tree.path_tokens, ts)), text_bound(backend, text) * len(ts)
+    def _cost(self, backend: BackendProtocol, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
+        """Return the most tokens that reading a text behind each computes, and what that costs; `more`: that the paths have beside."""
+        paths, size = sum(map(self._tree.path_tokens, ts)) + more, text_bound(backend, text) * len(ts)
         return size, {unit: backend.rates.cost(unit, computed=size, reused=paths) for unit in ("flops", "usd")}
 
 

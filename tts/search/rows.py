@@ -158,13 +158,14 @@ class RowRunner:
         parents = [row.parent for row in rows]
         backend = self._backends[queue.model]
         longest = max(map(self._tree.path_tokens, parents))
-        cost = self._accounting.row_cost(backend, longest, self._prompts.recomputed(parents, queue.model))
+        again = max(map(self._tree.unread_tokens, parents))
+        cost = self._accounting.row_cost(backend, longest, self._prompts.recomputed(parents, queue.model), again)
         prompts = {root: self._tree.prompt_tokens[root] for root in {self._tree.root_of(t) for t in parents}}
         bound = self._accounting.before_prompts(cost, prompts)
         whole = False
         try:
             if open_rows:
-                written = max(row.written for row in rows)
+                written = max(row.written for row in rows) + again
                 bound = self._accounting.before_prompts(self._continued(queue, rows, longest, written), prompts)
                 cap, typical = max(self.sizes.left_of(queue, row) for row in rows), self.sizes.remaining(queue, rows)
                 branches = [0] * len(rows)
@@ -396,13 +397,14 @@ class RowRunner:
         self._interrupted.clear()
 
     async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
-        """Return one child of each trajectory with forced text behind it."""
+        """Return one child of each trajectory with forced text behind it; one that has ended goes on without its end of sequence."""
         tree = self._tree
-        self.check_usable(ts)
+        self.check_usable(ts, ended=True)
+        reread = await self._prompts.reopened(ts, model)
         branches = branches_of(ts, tree.children_of)
         made = await extend(ts, text, model, sum(branches))
         children: list[Trajectory] = []
-        for parent, one in zip(ts, made, strict=True):
+        for parent, one, more in zip(ts, made, reread, strict=True):
             size = len(one.token_ids)
             full = self.sizes.room(model, parent) <= size
             child = Trajectory(
@@ -410,16 +412,18 @@ class RowRunner:
                 child_stream(parent.stream, parent.num_tokens, tree.next_child(parent)), len(tree.nodes),
                 parent.num_tokens + size, parent.depth + 1, parent.root_kind, model, one.handle,
             )  # fmt: skip
-            tree.add(child, 0)
+            tree.add(child, 0, reread=more)
             self.sizes.exclude(child.node)
             children.append(child)
         return children
 
-    def check_usable(self, ts: Sequence[Trajectory]) -> None:
-        """Raise ConfigError for a trajectory that cannot be continued."""
+    def check_usable(self, ts: Sequence[Trajectory], *, ended: bool = False) -> None:
+        """Raise ConfigError for a trajectory that cannot be continued; `ended`: whether a finished one can."""
         for t in ts:
-            if t.status != "active":
-                raise ConfigError(f"node {t.node} is {t.status}, but only an active trajectory can be continued")
+            if t.status != "active" and not (ended and t.status == "finished"):
+                hint = "search.extend([t], text) goes on behind it" if t.status == "finished" else ""
+                which = "an active or finished" if ended else "an active"
+                raise ConfigError(f"node {t.node} is {t.status}, but only {which} trajectory can be continued", hint=hint)
             if t.node in self._tree.pruned:
                 raise ConfigError(f"node {t.node} was pruned by keep(), but only a live trajectory can be continued")
 

@@ -96,7 +96,7 @@ class Scoring:
             self.timed_out = True
             return end
         self.unpaid.difference_update(t.node for t in paid)
-        opened = {self._tree.root_of(t) for t in paid if t.node in self._tree.held}
+        opened = {self._tree.root_of(t) for t in paid if self._tree.reads_on(t, role)}
         calls = self._calls(role, amounts["bound"], amounts["prompts"])
         self.asked.add(role)
         started = self._clock()
@@ -210,7 +210,7 @@ class Scoring:
         for t in todo:
             if stopped is not None and not self._accounting.is_reserved(t.node):
                 continue
-            held = t.node in tree.held  # else it is opened again, and read from its prompt on, as its text is spelled
+            held = tree.reads_on(t, role)  # else it is opened again, and read from its prompt on, as its text is spelled
             known = tree.scored_tokens(t, role) if held else 0
             new = t.num_tokens - known if held else max(t.num_tokens, text_bound(self._backends[verifier.model], t.full_text))
             if self._accounting.holds_reserves:

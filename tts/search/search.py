@@ -148,7 +148,15 @@ class Search:
         return await self._state.complete(ts, n, self._state.sampling_at(temperature, max_tokens), model)
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
-        """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens."""
+        """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens.
+
+        A finished trajectory goes on behind its text without the end of sequence, which stays charged: prompt and path are read anew, as
+        input. It stays a candidate where it was one; what is written behind it is of its group.
+
+        Raises:
+            ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay it.
+            CapabilityError: the backend cannot append text; nothing is spent.
+        """
         return await self._state.extend(ts, text, model)
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None) -> list[Trajectory]:

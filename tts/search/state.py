@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tts import randomness
 from tts.backends.base import Sampling
-from tts.backends.protocol import BackendProtocol
+from tts.backends.protocol import BackendProtocol, require
 from tts.budget.meter import Exhausted
 from tts.checks import check_int, check_number, check_text, checked_prompt
 from tts.errors import ConfigError, shown
@@ -384,6 +384,7 @@ class SearchState:
 
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str = "policy") -> list[Trajectory]:
         """See `Search.extend`."""
+        require(self._backends[model], ["extend"], "appending a text to a path")
         with self._call(writes=True):
             return await self.rows.forced(ts, text, model, self.prompts.extend)
 

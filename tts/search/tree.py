@@ -29,6 +29,8 @@ class Tree:
         self.peak_live = 0
         self.peak_logical = 0
         self._root: list[int] = []  # the root of each node
+        self._reread: dict[int, int] = {}  # of nodes behind one whose path was read anew: tokens of the path less those of its nodes
+        self._fresh: set[int] = set()  # the nodes whose path was read anew
         self._groups: dict[int, int] = {}  # of roots whose candidates belong to earlier ones
         self._children: list[int] = []  # children ever asked for
         self._failed: list[int] = []  # of these, rows that failed
@@ -46,14 +48,19 @@ class Tree:
 
     def path_tokens(self, t: Trajectory) -> int:
         """Return the tokens of a path, its prompt included."""
-        return self.prompt_tokens[self._root[t.node]] + t.num_tokens
+        return self.prompt_tokens[self._root[t.node]] + t.num_tokens + self._reread.get(t.node, 0)
 
     def group_of(self, t: Trajectory) -> int:
         """Return the group of a path's candidate: its root's, else the number of its first step's node."""
         return self._groups.get(self._root[t.node], t.node if t.depth <= 1 else t.path[1].node)
 
-    def add(self, t: Trajectory, root_tokens: int, group: int | None = None) -> Trajectory:
-        """Append a node (its number must be the next); `root_tokens`: the prompt's tokens, and its group, where it is a root."""
+    def add(self, t: Trajectory, root_tokens: int, group: int | None = None, *, reread: int | None = None) -> Trajectory:
+        """Append a node; its number must be the next.
+
+        Args:
+            root_tokens: the prompt's tokens, and its group, where it is a root.
+            reread: where its state is not its parent's, but was read anew: the tokens that the path has more than its nodes. Else None.
+        """
         self.nodes.append(t)
         self._root.append(t.node if t.parent is None else self._root[t.parent.node])
         self._children.append(0)
@@ -61,6 +68,11 @@ class Tree:
         self._refs.append(0)
         if t.parent is None:
             self.prompt_tokens[t.node] = root_tokens
+        elif reread is not None:
+            self._fresh.add(t.node)
+            self._reread[t.node] = reread
+        elif (more := self._reread.get(t.parent.node)) is not None:
+            self._reread[t.node] = more
         if group is not None:
             self._groups[t.node] = group
         if t.handle is not None:
@@ -159,10 +171,21 @@ class Tree:
         return seen
 
     def scored_tokens(self, t: Trajectory, verifier: str) -> int:
-        """Return the tokens after the prompt up to the last node of the path that a verifier has scored; 0: none."""
+        """Return the tokens after the prompt up to the last node of the path that a verifier has scored; 0: none.
+
+        What was scored before the path was read anew is of another state.
+        """
         node: Trajectory | None = t
         while node is not None:
             if (node.node, verifier) in self.scores:
                 return node.num_tokens
-            node = node.parent
+            node = None if node.node in self._fresh else node.parent
         return 0
+
+    def unread_tokens(self, t: Trajectory) -> int:
+        """Return the tokens of a path that a verifier reads again, at most, for they were read anew."""
+        return self.path_tokens(t) if t.node in self._reread else 0
+
+    def reads_on(self, t: Trajectory, verifier: str) -> bool:
+        """Whether a verifier can read a path on from where it was: its state is held, and was not read anew since it was scored."""
+        return t.node in self.held and (t.node not in self._reread or self.scored_tokens(t, verifier) > 0)

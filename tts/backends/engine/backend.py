@@ -89,7 +89,7 @@ class EngineBackend(Backend):
         self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * runner.decoder.parameters)
         heads = {name: ValueHeadMetadata(head.step, self.rates, own_model=False) for name, head in runner.heads.items()}
         heads |= {name: model.metadata(self.rates) for name, model in self.reward_models.items()}
-        self.metadata = BackendMetadata(value_heads=heads, count_text=renderer.count_text)
+        self.metadata = BackendMetadata(value_heads=heads, count_text=renderer.count_text, text_of=renderer.text_of)
         if not heads:
             self.caps = dataclasses.replace(type(self).caps, value="absent")
         if not runner.decoder.has_output_layer:

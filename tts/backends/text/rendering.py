@@ -77,6 +77,11 @@ class Renderer:
         kept = [token for token in ids if token not in self.eos]
         return self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
+    def text_of(self, text: str, ids: Sequence[int]) -> str:
+        """See `BackendMetadata.text_of`."""
+        del text
+        return self.decode(ids)
+
     def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:
         """Return the text that each token of `ids` completes behind `before`; the pieces join to their text."""
         detokenizer = Detokenizer(self.decode, before, 0, len(before))

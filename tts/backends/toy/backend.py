@@ -40,7 +40,10 @@ class ToyBackend(Backend):
         logprobs=True, token_ids=True, streams=True, stop_predicate=True, usage=True,
     )  # fmt: skip
     rates = Rates(flops=2)
-    metadata = BackendMetadata(value_heads=MappingProxyType({"truth": ValueHeadMetadata(("\n",), rates, own_model=True)}))
+    metadata = BackendMetadata(
+        value_heads=MappingProxyType({"truth": ValueHeadMetadata(("\n",), rates, own_model=True)}),
+        text_of=lambda text, ids: "".join(tokens_of(text)[: len(ids)]),
+    )
     kv_bytes_per_token = 1
 
     def __init__(self, language: ToyLanguage | None = None) -> None:

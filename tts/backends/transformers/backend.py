@@ -124,7 +124,7 @@ class TransformersBackend(Backend):
         self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * self._model.parameters)
         eos = eos_ids(getattr(model, "generation_config", None), model.config, tokenizer)
         self._renderer = Renderer(tokenizer, eos)
-        self.metadata = BackendMetadata(count_text=self._renderer.count_text)
+        self.metadata = BackendMetadata(count_text=self._renderer.count_text, text_of=self._renderer.text_of)
         self._decoder = TileDecoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
         self._queue = LoopQueue(self._execute, self._fail)
         self._computing = threading.Lock()

@@ -120,7 +120,7 @@ class VLLMBackend(Backend):
         self.kv_bytes_per_token = kv_bytes_per_token
         self.rates = rates or Rates()
         self.identity = identity
-        self.metadata = BackendMetadata(count_text=renderer.count_text)
+        self.metadata = BackendMetadata(count_text=renderer.count_text, text_of=renderer.text_of)
         self._engine = engine
         self._renderer = renderer
         self._room = context
