@@ -1,78 +1,20 @@
-"""What a strategy may ask of its search beside the usual: prompts of its own, paths that go on, forks, scores that it gives."""
+"""What a strategy may ask of its search beside the usual: prompts of its own, and scores and weights that it gives."""
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tts
-from tests.support.chaos import ChaosBackend
-from tests.support.runs import Solved, check_books, make_run, searched
-from tts.backends.base import Caps
+from tests.search.written import PROBLEM, Body, run, toy
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.backends.protocol import BackendProtocol
-from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.budget.budget import Budget
-from tts.budget.meter import Rates
-from tts.errors import CapabilityError, ConfigError
-from tts.search.search import Search, state_of
-from tts.types import Candidate, Message, Solution, Usage
-from tts.verifiers.base import VerifierProtocol
+from tts.errors import ConfigError
+from tts.search.search import Search
+from tts.types import Message
 from tts.verifiers.toy import ToyVerifier
-
-Body = Callable[[Search], Awaitable[Sequence[Candidate] | None]]
-PROBLEM = "3 + 4 - 2"
-
-
-class Written(tts.Strategy):
-    """A strategy whose body is a function."""
-
-    def __init__(self, body: Body, gives: Sequence[str] = ()) -> None:
-        self.body = body
-        self.gives_scores = tuple(gives)
-
-    async def run(self, search: Search) -> Sequence[Candidate]:
-        made = await self.body(search)
-        return search.candidates if made is None else made
-
-
-def toy(accuracy: float = 0.5) -> ToyBackend:
-    return ToyBackend(ToyLanguage(accuracy=accuracy))
-
-
-def run(
-    body: Body,
-    backend: BackendProtocol | None = None,
-    *,
-    budget: Budget | float = 4000,
-    selection: Any = None,
-    gives: Sequence[str] = (),
-    verifiers: dict[str, VerifierProtocol] | None = None,
-    **more: Any,
-) -> Solved:
-    plan: Any = Written(body, gives)
-    if selection is not None:
-        plan = tts.Plan(plan, selection=selection)
-    backend = backend or toy()
-    before = (backend.counters.prompt_tokens, backend.counters.generated_tokens)
-    end = searched(make_run(PROBLEM, budget, plan, backend, verifiers=verifiers, **more))
-    if isinstance(end.solution, Exception):
-        raise end.solution
-    solution: Solution = end.solution
-    if solution.error is not None:
-        raise solution.error
-    check_books(end.search)  # type: ignore[arg-type]
-    usage = solution.usage
-    if not verifiers and "models" not in more:
-        computed = (usage.prompt_tokens + usage.verifier_tokens, usage.generated_tokens + usage.cancelled_tokens)
-        assert computed == (backend.counters.prompt_tokens - before[0], backend.counters.generated_tokens - before[1])
-    return end
 
 
 def test_a_strategy_sees_24_members() -> None:
@@ -244,157 +186,3 @@ def test_a_role_that_nobody_scores_and_one_that_two_score_are_refused_before_any
         with pytest.raises(ConfigError, match=said):
             run(graded([0.5]), backend, selection=selection, gives=gives, verifiers=verifiers)  # type: ignore[arg-type]
         assert backend.counters.prompt_tokens == 0
-
-
-# Paths that go on behind their end ----------------------------------------------------------------------------------------------
-
-
-def nodes_of(end: Solved) -> list[Any]:
-    return list(end.solution.trace.nodes)
-
-
-def test_a_finished_path_goes_on_without_its_end_of_sequence() -> None:
-    async def body(search: Search) -> None:
-        (made,) = await search.complete([search.root])
-        t = made.trajectory
-        before = dict(search.spent)
-        (child,) = await search.extend([t], "\nWait")
-        assert child.parent is t
-        assert child.status == "active"
-        assert child.text == "\nWait"
-        assert child.num_tokens == t.num_tokens + len(child.token_ids)
-        assert search.spent == before  # input: neither a sample nor a token that counts
-        assert search.kv_cost([child]) == search.kv_cost([t]) + len(child.token_ids)
-        (second,) = await search.extend([t], "\nWait")
-        assert second.stream != child.stream
-        assert search.spent["samples"] == before["samples"] + 1
-        (after,) = await search.complete([child])
-        assert after.trajectory.full_text.startswith(t.text + "\nWait")
-        assert after.group == made.group
-        assert search.candidates[0] is made
-
-    solution = run(body, verifiers={"main": ToyVerifier()}).solution
-    assert [call.kind for call in solution.trace.calls][:6] == ["open", "expand", "open", "extend", "extend", "expand"]
-    opened = solution.trace.calls[2].usage
-    assert opened.prompt_tokens == solution.trace.calls[0].usage.prompt_tokens + solution.trace.calls[1].usage.generated_tokens - 1
-    assert [node.candidate for node in solution.trace.nodes[:2]] == [None, 0]
-    assert solution.trace.nodes[2].parent == 1
-
-
-@pytest.mark.parametrize("unit", ["tokens", "flops", "usd", "samples"])
-def test_what_goes_on_is_scored_and_charged_within_every_limit(unit: str) -> None:
-    async def body(search: Search) -> None:
-        for made in list(await search.complete([search.root], 3)):
-            await search.score([made.trajectory])
-            children = await search.extend([made.trajectory] * 2, "\nWait\n")
-            await search.score(children)
-            await search.complete(children)
-        await search.score([c.trajectory for c in search.candidates])
-
-    limits = {"tokens": (30, 60, 200), "flops": (200, 600, 3000), "usd": (1e-6, 1e-5, 1e-4), "samples": (1, 2, 4, 9)}[unit]
-    for limit in limits:
-        chaos = ChaosBackend(toy(), seed=1, rates=Rates(flops=2, usd_in=10**6, usd_reused=10**5, usd_out=4 * 10**6))
-        run(body, chaos, budget=Budget(**{unit: limit}), verifiers={"main": ToyVerifier(error=0.1)})  # type: ignore[arg-type]
-        assert not chaos.live
-
-
-def test_a_function_goes_on_by_text() -> None:
-    asked: list[Ask] = []
-
-    def write(ask: Ask) -> Answer:
-        asked.append(ask)
-        return Answer("A: 4" if ask.text else "A: 5", tokens=2)
-
-    async def body(search: Search) -> None:
-        (made,) = await search.complete([search.root])
-        await search.complete(await search.extend([made.trajectory], " Wait. "))
-
-    solution = run(body, FunctionBackend(write)).solution
-    assert [c.answer for c in sorted(solution.candidates, key=lambda c: c.index)] == ["5", "4"]
-    assert asked[1].text == "A: 5 Wait. "
-
-
-class Mute(FunctionBackend):
-    """A server that takes whole prompts alone."""
-
-    caps = Caps(fork="emulated")
-
-
-def test_what_cannot_append_refuses_before_anything_is_spent() -> None:
-    class Extending(tts.Strategy):
-        async def run(self, search: tts.Search) -> Sequence[Candidate]:
-            return await search.complete(await search.extend([search.root], "x"))
-
-    backend = Mute(lambda ask: "A: 5")
-    with pytest.raises(CapabilityError, match="extend"):
-        asyncio.run(make_run(PROBLEM, 100, tts.Plan(Extending()), backend).solve())
-    assert backend.counters.prompt_tokens == 0
-    spent: list[int] = []
-
-    async def body(search: Search) -> None:
-        (made,) = await search.complete([search.root])
-        spent.append(backend.counters.prompt_tokens)
-        await search.extend([made.trajectory], "x")
-
-    with pytest.raises(CapabilityError, match="extend"):
-        run(body, backend)
-    assert spent == [backend.counters.prompt_tokens]
-
-
-def test_what_was_cut_short_does_not_go_on_and_expand_says_what_does() -> None:
-    async def cut(search: Search) -> None:
-        (made,) = await search.complete([search.root], max_tokens=2)
-        await search.extend([made.trajectory], "x")
-
-    async def ended(search: Search) -> None:
-        (made,) = await search.complete([search.root])
-        await search.expand([made.trajectory])
-
-    with pytest.raises(ConfigError, match="is truncated, but only an active or finished trajectory"):
-        run(cut)
-    with pytest.raises(ConfigError, match=r"is finished, but only an active trajectory .*extend"):
-        run(ended)
-
-
-def on_pocket(body: Body, *, verifier: Any = "none", budget: Budget | float = 4000) -> Solved:
-    with tts.Solver("pocket", verifier) as solver:
-        made = solver.prepared("What is 12 + 7 * 3?", budget, strategy=Written(body), seed=1)
-        backend = made.backends["policy"]
-        before = (backend.counters.prompt_tokens, backend.counters.generated_tokens)
-        end = searched(made)
-        if isinstance(end.solution, Exception):
-            raise end.solution
-        if end.solution.error is not None:
-            raise end.solution.error
-        check_books(end.search)  # type: ignore[arg-type]
-        usage: Usage = end.solution.usage
-        assert usage.generated_tokens == backend.counters.generated_tokens - before[1]
-        assert usage.prompt_tokens + usage.verifier_tokens == backend.counters.prompt_tokens - before[0]
-        return end
-
-
-@pytest.mark.parametrize("verifier", ["none", "process"])
-def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
-    async def body(search: Search) -> None:
-        (made,) = await search.complete([search.root])
-        t = made.trajectory
-        assert t.status == "finished"
-        if verifier == "process":
-            assert not np.isnan(await search.score([t])).any()
-        state = state_of(search)
-        calls = len(state.accounting.ledger.calls)
-        (child,) = await search.extend([t], "\n")
-        ids = state.prompts.spelled(t, "policy").ids  # type: ignore[attr-defined]
-        assert ids == t.token_ids  # the task ended it, so that its own state goes on while it is held
-        assert [call.kind for call in state.accounting.ledger.calls[calls:]] == (
-            ["extend"] if verifier == "process" else ["open", "extend"]
-        )
-        assert state.tree.path_tokens(child) == state.tree.path_tokens(t) + len(child.token_ids)
-        eos = dataclasses.replace(t, token_ids=(*ids, 2))
-        assert state.prompts.spelled(eos, "policy").ids == ids  # type: ignore[attr-defined]
-        if verifier == "process":
-            assert not np.isnan(await search.score([child])).any()
-        await search.complete([child], 2)
-
-    end = on_pocket(body, verifier=verifier)
-    assert len(end.solution.candidates) == 3

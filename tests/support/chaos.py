@@ -55,7 +55,8 @@ class ChaosBackend:
         self.rates = rates or inner.rates
         self.kv_bytes_per_token = inner.kv_bytes_per_token
         self.identity = inner.identity
-        self.metadata = BackendMetadata(value_heads=metadata_of(inner).value_heads, count_text=partial(text_bound, inner))
+        known = metadata_of(inner)
+        self.metadata = BackendMetadata(value_heads=known.value_heads, count_text=partial(text_bound, inner), text_of=known.text_of)
         self.counters = Counters()
         self.live: set[Any] = set()
         self.most_live = 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tts.types import Candidate
 
 # a method of `Search` -> the capability of the backend that it takes
-_CAPABILITIES = {"rollout": "steps", "extend": "extend", "ask": "next_logprobs", "hidden": "hidden"}
+_CAPABILITIES = {"rollout": "steps", "extend": "extend", "fork": "token_ids", "ask": "next_logprobs", "hidden": "hidden"}
 
 
 class _Needs:
@@ -56,7 +56,8 @@ class Strategy(Named, ABC):
     Attributes:
         registered_as: its name in text forms; by default its place, "module:Class".
         needs: capabilities of the policy's backend (`Caps`) that it uses; what lacks one is refused before anything is spent. By default
-            those that its own methods ask for: "steps" for `expand` by steps or `rollout`, "extend", "next_logprobs" for `ask`, "hidden".
+            those that its own methods ask for: "steps" for `expand` by steps or `rollout`, "extend", "token_ids" for `fork`,
+            "next_logprobs" for `ask`, "hidden".
         verifiers: the roles that it scores with while it searches; their cost is reserved with every row. By default its parameter
             `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
         gives_scores: the roles of scores that it gives its candidates itself, `search.finish(t, scores=…)`: no verifier may have them, and

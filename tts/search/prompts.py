@@ -133,7 +133,7 @@ class Prompts:
         handles: list[Any] = []
         for t in ts:
             if t.model == model and t.node in self._tree.held:
-                handles.append(t.handle)
+                handles.append(self._tree.held[t.node].handle)
                 continue
             if (t.node, model) not in self._abroad:
                 paid = None if t.model == model else charge

@@ -159,6 +159,22 @@ class Search:
         """
         return await self._state.extend(ts, text, model)
 
+    async def fork(self, t: Trajectory, at: int) -> Trajectory:
+        """Return the path up to the token `at` of a trajectory's own, to branch off there: `expand([prefix], n)` makes n forks.
+
+        The node is divided. What stands behind the token is the first child of the prefix, so that every fork costs a sample; fork j >= 1
+        has a stream of its own, by (stream, position, j). Forks of one place are counted on over all calls. The state is read anew, as
+        input. Trajectories that the caller has, candidates and scores stay as they are.
+
+        Args:
+            at: tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number.
+
+        Raises:
+            CapabilityError: the backend shows no token ids, or cannot append text; nothing is spent.
+            ConfigError: there is no such token, or it begins inside of a character. SearchEnded: the budget cannot pay it.
+        """
+        return await self._state.fork(t, at)
+
     async def rollout(self, ts: Sequence[Trajectory], steps: int, *, temperature: float | None = None) -> list[Trajectory]:
         """Return each trajectory continued by up to `steps` steps, for `score` alone: paid for, and dropped at the next call of this.
 

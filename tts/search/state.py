@@ -29,6 +29,7 @@ from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
 from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.answers import Answers
 from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Tokens, Until, decided
+from tts.search.forks import check_fork, forked
 from tts.search.prompts import Prompts
 from tts.search.row_queue import QueuedRow, RowQueue
 from tts.search.rows import MOST_ROWS, RowRunner
@@ -387,6 +388,12 @@ class SearchState:
         require(self._backends[model], ["extend"], "appending a text to a path")
         with self._call(writes=True):
             return await self.rows.forced(ts, text, model, self.prompts.extend)
+
+    async def fork(self, t: Trajectory, at: int) -> Trajectory:
+        """See `Search.fork`."""
+        head = check_fork(t, at, self._backends[t.model], self.tree)
+        with self._call(writes=True):
+            return await forked(t, at, head, self.tree, self.prompts)
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
         """See `Search.rollout`."""

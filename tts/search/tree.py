@@ -5,6 +5,7 @@ It holds no policy: `Search` decides what to add, prune and score. Node numbers 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from tts.types import Trajectory
@@ -32,6 +33,8 @@ class Tree:
         self._reread: dict[int, int] = {}  # of nodes behind one whose path was read anew: tokens of the path less those of its nodes
         self._fresh: set[int] = set()  # the nodes whose path was read anew
         self._groups: dict[int, int] = {}  # of roots whose candidates belong to earlier ones
+        self._first_groups: dict[int, int] = {}  # of first parts of first steps
+        self._above: dict[int, Trajectory] = {}  # the first parts of nodes that were divided
         self._children: list[int] = []  # children ever asked for
         self._failed: list[int] = []  # of these, rows that failed
         self._refs: list[int] = []  # 1 if held, plus children that are live
@@ -44,7 +47,17 @@ class Tree:
 
     def own_tokens(self, t: Trajectory) -> int:
         """Return the tokens that this node adds to its path: the prompt, for a root."""
-        return self.prompt_tokens[t.node] if t.parent is None else t.num_tokens - t.parent.num_tokens
+        parent = self.parent_of(t)
+        return self.prompt_tokens[t.node] if parent is None else t.num_tokens - parent.num_tokens
+
+    def own_text(self, t: Trajectory) -> str:
+        """Return the text that this node adds to its path."""
+        parent = self._above.get(t.node)
+        return t.text if parent is None or t.parent is None else t.text[len(parent.full_text) - len(t.parent.full_text) :]
+
+    def parent_of(self, t: Trajectory) -> Trajectory | None:
+        """Return the node above: of a node that was divided, its first part."""
+        return self._above.get(t.node, t.parent)
 
     def path_tokens(self, t: Trajectory) -> int:
         """Return the tokens of a path, its prompt included."""
@@ -52,7 +65,8 @@ class Tree:
 
     def group_of(self, t: Trajectory) -> int:
         """Return the group of a path's candidate: its root's, else the number of its first step's node."""
-        return self._groups.get(self._root[t.node], t.node if t.depth <= 1 else t.path[1].node)
+        first = t if t.depth <= 1 else t.path[1]
+        return self._groups.get(self._root[t.node], self._first_groups.get(first.node, first.node))
 
     def add(self, t: Trajectory, root_tokens: int, group: int | None = None, *, reread: int | None = None) -> Trajectory:
         """Append a node; its number must be the next.
@@ -79,6 +93,31 @@ class Tree:
             self._hold(t)
         return t
 
+    def piece_at(self, t: Trajectory, position: int) -> tuple[Trajectory, Trajectory]:
+        """Return the part of a node that has a position behind its first token and not behind its last, and the node above that part."""
+        rest, above = t, self.parent_of(t)
+        while above is not None and above.num_tokens > position:
+            rest, above = above, self.parent_of(above)
+        if above is None:
+            raise AssertionError(f"position {position} is not inside of node {t.node}")
+        return rest, above
+
+    def divide(self, t: Trajectory, first: Trajectory, reread: int) -> Trajectory:
+        """Put the first part of a node above it: the rest, with all that is behind it, becomes the first child of that part.
+
+        Args:
+            first: the new node, whose state was read anew. reread: as in `add`.
+        """
+        if first.depth == 1:
+            self._first_groups[first.node] = self.group_of(t)
+        self.add(dataclasses.replace(first, handle=None), 0, reread=reread)
+        self._children[first.node] = 1
+        self._refs[first.node] = int(self._refs[t.node] > 0)
+        self._above[t.node] = first
+        self.nodes[first.node] = first
+        self._hold(first)
+        return first
+
     def replace(self, t: Trajectory) -> None:
         """Put a trajectory in the place of the one of its node, which has no children: a row went on, or ended otherwise."""
         held = self.release(self.nodes[t.node])
@@ -103,7 +142,8 @@ class Tree:
     def _hold(self, t: Trajectory) -> None:
         self.held[t.node] = t
         node: Trajectory | None = t
-        self._logical += self.path_tokens(t)
+        if not self._refs[t.node]:
+            self._logical += self.path_tokens(t)
         while node is not None:
             self._refs[node.node] += 1
             if self._refs[node.node] > 1:
@@ -112,7 +152,7 @@ class Tree:
                     self._logical -= self.path_tokens(node)
                 break
             self._live += self.own_tokens(node)
-            node = node.parent
+            node = self.parent_of(node)
         if self._live > self.peak_live:
             self.peak_live, self.peak_logical = self._live, self._logical
 
@@ -130,7 +170,7 @@ class Tree:
                     self._logical += self.path_tokens(node)
                 break
             self._live -= self.own_tokens(node)
-            node = node.parent
+            node = self.parent_of(node)
         return True
 
     @property
@@ -152,7 +192,7 @@ class Tree:
             while node is not None and node.node not in seen:
                 seen.add(node.node)
                 total += self.own_tokens(node)
-                node = node.parent
+                node = self.parent_of(node)
         return total
 
     def doomed(self, keep: Iterable[int]) -> list[Trajectory]:
@@ -167,7 +207,7 @@ class Tree:
             node: Trajectory | None = t
             while node is not None and node.node not in seen:
                 seen.add(node.node)
-                node = node.parent
+                node = self.parent_of(node)
         return seen
 
     def scored_tokens(self, t: Trajectory, verifier: str) -> int:

@@ -113,8 +113,8 @@ def truncated_tokens(search: SearchState) -> int:
     if not cut:
         return 0
     kept = search.tree.above([c.trajectory for c in search.candidates if not c.truncated or c.answer is not None])
-    nodes = {node.node: node for t in cut for node in t.path if node.parent is not None and node.node not in kept}
-    return sum(map(search.tree.own_tokens, nodes.values()))
+    nodes = (search.tree.nodes[number] for number in search.tree.above(cut) - kept)
+    return sum(search.tree.own_tokens(node) for node in nodes if node.parent is not None)
 
 
 def cause_of(kind: str, causes: Mapping[str, str]) -> str:

@@ -56,9 +56,13 @@ def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[C
 def _dropped(tree: Tree) -> set[int]:
     """Return the nodes that were given up: those on the way to one that was not are part of its path, though their state is released."""
     dropped = set(tree.pruned)
-    for t in reversed(tree.nodes):  # children are behind their parents
-        if t.parent is not None and t.node not in dropped and t.node not in tree.scratch and t.status != "failed":
-            dropped.discard(t.parent.node)
+    for t in tree.nodes:
+        if t.node in tree.pruned or t.node in tree.scratch or t.status == "failed":
+            continue
+        above = tree.parent_of(t)
+        while above is not None and above.node in dropped:
+            dropped.discard(above.node)
+            above = tree.parent_of(above)
     return dropped
 
 
@@ -67,14 +71,15 @@ def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidat
     for role in roles:
         if (known := tree.scores.get((t.node, role))) is not None:
             scores[role] = known.steps if known.steps is not None else (math.nan if known.whole is None else known.whole,)
+    above = tree.parent_of(t)
     if candidate is not None:  # and those that the strategy gave
         scores |= {role: (score,) for role, score in candidate.scores.items() if role not in roles}
     return TraceNode(
         node=t.node,
-        parent=None if t.parent is None else t.parent.node,
+        parent=None if above is None else above.node,
         kind=t.root_kind,
         model=t.model,
-        text=tree.own_prompts.get(t.node, prompt) if t.parent is None else t.text,
+        text=tree.own_prompts.get(t.node, prompt) if above is None else tree.own_text(t),
         tokens=tree.own_tokens(t),
         status=t.status,
         stream=f"{t.stream:016x}",
