@@ -47,6 +47,7 @@ class ScoredSearch:
         self.asked: list[int] = []
         self.problem = Problem("p")
         self._state = self
+        self.given_roles: dict[str, bool] = {}
         self.scoring = SimpleNamespace(get=lambda role: SimpleNamespace(range=bounds), verifiers={"main": None}, compare=self._compare)
 
     async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
