@@ -16,7 +16,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.search.ends import END, Tokens
 from tts.search.plan import Plan
-from tts.verifiers.function import FunctionVerifier
+from tts.verifiers.base import StepScores
 
 
 class Does(tts.Strategy):
@@ -150,11 +150,16 @@ def test_nothing_asked_for_is_nothing() -> None:
     assert made == [[[], [], []]]
 
 
-def test_a_tree_search_ends_where_its_rounds_spend_nothing_that_is_limited() -> None:
-    async def free(problem: Any, text: str) -> float:
-        del problem, text
-        return 0.5
+class Free(tts.Verifier):
+    """A verifier whose bound is 37 tokens, of which it uses none."""
 
-    verifiers = {"main": FunctionVerifier(free)}
-    solution = searched(make_run("3 + 4", Budget(verifier_tokens=180), "mcts", ToyBackend(), verifiers=verifiers)).solution
-    assert solution.stopped_by in ("nothing is spent any more", "done")
+    async def score(self, problem: Any, trajectories: Sequence[Any], calls: Any) -> list[StepScores]:
+        return [StepScores(whole=0.5) for _ in trajectories]
+
+    def bound(self, prefix_tokens: int, new_tokens: int) -> int:
+        return 37
+
+
+def test_a_tree_search_ends_where_its_rounds_spend_nothing_that_is_limited() -> None:
+    solution = searched(make_run("3 + 4", Budget(verifier_tokens=180), "mcts", ToyBackend(), verifiers={"main": Free()})).solution
+    assert solution.stopped_by == "nothing is spent any more"
