@@ -138,6 +138,8 @@ def test_what_was_cut_short_does_not_go_on_and_expand_says_what_does() -> None:
 
 @pytest.mark.parametrize("verifier", ["none", "process"])
 def test_the_embedded_policy_goes_on_from_its_own_state(verifier: str) -> None:
+    pytest.importorskip("torch")
+
     async def body(search: Search) -> None:
         (made,) = await search.complete([search.root])
         t = made.trajectory
@@ -309,6 +311,8 @@ def test_what_shows_no_token_ids_refuses_before_anything_is_spent() -> None:
 
 @pytest.mark.parametrize("verifier", ["none", "process"])
 def test_the_embedded_policy_forks_at_its_own_tokens(verifier: str) -> None:
+    pytest.importorskip("torch")
+
     async def body(search: Search) -> None:
         (made,) = await search.complete([search.root])
         t, state = made.trajectory, state_of(search)
