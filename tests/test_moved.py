@@ -44,7 +44,7 @@ def assert_parent(old: str) -> None:
     """Import the package of an old path, which may be an old path too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        assert importlib.import_module(old.rpartition(".")[0]) is not None
+        assert imported(old.rpartition(".")[0]) is not None
 
 
 @pytest.mark.parametrize("old", sorted(MOVED))
@@ -54,8 +54,8 @@ def test_an_old_path_has_its_successors_names(old: str) -> None:
         pytest.skip("research is in the checkout alone")
     if old.endswith("__main__"):
         pytest.skip("a command: see below")
-    assert_parent(old)
     homes = [imported(name) for name in new]
+    assert_parent(old)
     sys.modules.pop(old, None)
     with pytest.warns(DeprecationWarning, match=f"{old} has moved to {new[0]}"):
         module = importlib.import_module(old)
@@ -69,11 +69,11 @@ def test_an_old_path_has_its_successors_names(old: str) -> None:
 
 @pytest.mark.parametrize(("old", "name", "now"), [(old, name, now) for old, names in RENAMED.items() for name, now in names.items()])
 def test_an_old_name_is_the_new_thing(old: str, name: str, now: str) -> None:
+    homes = [imported(home) for home in MOVED[old].split()]
     assert_parent(old)
     sys.modules.pop(old, None)
     with pytest.warns(DeprecationWarning, match=f"{old} has moved"):
         module = importlib.import_module(old)
-    homes = [imported(home) for home in MOVED[old].split()]
     assert getattr(module, name) is next(getattr(home, now) for home in homes if hasattr(home, now))
     del sys.modules[old]
 

@@ -126,6 +126,7 @@ class RecordedScores:
     def __init__(self, pool: Pool) -> None:
         self.scoring = self._state = self
         self.asked: set[int] = set()
+        self.given_roles: dict[str, bool] = {}  # a recorded strategy gave no scores of its own
         self._pool = pool
 
     def get(self, role: str) -> VerifierProtocol:
