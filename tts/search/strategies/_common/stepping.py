@@ -30,18 +30,17 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
     Raises:
         SearchEnded: n is None, and a round has spent nothing.
     """
-    spent, left, idle = dict(search.spent), _counted(search), 0
+    spent, left, idle = dict(search.spent), search.left, 0
+    timed = "seconds" in left
     for k in itertools.count() if n is None else range(n):
         yield k
-        idle = idle + 1 if left == _counted(search) else 0
-        if n is None and (spent == search.spent or (idle > _IDLE and "seconds" not in search.left)):
+        if n is not None:
+            continue
+        if not timed:
+            idle, left = (idle + 1 if left == search.left else 0), search.left
+        if spent == search.spent or idle > _IDLE:
             raise SearchEnded("nothing is spent any more")
-        spent, left = dict(search.spent), _counted(search)
-
-
-def _counted(search: Search) -> dict[str, float]:
-    """Return what is left of each limit but time."""
-    return {unit: amount for unit, amount in search.left.items() if unit != "seconds"}
+        spent = dict(search.spent)
 
 
 async def affordable_width(search: Search, temperature: float | None = None, *, stepwise: bool = True) -> int:
