@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,6 +58,50 @@ def test_it_is_the_product_limit_estimate(paths: list[tuple[int, bool]], written
             break
     expected = of(*paths, prior=1).expected(written)
     assert expected == found if found is not None else expected == 2 * max(written, *(tokens for tokens, _ in paths))
+
+
+Note = tuple[int, int, bool, bool]
+
+
+@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 30), st.booleans(), st.booleans()), max_size=60), st.integers(0, 30))
+def test_notes_in_any_order_come_to_what_a_fresh_count_does(notes: list[Note], written: int) -> None:
+    """Nodes are noted again, as longer or shorter paths, open ones end, and some are forgotten."""
+    lengths, kept = Lengths(7), dict[int, tuple[int, bool]]()
+    for node, tokens, ended, forgotten in notes:
+        lengths.note(node, tokens, ended=ended)
+        kept[node] = (tokens, ended)
+        if forgotten:
+            lengths.forget(node)
+            del kept[node]
+        fresh = of(*kept.values(), prior=7)
+        assert lengths.expected(written) == fresh.expected(written) == counted(list(kept.values()), written, 7)
+        assert (len(lengths), lengths.ended, lengths.longest) == (len(fresh), fresh.ended, fresh.longest)
+        assert lengths.longest == max((tokens for tokens, _ in kept.values()), default=0)
+
+
+def counted(paths: list[tuple[int, bool]], written: int, prior: int) -> int:
+    """Return the estimate by one pass over all paths."""
+    ordered = sorted((tokens, not ended) for tokens, ended in paths if tokens > written or not written)
+    share = 1.0
+    for left, (tokens, is_open) in zip(range(len(ordered), 0, -1), ordered, strict=True):
+        share *= 1.0 if is_open else (left - 1) / left
+        if not is_open and share <= 1 - QUANTILE + 1e-9:
+            return tokens
+    doubled = 2 * max([written, *(tokens for tokens, _ in paths)])
+    return doubled if any(ended for _, ended in paths) else max(doubled, prior)
+
+
+def test_a_search_of_single_rows_takes_time_in_proportion_to_them() -> None:
+    def seconds(rows: int) -> float:
+        lengths, rng = Lengths(64), np.random.default_rng(1)
+        began = process_time()
+        for node, (tokens, ended) in enumerate(zip(rng.integers(1, 2000, rows).tolist(), (rng.random(rows) < 0.7).tolist(), strict=True)):
+            lengths.note(node, tokens, ended=ended)
+            lengths.expected()
+            lengths.expected(tokens)
+        return process_time() - began
+
+    assert min(seconds(8000) for _ in range(3)) < 16 * min(seconds(1000) for _ in range(3))  # 64 times the work, if each looked at all
 
 
 @pytest.mark.parametrize("cut", [200, 600, 1500])

@@ -42,6 +42,7 @@ from tts.verifiers.base import Scorer, VerifierProtocol
 
 T = TypeVar("T")
 _TRIES = 3  # calls in a row of which every row fails
+_FREE = 8  # waves in a row without a token, each twice as wide as the one before
 
 
 class SearchState:
@@ -247,15 +248,15 @@ class SearchState:
     ) -> list[Candidate]:
         """See `Search.complete`."""
         check_int("n", n, 1)
-        first, barren = len(self.candidates), 0
+        first, barren, free = len(self.candidates), 0, 0
         if not ts:
             return []
         queue = self.rows.queue(ts, n, END, sampling=sampling, model=model, width=1 if self.judges else MOST_ROWS, redraw=True)
-        spent: dict[str, int] = {}
+        spent, tokens = self.accounting.meter.spent.copy(), self.accounting.spent["tokens"]
         while not queue.is_done:
             made: list[Trajectory] = []
             if not queue.begun:
-                spent = dict(self.accounting.meter.spent)
+                spent, tokens = self.accounting.meter.spent.copy(), self.accounting.spent["tokens"]
             try:
                 await self._completed(queue, made)
             except SearchEnded as end:
@@ -270,11 +271,26 @@ class SearchState:
             barren = 0 if made or queue.begun else barren + 1
             if barren == _TRIES:
                 raise SearchEnded("every row failed")
-            if n is None and made and not queue.begun and self.accounting.meter.deadline is None and spent == self.accounting.meter.spent:
-                raise SearchEnded("nothing is spent any more")
+            if n is None and made and not queue.begun:
+                free = self._free_waves(free, spent, tokens)
         if queue.given_up:
             self._count_short(queue, first, n, ts, f"{queue.given_up} were given up for others")
         return self.candidates[first:]
+
+    def _free_waves(self, free: int, spent: Mapping[str, int], tokens: int) -> int:
+        """Return the waves in a row that were free, of which the first `free` came before the last.
+
+        Args:
+            spent, tokens: of the limits, and in all, before the last wave.
+
+        Raises:
+            SearchEnded: a wave spent nothing that is limited, or many in a row no token, where time is limited.
+        """
+        meter = self.accounting.meter
+        free = free + 1 if tokens == self.accounting.spent["tokens"] else 0
+        if spent == meter.spent and (meter.deadline is None or free == _FREE):
+            raise SearchEnded("nothing is spent any more")
+        return free
 
     async def _completed(self, queue: RowQueue, made: list[Trajectory]) -> None:
         """Make one call for rows of a queue, and finish those that are over; `made`: their paths."""

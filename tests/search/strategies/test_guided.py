@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.odd import OddBackend
-from tests.support.runs import make_run, searched
+from tests.support.runs import Clock, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.verifiers.toy import ToyVerifier
@@ -44,6 +44,18 @@ def test_a_path_that_never_ends_is_given_up(plan: str, step: str) -> None:
     end = searched(make_run("3 + 4 - 2", Budget(samples=3), plan, backend, verifiers={"main": ToyVerifier(error=0.2)}))
     assert end.solution.answer is None
     assert len(end.search.tree.nodes) < 200
+
+
+@pytest.mark.parametrize("plan", ["adaptive", "auto", "auto | weighted", "best_of_n", "early_pruning", "answer_convergence"])
+@pytest.mark.parametrize("budget", [Budget(tokens=300), Budget(tokens=300, seconds=60), Budget(seconds=60)], ids=str)
+def test_solutions_without_a_token_end_the_search_though_no_limit_does(plan: str, budget: Budget) -> None:
+    """The model ends each solution at once, with the finish of a step; the clock of a simulation stands still."""
+    verifiers = {} if plan in ("auto", "best_of_n") else {"main": ToyVerifier(error=0.2)}
+    run = make_run("3 + 4 - 2", budget, plan, OddBackend("", ends=False), verifiers=verifiers, clock=Clock())
+    end = searched(run)
+    assert end.solution.error is None
+    assert end.solution.usage.tokens == 0
+    assert len(end.solution.candidates) < 5000
 
 
 @pytest.mark.parametrize("plan", PLANS)

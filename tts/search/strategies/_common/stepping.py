@@ -10,7 +10,7 @@ step does not end a path, for the text so far is no answer; it makes the next st
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tts.search.ends import END, STEP, SearchEnded
@@ -28,7 +28,8 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
     """Count the rounds of a search: n, or as many as the budget pays, one after another.
 
     Raises:
-        SearchEnded: n is None, and a round has spent nothing.
+        SearchEnded: n is None, and a round has spent nothing, or many in a row have spent nothing that is limited. Where time is
+            limited, these are rounds without a token.
     """
     spent, left, idle = dict(search.spent), search.left, 0
     timed = "seconds" in left
@@ -36,11 +37,18 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
         yield k
         if n is not None:
             continue
-        if not timed:
+        if timed:  # a clock that is read again costs a system call, and says nothing of a round
+            idle = idle + 1 if _tokens(spent) == _tokens(search.spent) else 0
+        else:
             idle, left = (idle + 1 if left == search.left else 0), search.left
         if spent == search.spent or idle > _IDLE:
             raise SearchEnded("nothing is spent any more")
         spent = dict(search.spent)
+
+
+def _tokens(spent: Mapping[str, int]) -> int:
+    """Return the tokens in what was spent."""
+    return sum(spent[unit] for unit in ("tokens", "generated_tokens", "verifier_tokens"))
 
 
 async def affordable_width(search: Search, temperature: float | None = None, *, stepwise: bool = True) -> int:
