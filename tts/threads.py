@@ -1,15 +1,42 @@
-"""Plain functions of the caller's, in threads of their own."""
+"""Plain functions in threads of their own: the caller's, and what a forked process must not run in its first thread."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_FORKED = threading.Event()  # set in a process that was forked from one that had this module
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_FORKED.set)
+
+
+def apart_if_forked(fn: Callable[..., T], *args: Any, **named: Any) -> T:
+    """Call a function that uses torch; in a forked process, in a new thread.
+
+    The OpenMP runtime of torch keeps a team of threads for each thread that used it. The thread that forked keeps its team, but not the
+    team's threads, and would wait for them for ever. A new thread gets a new team.
+    """
+    if not _FORKED.is_set():
+        return fn(*args, **named)
+    called: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            called.set_result(fn(*args, **named))
+        except BaseException as failure:  # noqa: BLE001 - raised again in the caller's thread
+            called.set_exception(failure)
+
+    threading.Thread(target=copy_context().run, args=(call,), name="tts-forked", daemon=True).start()
+    return called.result()
 
 
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:

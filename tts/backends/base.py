@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from tts.backends import backends_with
 from tts.backends.metadata import BackendMetadata
 from tts.budget.meter import Rates
+from tts.characters import in_whole_characters
 from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
@@ -214,10 +215,10 @@ class RowSet:
         self._failure: Exception | None = None
 
     def resolve(self, index: int, sample: Sample) -> None:
-        """Resolve a row, once (called by the backend)."""
+        """Resolve a row, once (called by the backend). Lone surrogates in its texts are replaced."""
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
-        self.samples[index] = sample
+        self.samples[index] = dataclasses.replace(sample, text=in_whole_characters(sample.text), error=in_whole_characters(sample.error))
         self._unresolved -= 1
         self._wake()
 

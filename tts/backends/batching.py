@@ -8,6 +8,7 @@ tests hold every backend to.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -146,16 +147,23 @@ class LoopQueue:
         self._on_failure = on_failure
         self._queue: BatchQueue | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
         self.closed = False
 
     def submit(self, job: Any) -> None:
         """Add a job; call from the thread of a running event loop.
 
         Raises:
-            EngineError: the queue was closed.
+            EngineError: the queue was closed, or this process was forked from the one that made it.
         """
         if self.closed:
             raise closed_error()
+        if os.getpid() != self._process:
+            raise EngineError(
+                f"the backend was made in process {self._process}, but is used in process {os.getpid()}, which was forked from it and has "
+                "none of its threads",
+                hint="make the backend in the forked process, name the model instead, or start processes by multiprocessing's 'spawn'",
+            )
         loop = asyncio.get_running_loop()
         if self._queue is None or loop is not self._loop:
             if self._queue is not None:

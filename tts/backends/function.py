@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +16,7 @@ from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply,
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner
+from tts.characters import in_whole_characters
 from tts.errors import ConfigError, EngineError
 from tts.threads import in_thread
 from tts.types import Prompt
@@ -42,8 +44,9 @@ class Answer:
     """What the function may return instead of plain text.
 
     Args:
-        text: the continuation. tokens: generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes
-            of its text and one, as an estimate. A function that generates hidden tokens, such as reasoning, must report them.
+        text: the continuation; lone surrogates are replaced.
+        tokens: generated, from 0 to `max_tokens`; None: not known. Then the row is charged the UTF-8 bytes of its text and one, as an
+            estimate. A function that generates hidden tokens, such as reasoning, must report them.
         finished: whether the model ended by itself; False: it reached `max_tokens`, and the function may be called again to continue
             the text. Bare text, and what is finished, is never continued.
     """
@@ -205,7 +208,7 @@ class FunctionBackend(Backend):
         scanner = StopScanner(request.stop, request.text, request.handle.carry)
         ended = bool(scanner.ended) or scanner.feed(answer.text)
         finish: Finish = (scanner.ended or "stop") if ended else "eos" if answer.finished else "length"
-        estimate = min(row.max_tokens, len(answer.text.encode(errors="surrogatepass")) + 1)
+        estimate = min(row.max_tokens, len(answer.text.encode()) + 1)
         tokens = estimate if answer.tokens is None else int(answer.tokens)
         # text behind a boundary is dropped, not carried: the next call continues from the boundary
         handle = _Handle(request.handle.prompt, request.handle.text + scanner.text, "")
@@ -232,10 +235,11 @@ def _checked(said: Any, max_tokens: int) -> Answer:
     Raises:
         EngineError: it is not valid, or reports an impossible number of tokens.
     """
-    answer = Answer(said) if isinstance(said, str) else said
-    text: Any = answer.text if isinstance(answer, Answer) else None
-    if not isinstance(answer, Answer) or not isinstance(text, str):
+    given: Any = Answer(said) if isinstance(said, str) else said
+    text: Any = given.text if isinstance(given, Answer) else None
+    if not isinstance(given, Answer) or not isinstance(text, str):
         raise EngineError(f"the function returned {type(said).__name__}, but must return text, or an Answer with text", kind="BadReply")
+    answer = dataclasses.replace(given, text=in_whole_characters(text))
     tokens: Any = answer.tokens
     whole = isinstance(tokens, int | np.integer) and not isinstance(tokens, bool)
     if tokens is not None and not (whole and 0 <= tokens <= max_tokens):

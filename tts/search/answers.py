@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tts.characters import in_whole_characters
 from tts.errors import TTSError, shown
 from tts.tasks.base import TaskProtocol
 from tts.threads import in_thread
@@ -50,6 +51,7 @@ class Answers:
             answer: Any = self._task.extract(t.full_text)
             if not isinstance(answer, str | None):
                 raise TTSError(f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None")
+            answer = None if answer is None else in_whole_characters(answer)
             self._of[t.node] = (answer, None if answer is None else await self._class_of(answer))
 
     async def _class_of(self, answer: str) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Reply, Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.budget.meter import Exhausted, Rates
+from tts.characters import in_whole_characters, prompt_in_whole_characters
 from tts.errors import BudgetExceeded
 from tts.randomness import hash64
 from tts.tasks.base import TaskProtocol
@@ -104,7 +105,7 @@ class MeteredCalls:
 
     async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
-        handles = await self._handles(trajectories, self._charge)
+        handles, text = await self._handles(trajectories, self._charge), in_whole_characters(text)
         self._check(text_bound(self._backend, text) * len(handles))
         laws = self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens))
         return np.array(laws).reshape(len(handles), len(tokens))
@@ -118,6 +119,7 @@ class MeteredCalls:
         left = self.seconds_left()
         if left is not None and left <= 0:
             raise Exhausted("seconds")
+        prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
         self._check(sum(self._backend.count(prompt) + votes * max_tokens for prompt in prompts))
         handles = self._charge(await self._backend.open(prompts))
         rowsets: list[RowSet] = []

@@ -22,6 +22,7 @@ from tts import randomness
 from tts.backends.base import Sampling
 from tts.backends.protocol import BackendProtocol, require
 from tts.budget.meter import Exhausted
+from tts.characters import in_whole_characters
 from tts.checks import check_int, check_number, check_text, checked_prompt
 from tts.errors import ConfigError, shown
 from tts.search.accounting import Accounting
@@ -403,7 +404,7 @@ class SearchState:
         """See `Search.extend`."""
         require(self._backends[model], ["extend"], "appending a text to a path")
         with self._call(writes=True):
-            return await self.rows.forced(ts, text, model, self.prompts.extend)
+            return await self.rows.forced(ts, in_whole_characters(text), model, self.prompts.extend)
 
     async def fork(self, t: Trajectory, at: int) -> Trajectory:
         """See `Search.fork`."""
@@ -459,7 +460,7 @@ class SearchState:
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str = "policy") -> NDArray[np.float64]:
         """See `Search.ask`."""
         with self._call():
-            return await self.prompts.ask(ts, text, tokens, model)
+            return await self.prompts.ask(ts, in_whole_characters(text), tokens, model)
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """See `Search.hidden`."""

@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from tts import tasks
@@ -21,6 +22,7 @@ from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.solver.event_loop import LoopThread
 from tts.tasks.base import TaskProtocol
+from tts.threads import apart_if_forked
 
 LOOP = LoopThread()
 DEFAULT_MODEL = "pocket"
@@ -110,7 +112,7 @@ class ModelCache:
         Raises:
             ConfigError: the backend is unknown, or the model cannot be had.
         """
-        return self._backends.get(record, _load)
+        return self._backends.get(record, partial(apart_if_forked, _load))
 
     def backends(self, models: Mapping[str, BackendProtocol | ModelRecord]) -> Mapping[str, BackendProtocol]:
         """Return the backends of models (see `resolve`) by role."""

@@ -189,3 +189,51 @@ print("done")
 def test_a_forked_process_loads_an_engine_of_its_own() -> None:
     ended = program(FORKED, options=("-W", "ignore"))
     assert (ended.stdout.strip(), ended.returncode) == ("done", 0), ended.stderr
+
+
+POOL = """
+import asyncio, multiprocessing, time
+import torch
+torch.set_num_threads(2)  # a team of threads that no forked process has
+import tts
+from tests.backends.rows import opened
+from tts.backends.engine.backend import EngineBackend
+from tts.errors import EngineError
+from tts.models import registry
+from tts.solver import Solver
+
+PROBLEM = "What is 12 + 7 * 3?"
+solver, inherited = Solver("pocket"), EngineBackend.from_record(registry.get("pocket"))
+
+def by_name(_):
+    return tts.solve(PROBLEM, 100, strategy="single | weighted", seed=1).trace.canonical()
+
+def by_solver(_):
+    return solver.solve(PROBLEM, 100, strategy="single | weighted", seed=1).trace.canonical()
+
+def by_record(_):
+    made = EngineBackend.from_record(registry.get("pocket"))
+    return tts.solve(PROBLEM, 300, backend=made, task="pocket", strategy="single", seed=1).answer
+
+def by_inherited(_):
+    began = time.monotonic()
+    try:
+        tts.solve(PROBLEM, 300, backend=inherited, task="pocket", strategy="single", seed=1)
+    except EngineError as failure:
+        return "make the backend in the forked process" in failure.hint and time.monotonic() - began < 1.0
+    return False
+
+wanted = by_name(0), by_solver(0), tts.solve(PROBLEM, 300, backend=inherited, task="pocket", strategy="single", seed=1).answer
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    told = [pool.map_async(each, range(2)).get(60) for each in (by_name, by_solver, by_record, by_inherited)]
+assert told == [[wanted[0]] * 2, [wanted[1]] * 2, [wanted[2]] * 2, [True] * 2], told
+assert by_name(0) == wanted[0]
+tts.close()
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no os.fork")
+def test_forked_workers_solve_with_several_threads_and_refuse_a_backend_of_their_parent() -> None:
+    ended = program(POOL, options=("-W", "ignore"))
+    assert (ended.stdout.strip(), ended.returncode) == ("done", 0), ended.stderr

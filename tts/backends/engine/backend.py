@@ -34,6 +34,7 @@ from tts.budget.meter import Rates
 from tts.errors import CapabilityError, EngineError
 from tts.models.registry import ModelRecord
 from tts.tasks.base import split_at
+from tts.threads import apart_if_forked
 from tts.types import Prompt
 
 Ids = tuple[int, ...]
@@ -124,7 +125,8 @@ class EngineBackend(Backend):
             ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not go with the others; an
                 option is not valid; or the record has a url. Nothing stays loaded.
         """
-        parts = load_parts(record, heads=heads, reward_models=reward_models, output_layer=output_layer, **options)
+        more: dict[str, Any] = {"heads": heads, "reward_models": reward_models, "output_layer": output_layer, **options}
+        parts = apart_if_forked(load_parts, record, **more)
         return cls(parts.runner, parts.renderer, identity=parts.identity, rates=parts.rates, reward_models=parts.reward_models)
 
     @property

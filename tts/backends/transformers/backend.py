@@ -23,6 +23,7 @@ from tts.backends.text.row_state import PathText
 from tts.budget.meter import Rates
 from tts.errors import ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url
+from tts.threads import apart_if_forked
 from tts.types import Prompt
 
 try:
@@ -152,11 +153,15 @@ class TransformersBackend(Backend):
         precision = dtype or ("float32" if place == "cpu" else "bfloat16")
         if precision not in ("float32", "bfloat16", "float16"):
             raise ConfigError(f"dtype is {dtype!r}, but must be float32, bfloat16 or float16")
-        loaded = load(record, device=place, dtype=getattr(torch, precision))
-        backend = cls(loaded.model, loaded.tokenizer, identity="?", rates=rates(record), tile_rows=tile_rows, max_rows=max_rows)
-        backend.identity = _identity(loaded.weights, backend._model)
-        backend._model.check()
-        return backend
+
+        def make() -> TransformersBackend:
+            loaded = load(record, device=place, dtype=getattr(torch, precision))
+            backend = cls(loaded.model, loaded.tokenizer, identity="?", rates=rates(record), tile_rows=tile_rows, max_rows=max_rows)
+            backend.identity = _identity(loaded.weights, backend._model)
+            backend._model.check()
+            return backend
+
+        return apart_if_forked(make)
 
     def count(self, prompt: Prompt) -> int:
         """Return the number of tokens that a prompt renders to.

@@ -1,0 +1,23 @@
+"""Texts in whole characters: models, functions and servers may give halves of surrogate pairs, which no encoding has."""
+
+from __future__ import annotations
+
+import re
+
+from tts.types import Message, Prompt
+
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def in_whole_characters(text: str) -> str:
+    """Return a text in which surrogate pairs are one character each, and lone halves are replaced by U+FFFD."""
+    if text.isascii() or not _HALVES.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def prompt_in_whole_characters(prompt: Prompt) -> Prompt:
+    """Return a prompt whose texts are all in whole characters."""
+    if isinstance(prompt, str):
+        return in_whole_characters(prompt)
+    return tuple(Message(in_whole_characters(turn.role), in_whole_characters(turn.content)) for turn in prompt)
