@@ -24,7 +24,7 @@ from benchmarks.smoke import Smoke
 from tests.backends.openai.faulty import run_faulty
 from tts.backends.openai.errors import Key
 from tts.backends.openai.probe import probe_server
-from tts.cli.server import shown_lines
+from tts.cli.doctor import shown_lines
 from tts.errors import TTSError
 
 

@@ -21,7 +21,7 @@ KEYS = [
 ]  # fmt: skip
 USAGE = [
     "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
-    "flops", "seconds",
+    "flops", "usd", "seconds",
 ]  # fmt: skip
 
 

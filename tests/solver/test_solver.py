@@ -219,7 +219,7 @@ def test_several_verifiers_score_in_their_roles():
     ("parts", "message"),
     [
         ({"models": {"draft": "toy"}}, "models has the roles .*, but needs 'policy'"),
-        ({"models": None}, "the model is None"),
+        ({"models": {"policy": None}}, "the model is None"),
         ({"models": "toi"}, "did you mean toy"),
         ({"models": "toy", "verifiers": 5}, "the verifier is 5, but must be a name, a verifier or a function"),
         ({"models": "toy", "verifiers": ToyVerifier}, "make an object of the class"),

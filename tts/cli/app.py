@@ -34,7 +34,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(cls=Solve)(solve)
-app.command()(models)
 app.command("run")(run_study)
 app.command()(runs)
 app.command()(merge)
@@ -48,6 +47,7 @@ app.command()(strategies)
 app.command()(datasets)
 app.command()(doctor)
 app.command("serve-model")(serve_model)
+app.add_typer(models, name="models")
 app.add_typer(verifiers, name="verifiers")
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+from collections.abc import Mapping
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tts.cli.boundary import Debug, boundary
+from tts.cli.model_options import KeyFrom, Settings, settings_of
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from tts.backends.base import Caps
+    from tts.backends.openai.capabilities import Capabilities
 
 # extra -> {distribution: the module it is imported as}; a test holds it equal to pyproject.toml
 EXTRAS = {
@@ -38,20 +43,17 @@ EXTRAS = {
 def doctor(
     *,
     url: Annotated[str | None, typer.Option(help="Probe the server there instead: what it serves, and what works on it.")] = None,
-    model: Annotated[str, typer.Option(help="Of the server; needed where it serves several.")] = "",
+    model: Annotated[str | None, typer.Option(help="Of the server, needed where it serves several; or a record that has a url.")] = None,
+    model_option: Settings = None,
+    key_from: KeyFrom = None,
     debug: Debug = False,
 ) -> None:
     """Show what is installed, which device is there, and which models are present; with --url what a server can do."""
     with boundary(debug=debug):
-        if url is not None:
-            from tts.cli.server import show_server
-
-            show_server(url, model)
+        settings = settings_of(model_option, key_variable=key_from)
+        if url is not None or model or settings:
+            show_server(model or "", url, settings)
             return
-        if model:
-            from tts.errors import ConfigError
-
-            raise ConfigError(f"model is {model!r}, but it is looked at on a server only", hint="give --url, or see `tts models`")
         from rich import box
         from rich.table import Table
 
@@ -126,3 +128,54 @@ def device() -> str:
     if torch.cuda.is_available():
         return ", ".join(f"CUDA: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count()))
     return f"{cores}, {torch.get_num_threads()} torch threads; no CUDA device"
+
+
+def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
+    """Return the table of a server's capabilities, and of the strategies that work with them."""
+    works, fails = strategies_on(capabilities.caps)
+    return [*capabilities.lines(), ("strategies", ", ".join(works)), ("cannot run", ", ".join(fails) or "none")]
+
+
+def strategies_on(caps: Caps) -> tuple[list[str], list[str]]:
+    """Return the strategies that work with these capabilities, and those that do not, each with what it lacks."""
+    from tts.search.plan import STRATEGIES, parse
+
+    works: list[str] = []
+    fails: list[str] = []
+    for name in STRATEGIES.names():
+        lacking = [need for need in parse(name).strategy.needs if getattr(caps, need) in ("absent", False)]
+        fails.append(f"{name} ({', '.join(lacking)})") if lacking else works.append(name)
+    return works, fails
+
+
+def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> None:
+    """Probe the server of a model and print its capabilities.
+
+    Args:
+        model: as `tts.models.registry.resolve` takes it. url: of the server; None: that of the model's record.
+
+    Raises:
+        ConfigError: it cannot be used; see `tts.backends.openai.probe.probe_server`.
+    """
+    from rich import box
+    from rich.table import Table
+
+    from tts.backends.openai.backend import OpenAIBackend
+    from tts.cli.terminal import output, visible
+    from tts.errors import ConfigError
+    from tts.models import registry
+
+    if url is None and not model:
+        raise ConfigError("a setting of a model is given, but neither its server nor its name", hint="give --url or --model")
+    record = registry.resolve(model, url, settings)
+    if record.url is None:
+        raise ConfigError(f"model is {model!r}, which no server runs, and only servers are probed", hint="give --url, or see `tts models`")
+    capabilities = OpenAIBackend.probed(record)
+    table = Table(box=box.ROUNDED, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, found in shown_lines(capabilities):
+        if name == "strategies":
+            table.add_section()
+        table.add_row(name, visible(found))
+    output().print(table)

@@ -1,17 +1,27 @@
-"""`tts models`: the known models, and how to get those that are not here."""
+"""`tts models`: the known models, how to get those that are not here, and the user's own records."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tts.cli.boundary import Debug, boundary
+from tts.cli.model_options import KeyFrom, Settings, settings_of
 
 if TYPE_CHECKING:
     from tts.models.registry import ModelRecord
 
+models = typer.Typer(help="List the known models, and keep records of your own.", invoke_without_command=True)
 
-def models(*, debug: Debug = False) -> None:
+Price = Annotated[str | None, typer.Option(metavar="USD/M", help="Dollars with their unit: 0.15/M for a million tokens.")]
+
+
+@models.callback(invoke_without_command=True)
+def listed(context: typer.Context, *, debug: Debug = False) -> None:
     """List the known models. Local folders and Hub names (organisation/model) work beside them; one that scores serves another."""
+    if context.invoked_subcommand is not None:
+        return
     with boundary(debug=debug):
         from rich import box
         from rich.table import Table
@@ -24,18 +34,55 @@ def models(*, debug: Debug = False) -> None:
             table.add_column(title, justify="right" if title == "parameters" else "left", overflow="fold", no_wrap=title == "model")
         for name in registry.names():
             record = registry.get(name)
-            size = "none" if record.source == "none" else "unknown" if record.parameters is None else scaled(record.parameters)
+            size = "unknown" if record.parameters is None else scaled(record.parameters)
+            size = "none" if record.source == "none" and record.url is None else size
             table.add_row(
                 name, "scores" if record.readout else "writes", record.backend, size, record.licence or "unknown", presence(record)
             )
         output().print(table)
 
 
+@models.command()
+def add(  # noqa: PLR0913 - the options of the command
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What --model and studies call it.")],
+    *,
+    url: Annotated[str | None, typer.Option(help="The server that runs it.")] = None,
+    served_as: Annotated[str | None, typer.Option(metavar="NAME", help="Its name there, if another.")] = None,
+    usd_in: Price = None,
+    usd_reused: Price = None,
+    usd_out: Price = None,
+    parameters: Annotated[str | None, typer.Option(help="Weights that a token passes, for FLOPs: 8B.")] = None,
+    model_option: Settings = None,
+    key_from: KeyFrom = None,
+    debug: Debug = False,
+) -> None:
+    """Keep a record of a model, which every command reads. Nothing is asked of its server."""
+    with boundary(debug=debug):
+        from tts.models import registry
+        from tts.models.user_records import write_record
+
+        given: dict[str, Any] = {"url": url, "usd_in": usd_in, "usd_reused": usd_reused, "usd_out": usd_out, "parameters": parameters}
+        settings = settings_of(model_option, served_as=served_as, key_variable=key_from, **given)
+        registry.check_own(name, settings)
+        typer.echo(f"{name} is in {write_record(name, settings)}")
+
+
+@models.command()
+def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="A record of your own.")], *, debug: Debug = False) -> None:
+    """Remove a record of your own."""
+    with boundary(debug=debug):
+        from tts.models.user_records import remove_record
+
+        typer.echo(f"{name} is no longer in {remove_record(name)}")
+
+
 def presence(record: ModelRecord) -> str:
-    """Return "present", or the command that gets the model."""
+    """Return "present", the server that runs the model, or the command that gets it."""
     from tts.errors import ConfigError
     from tts.models.registry import locate
 
+    if record.url is not None:
+        return record.url
     try:
         locate(record)
     except ConfigError as missing:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _UNKNOWN = "unknown"
 _USAGE = (
     "prompt_tokens", "reused_tokens", "generated_tokens", "cancelled_tokens", "verifier_tokens", "verifier_calls", "samples",
-    "flops", "seconds",
+    "flops", "usd", "seconds",
 )  # fmt: skip
 
 

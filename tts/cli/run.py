@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, warn
+from tts.cli.model_options import KeyFrom, Settings, settings_of
 from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from tts.experiments.study.config import StudyConfig
 
 
-def run(
+def run(  # noqa: PLR0913 - the options of the command
     study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="The study to run; examples/*.yaml are whole ones.")],
     *,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the file says: problems.limit=20.")
     ] = None,
+    model_option: Settings = None,
+    key_from: KeyFrom = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")] = False,
     store: StoreFile = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
@@ -34,12 +37,14 @@ def run(
 ) -> None:
     """Run a study, or the cells of it that have no result yet.
 
-    Interrupted and killed runs resume. Several processes may run a study at once on one store.
+    Interrupted and killed runs resume. Several processes may run a study at once on one store. --model-option sets what it names for
+    every model of the study; --set models.NAME.usd_out=0.60/M for one.
     """
     with boundary(debug=debug):
         from tts.experiments.study.file import read_study
 
-        carry_out(read_study(study, changes or ()), store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
+        config = read_study(study, changes or ()).with_settings(settings_of(model_option, key_variable=key_from))
+        carry_out(config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
 
 
 def carry_out(

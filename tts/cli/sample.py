@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.boundary import Debug, boundary
+from tts.cli.model_options import KeyFrom, ModelName, Settings, Url, settings_of
 from tts.cli.run import carry_out
 from tts.cli.runs import StoreFile
 
@@ -19,9 +20,12 @@ def sample(  # noqa: PLR0913 - the options of the command
     study: Annotated[Path | None, typer.Argument(metavar="[STUDY.yaml]", help="Whose models, problems and seeds are taken.")] = None,
     *,
     n: Annotated[int, typer.Option("--n", help="Samples of each problem with each seed.")] = 32,
-    dataset: Annotated[str | None, typer.Option(help="In place of a study: a name of `tts datasets`.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="In place of a study: a name of `tts datasets`, or a file: problems.jsonl.")] = None,
     limit: Annotated[int | None, typer.Option(help="The most problems of it.")] = None,
-    model: Annotated[str | None, typer.Option(help="A name of `tts models`, a folder, or a Hub name; else pocket.")] = None,
+    model: ModelName = None,
+    url: Url = None,
+    model_option: Settings = None,
+    key_from: KeyFrom = None,
     seeds: Annotated[int | None, typer.Option(help="How many, from 0; else one.")] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the study says: problems.split=validation.")
@@ -40,7 +44,7 @@ def sample(  # noqa: PLR0913 - the options of the command
         from tts.experiments.analysis.pools import pool_study
         from tts.experiments.study.file import read_study
 
-        options = {"dataset": dataset, "limit": limit, "model": model, "seeds": seeds}
+        options = {"dataset": dataset, "limit": limit, "model": model, "url": url, "seeds": seeds}
         given = {name: value for name, value in options.items() if value is not None}
         if study is not None and given:
             name = next(iter(given))
@@ -48,6 +52,7 @@ def sample(  # noqa: PLR0913 - the options of the command
         if study is None and dataset is None:
             raise ConfigError("there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME")
         config = _of_dataset(given, changes or ()) if study is None else read_study(study, changes or ())
+        config = config.with_settings(settings_of(model_option, key_variable=key_from))
         pool = pool_study(config, n)
         if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
             pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that nobody takes it for the study's runs
@@ -62,8 +67,10 @@ def _of_dataset(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyC
 
     problems = {name: given[name] for name in ("dataset", "limit") if name in given}
     data: dict[str, Any] = {
-        "name": given["dataset"],
-        "models": given.get("model", DEFAULT_MODEL),
+        "name": Path(given["dataset"]).stem,
+        "models": {given.get("model") or "served": {"model": given.get("model", ""), "url": given["url"]}}
+        if "url" in given
+        else given.get("model", DEFAULT_MODEL),
         "problems": problems,
         "strategies": "best_of_n",
         "budgets": {"samples": 1},

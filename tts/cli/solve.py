@@ -11,8 +11,10 @@ import typer
 from typer.core import TyperCommand
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
+from tts.cli.model_options import KeyFrom, ModelName, Settings, Url, named_model, settings_of
 
 if TYPE_CHECKING:
+    from tts.backends.base import Sampling
     from tts.solver.problem_run import Event
     from tts.types import Solution
 
@@ -30,9 +32,11 @@ def solve(  # noqa: PLR0913 - the options of the command
     *,
     budget: Annotated[str, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30.")] = "2000",
     strategy: Annotated[str | None, typer.Option(help="Such as best_of_n(n=8) | majority; else auto, which chooses.")] = None,
-    model: Annotated[str, typer.Option(help="A name of `tts models`, a folder, or a Hub name.")] = "pocket",
+    model: ModelName = None,
     backend: Annotated[str | None, typer.Option(help="What runs the model, if not its own backend.")] = None,
-    url: Annotated[str | None, typer.Option(help="A server that runs the model.")] = None,
+    url: Url = None,
+    model_option: Settings = None,
+    key_from: KeyFrom = None,
     task: Annotated[str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")] = None,
     verifier: Annotated[str | None, typer.Option(help="What scores candidates: process, probe, …, or none; else the model's.")] = None,
     allow_oracle: Annotated[bool, typer.Option("--allow-oracle", help="Let a verifier see the reference answer.")] = False,
@@ -51,7 +55,6 @@ def solve(  # noqa: PLR0913 - the options of the command
     A search that ends without an answer is a result: it shows "none", says why, and exits with 0.
     """
     with boundary(debug=debug):
-        from tts.backends.base import Sampling
         from tts.cli.arguments import parse_budget, read_problem
         from tts.cli.progress import progress
         from tts.solver.event_loop import Interrupted
@@ -60,14 +63,14 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.types import Problem
 
         limits, given = parse_budget(budget), Problem(read_problem(problem), answer=answer)
-        chosen = {"temperature": temperature, "max_tokens": max_tokens}
-        sampling = Sampling(**{name: value for name, value in chosen.items() if value is not None})  # pyright: ignore[reportArgumentType]
+        named = named_model(model, url, settings_of(model_option, key_variable=key_from))
+        sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
         if trace is not None:
             check_path(trace)
 
         def search(on_event: Callable[[Event], None] | None) -> Solution:
             with Solver(
-                model, verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
+                named, verifier, backend=backend, url=url, task=task, strategy=strategy, sampling=sampling,
                 allow_oracle=allow_oracle, expected_tokens=expected_tokens, on_event=on_event,
             ) as solver:  # fmt: skip
                 return solver.solve(given, limits, seed=seed)
@@ -84,6 +87,12 @@ def solve(  # noqa: PLR0913 - the options of the command
         if solution.error is not None:
             report(solution.error, debug=debug)
             raise typer.Exit(FAILED)
+
+
+def _sampling(**chosen: Any) -> Sampling:
+    from tts.backends.base import Sampling
+
+    return Sampling(**{name: value for name, value in chosen.items() if value is not None})
 
 
 def _show(solution: Solution, trace: Path | None, *, as_json: bool, explain: bool) -> None:

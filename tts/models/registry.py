@@ -1,103 +1,39 @@
-"""What `--model` takes: records of known models, a local folder, or a Hub name. Nothing here loads a model.
+"""What `--model` takes: records of known models, the user's own, a local folder, a Hub name, or a name on a server. Nothing is loaded.
 
 Records are data: what a backend, a verifier, a budget and a report need to know about a model before it is loaded. A new one is
-one `ModelRecord` in `RECORDS`.
+one `ModelRecord` in `RECORDS`, or a line of the user's file (`tts models add`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any
 
 from tts.budget.budget import USD_UNIT
 from tts.budget.meter import Rates
 from tts.errors import ConfigError, unknown_name
+from tts.models.record import ModelRecord, Price, Question
+from tts.models.settings import fields_from, option_value
+from tts.models.user_records import read_records, records_file
 
-Price = int | float | str | Decimal
-
+SERVER = "openai"  # the backend of models behind a url
 SHIPPED = Path(__file__).parent / "pocket"  # the models in this package
 CHECKSUMS = "checksums.json"
 REINSTALL = "pip install --force-reinstall --no-deps test-time-search"
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a model was trained to be asked about its own solution: would it do better if it started over?
-
-    Args:
-        question: appended to a solution, whole or partial. yes, no: its two answers, one token each.
-    """
-
-    question: str
-    yes: str
-    no: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRecord:
-    """What is known about a model.
-
-    Args:
-        name: what it is asked for by. backend: the backend that runs it unless the caller names another.
-        source: where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
-            "folder" or "hub".
-        location: the folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
-        task: the task of problems that name none.
-        parameters: weights that a token passes, for FLOPs; None: read from the model when it is loaded.
-        context: most tokens of prompt and path together; None: read from the model when it is loaded.
-        licence: SPDX identifier; "": unknown. file: name of the weight file; "": as the source lays it out.
-        sha256: pinned checksum of `file` in hexadecimal; "": not pinned. description: one line for people.
-        usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
-        url: of a server that runs it; None: the backend runs it in this process.
-        step: texts that end a step, at which heads and process models are read: those of the task.
-        heads: value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
-            is absolute, or from where this record's own location begins.
-        readout: of a process model, which writes nothing: the file of the head that reads it; "": it is none.
-        process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
-            head "process"; None: there is none. Only the engine serves heads and process models.
-        self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
-        expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
-        verifier: what scores its solutions where the caller names nothing; "": nothing does.
-        options: of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
-    """
-
-    name: str
-    backend: str
-    source: Literal["none", "shipped", "package", "folder", "hub"] = "none"
-    location: str = ""
-    task: str = "math"
-    parameters: int | None = None
-    context: int | None = None
-    licence: str = ""
-    file: str = ""
-    sha256: str = ""
-    description: str = ""
-    usd_in: Price | None = None
-    usd_reused: Price | None = None
-    usd_out: Price | None = None
-    url: str | None = None
-    step: tuple[str, ...] = ("\n",)
-    heads: tuple[tuple[str, str], ...] = ()
-    readout: str = ""
-    process_model: ModelRecord | str | None = None
-    self_evaluation: Question | None = None
-    expected_tokens: int | None = None
-    verifier: str = ""
-    options: tuple[tuple[str, str | int | float], ...] = ()
 
 
 RECORDS = MappingProxyType(
@@ -156,18 +92,28 @@ RECORDS = MappingProxyType(
 
 
 def names() -> list[str]:
-    """Return the names of all records, sorted. Folders and Hub names work beside them."""
-    return sorted(RECORDS)
+    """Return the names of all records, those of the user's file included, sorted. Folders and Hub names work beside them.
+
+    Raises:
+        ConfigError: the user's file is damaged.
+    """
+    return sorted({*RECORDS, *read_records()})
 
 
 def get(name: str) -> ModelRecord:
     """Return the record of a model: by name, else of a local folder, else of a Hub name "organisation/model".
 
     Raises:
-        ConfigError: it is none of these, or the folder holds no `config.json`.
+        ConfigError: it is none of these, the folder holds no `config.json`, or the user's file is damaged.
     """
     if name in RECORDS:
         return RECORDS[name]
+    own = read_records().get(name)
+    if own is not None:
+        try:
+            return _own(name, own)
+        except ConfigError as failure:
+            raise ConfigError(f"{records_file()}: {failure.cause}", hint=failure.hint) from None
     folder = Path(name).expanduser()
     if name and folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -180,7 +126,68 @@ def get(name: str) -> ModelRecord:
         return ModelRecord(name=name, backend="engine", source="hub", location=name)
     if os.sep in name:
         raise ConfigError(f"model is {name!r}, but there is no such folder", hint=f"known names: {', '.join(names())}")
-    raise unknown_name("model", name, names())
+    unknown = unknown_name("model", name, names())
+    near = unknown.hint.startswith("did you mean")
+    raise ConfigError(unknown.cause, hint=unknown.hint if near else f"{unknown.hint}; a model on a server needs its url")
+
+
+def check_own(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a record of the user's that could not be used.
+
+    Raises:
+        ConfigError: the name is not valid, or is that of a record of this package, or a setting is not valid, or there is no model.
+    """
+    if name in RECORDS or not name or name != name.strip() or ":" in name:
+        known = "that of a shipped model" if name in RECORDS else "no name of a model"
+        raise ConfigError(f"the name {name!r} is {known}, but a record of yours needs a name of its own", hint="choose another name")
+    record = _own(name, settings)
+    if record.url is None and record.source == "none":
+        raise ConfigError(f"the record of {name!r} has neither a server nor weights", hint="give --url, or location= and source=")
+
+
+def _own(name: str, settings: Mapping[str, Any]) -> ModelRecord:
+    return with_settings(ModelRecord(name=name, backend=SERVER if "url" in settings else "engine"), settings)
+
+
+def resolve(name: str = "", url: str | None = None, settings: Mapping[str, Any] | None = None) -> ModelRecord:
+    """Return the record of a model as commands, studies and solvers name it.
+
+    Args:
+        name: as `get` takes it. Behind a url a name that has no record is the model's name there; "": the only model that is served.
+        url: of the server that runs it. settings: as `with_settings` takes them.
+
+    Raises:
+        ConfigError: as `get` and `with_settings`.
+    """
+    if url is None:
+        record = get(name)
+    elif name in RECORDS or name in read_records():
+        record = dataclasses.replace(get(name), url=url, backend=SERVER)
+    else:
+        record = ModelRecord(name=name, backend=SERVER, url=url)
+    return with_settings(record, settings) if settings else record
+
+
+def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelRecord:
+    """Return a record with settings in place of its own.
+
+    Args:
+        settings: plain values, as files and command lines have them, by the name of a field. Prices are texts with a unit, such as
+            "0.15/M". `options`: of the backend, by name; any other name than a field's is one of them. They are added to the record's.
+
+    Raises:
+        ConfigError: a value is not valid, or a setting cannot be set.
+    """
+    known = {field.name for field in dataclasses.fields(ModelRecord)} - {"options"}
+    if "name" in settings:
+        raise ConfigError(f"name of model {record.name!r} cannot be set", hint="served_as is its name on a server")
+    given = settings.get("options", {})
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"options of model {record.name!r} is {given!r}, but must have values by name", hint="for example {tries: 3}")
+    options: dict[str, Any] = {**given, **{name: value for name, value in settings.items() if name not in (*known, "options")}}
+    merged = {**dict(record.options), **{name: option_value(value) for name, value in options.items()}}
+    fields = fields_from(ModelRecord, record.name, {name: value for name, value in settings.items() if name in known})
+    return dataclasses.replace(record, **fields, options=tuple(sorted(merged.items())))
 
 
 def refuse_url(record: ModelRecord) -> None:

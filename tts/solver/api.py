@@ -13,7 +13,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown
 from tts.search.plan import Plan
 from tts.search.protocols import StrategyProtocol
-from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache
+from tts.solver.model_cache import LOOP, Model, ModelCache
 from tts.solver.problem_run import Event
 from tts.solver.solver import ProblemLike, Solver
 from tts.solver.verifier_roles import VerifierLike
@@ -28,7 +28,7 @@ def solve(  # noqa: PLR0913 - every option by name
     budget: Budget | float,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model = DEFAULT_MODEL,
+    model: Model | None = None,
     verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
     backend: str | WriteFunction | BackendProtocol | None = None,
     url: str | None = None,
@@ -77,7 +77,7 @@ async def asolve(  # noqa: PLR0913 - every option by name
     budget: Budget | float,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model = DEFAULT_MODEL,
+    model: Model | None = None,
     verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
     backend: str | WriteFunction | BackendProtocol | None = None,
     url: str | None = None,
@@ -110,7 +110,7 @@ def solve_many(  # noqa: PLR0913 - every option by name
     *,
     each: Budget | float | None = None,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model = DEFAULT_MODEL,
+    model: Model | None = None,
     verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
     backend: str | WriteFunction | BackendProtocol | None = None,
     url: str | None = None,
@@ -137,9 +137,9 @@ def solve_many(  # noqa: PLR0913 - every option by name
     return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 
-def _quick(model: Model, backend: Any, **parts: Any) -> Solver:
+def _quick(model: Model | None, backend: Any, **parts: Any) -> Solver:
     if backend is not None and not isinstance(backend, str):
-        if model != DEFAULT_MODEL:
+        if model is not None:
             raise ConfigError(f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them")
         model, backend = backend, None
     return Solver(model, backend=backend, keep=_SHARED, **parts)

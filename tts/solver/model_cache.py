@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import os
 import sys
 import threading
@@ -17,7 +18,7 @@ from tts.backends import BACKENDS
 from tts.backends.function import FunctionBackend, WriteFunction
 from tts.backends.protocol import BackendProtocol
 from tts.checks import check_async, check_plain, lacking
-from tts.errors import ConfigError
+from tts.errors import ConfigError, unknown_name
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.solver.event_loop import LoopThread
@@ -26,7 +27,6 @@ from tts.threads import apart_if_forked
 
 LOOP = LoopThread()
 DEFAULT_MODEL = "pocket"
-_SERVER = "openai"  # the backend of models behind a url
 Model = str | ModelRecord | BackendProtocol | WriteFunction
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -44,15 +44,16 @@ def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol 
     if isinstance(model, str | ModelRecord):
         if name is not None and ":" in name and not isinstance(function := BACKENDS.get(name), type):
             return _standing_for(model, name, function, url)
-        record = _named(model, url) if isinstance(model, str) else model
+        record = registry.resolve(model, url) if isinstance(model, str) else model
         if record.readout:
             raise ConfigError(
                 f"the model is {record.name!r}, a process model, but it scores steps and writes nothing",
                 hint="name the policy whose record serves it, such as 'pocket'",
             )
-        if url is not None:
-            return dataclasses.replace(record, url=url, backend=name or _SERVER)
-        return record if name is None else dataclasses.replace(record, backend=name)
+        if name is not None or url is not None:
+            backend = name or registry.SERVER
+            record = dataclasses.replace(record, backend=backend, url=record.url if url is None else url)
+        return _with_name(record)
     given: Any = model
     if not isinstance(given, type):  # a class may have all that its objects have
         if isinstance(given, BackendProtocol):
@@ -79,11 +80,19 @@ def _standing_for(model: str | ModelRecord, name: str, function: WriteFunction, 
     raise ConfigError(f"{what}, but the backend {name!r} is a function, which stands for a model", hint="give one of them")
 
 
-def _named(model: str, url: str | None) -> ModelRecord:
-    """Return the record of a name; behind a url one that is not known here is known to the server, under that name."""
-    if url is not None and model not in registry.RECORDS:
-        return ModelRecord(name=model, backend=_SERVER)
-    return registry.get(model)
+def _with_name(record: ModelRecord) -> ModelRecord:
+    """Return a record under the name of the only model that its server has, where it has no name of its own.
+
+    Raises:
+        ConfigError: the server has several models or none, cannot be reached, or is none that can be asked.
+    """
+    if record.name:
+        return record
+    if record.backend != registry.SERVER:
+        raise ConfigError(f"the model is not named, but the backend {record.backend!r} needs a name", hint="give model=")
+    from tts.backends.openai.backend import OpenAIBackend
+
+    return dataclasses.replace(record, name=OpenAIBackend.only_model(record))
 
 
 class ModelCache:
@@ -184,8 +193,21 @@ def _load(record: ModelRecord) -> BackendProtocol:
     try:
         return _checked(load(record, **dict(record.options)))
     except TypeError as failure:
+        if (unknown := _unknown_option(load, record)) is not None:
+            raise unknown from None
         named = ", ".join(f"{name}={value!r}" for name, value in record.options)
         raise ConfigError(f"the backend {record.backend!r} does not take the options {named}: {failure}") from failure
+
+
+def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigError | None:
+    """Return the error for an option that a backend does not have; None where it has options, and takes them all or any."""
+    taken = inspect.signature(load).parameters
+    known = set(taken) - {"record"}
+    if not known or any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+        return None
+    fields = {field.name for field in dataclasses.fields(ModelRecord)}
+    unknown = (name for name, _ in record.options if name not in known)
+    return next((unknown_name(f"option of the backend {record.backend!r}", name, {*known, *fields}) for name in unknown), None)
 
 
 def _checked(backend: BackendProtocol) -> BackendProtocol:

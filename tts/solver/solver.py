@@ -35,7 +35,8 @@ class Solver:
     """Models, verifiers and a task, kept ready to solve problems; a context manager.
 
     Args:
-        models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`FunctionBackend`).
+        models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`FunctionBackend`). None:
+            "pocket", or behind a url the only model that is served.
         verifiers: by role; "main" is what strategies and selections ask unless told otherwise. A name ("process",
             "toy(error=0.1)"), a verifier, or a function of (problem, text). None: the one that the policy's record names, if any,
             left out with a warning where the backend or the task cannot have it; "none" or {}: none.
@@ -56,7 +57,7 @@ class Solver:
 
     def __init__(  # noqa: PLR0913 - the parts, by name
         self,
-        models: Mapping[str, Model] | Model = DEFAULT_MODEL,
+        models: Mapping[str, Model] | Model | None = None,
         verifiers: Mapping[str, VerifierLike] | VerifierLike | None = None,
         *,
         backend: str | None = None,
@@ -75,6 +76,8 @@ class Solver:
         if type(concurrency) is not int or concurrency < 1:
             raise ConfigError(f"concurrency is {concurrency!r}, but must be a whole number of at least 1")
         check_int("expected_tokens", expected_tokens, 1)
+        if models is None:
+            models = DEFAULT_MODEL if url is None else ""
         roles: Mapping[str, Model] = models if isinstance(models, Mapping) else {"policy": models}
         if "policy" not in roles:
             raise ConfigError(f"models has the roles {sorted(roles)}, but needs 'policy'")

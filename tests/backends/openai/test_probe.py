@@ -357,4 +357,4 @@ def test_the_doctor_prints_the_findings_and_what_works() -> None:
         assert part in text
     result = CliRunner().invoke(app, ["doctor", "--model", "toy"])
     assert result.exit_code == 2
-    assert "it is looked at on a server only" in result.stderr
+    assert "which no server runs, and only servers are probed" in result.stderr

@@ -221,3 +221,33 @@ def test_public_problems_are_read_whole(name: str, count: int):
     problems = load("file", path=str(path), task="math")
     assert len(problems) == count
     assert all(problem.answer and problem.metadata["solution"] for problem in problems)
+
+
+# Usual columns ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem", ["problem", "question", "prompt", "input"])
+@pytest.mark.parametrize("answer", ["answer", "target", "solution"])
+def test_usual_columns_need_no_names(problem: str, answer: str, tmp_path: Path) -> None:
+    [found] = load("file", path=written(tmp_path, [{problem: "1 + 1?", answer: 2, "level": 1}]))
+    assert (found.prompt, found.answer, dict(found.metadata)) == ("1 + 1?", "2", {"level": 1})
+
+
+def test_of_several_usual_columns_the_first_is_taken_and_the_rest_is_metadata(tmp_path: Path) -> None:
+    [found] = load("file", path=written(tmp_path, [{"input": "x", "problem": "1 + 1?", "solution": "as one adds", "answer": "2"}]))
+    assert (found.prompt, found.answer, dict(found.metadata)) == ("1 + 1?", "2", {"input": "x", "solution": "as one adds"})
+
+
+def test_a_row_without_any_of_them_is_named(tmp_path: Path) -> None:
+    _, told = left_out(written(tmp_path, [{"text": "1 + 1?"}, {"question": "1 + 1?"}, {"problem": "2 + 2?"}]))
+    assert "line 1: it has none of the fields problem, question, prompt, input, only 'text'" in told
+    assert "line 3: it has no field 'question', only 'problem'" in told  # one column means the same in all rows
+
+
+def test_the_path_of_a_file_is_a_data_set(tmp_path: Path) -> None:
+    path = written(tmp_path, [{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}])
+    assert [problem.answer for problem in load(path, limit=1)] == ["2"]
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load(str(tmp_path / "none.jsonl"))
+    with pytest.raises(ConfigError, match="no parameter of the data set"):
+        load(path, path="other.jsonl")

@@ -9,6 +9,8 @@ Charges: `tts.backends.openai.call`.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -20,7 +22,7 @@ from tts.backends.openai.call import ServerCall, explained
 from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.backends.openai.errors import Key, ServerError
 from tts.backends.openai.http import HttpClient, Timeouts
-from tts.backends.openai.probe import PROBE_TIMEOUT_S, probe_server
+from tts.backends.openai.probe import PROBE_TIMEOUT_S, probe_server, served_model
 from tts.backends.openai.prompt import input_bound, joined, messages
 from tts.backends.openai.rows import ServerHandle, ServerRows
 from tts.backends.text.lengths import check_prompt, check_text
@@ -33,6 +35,29 @@ from tts.types import Prompt
 T = TypeVar("T")
 _MOST_ROWS = 32  # of one call with `n`
 _TIMEOUTS = Timeouts()
+
+
+def _url(record: ModelRecord) -> str:
+    if record.url is None:
+        raise ConfigError(
+            f"the backend 'openai' calls a server, but the model {record.name!r} has no url",
+            hint="give one: --url http://localhost:8000, or url= in solve and in the record",
+        )
+    return record.url
+
+
+def _priced(rates: Rates) -> str:
+    """Return the part of an identity that states prices and FLOPs, on which budgets in them depend."""
+    known = {name: value for name, value in dataclasses.asdict(rates).items() if value is not None}
+    return f" {json.dumps(known, sort_keys=True)}" if known else ""
+
+
+def _key(options: Mapping[str, Any]) -> Key:
+    return Key.find(options.get("key_variable", ""), options.get("key_file", ""))
+
+
+def _timeout(options: Mapping[str, Any]) -> float:
+    return min(options.get("connect_s", _TIMEOUTS.connect_s), PROBE_TIMEOUT_S)
 
 
 class OpenAIBackend(Backend):
@@ -67,7 +92,9 @@ class OpenAIBackend(Backend):
         self.caps = capabilities.caps
         self.rates = rates or Rates()
         self.metadata = BackendMetadata(template_tokens=capabilities.template_tokens, capability_hint=self._capability_hint)
-        self.identity = f"openai {capabilities.root} {capabilities.model} {capabilities.mode} {capabilities.version}".rstrip()
+        self.identity = f"openai {capabilities.root} {capabilities.model} {capabilities.mode} {capabilities.version}".rstrip() + _priced(
+            self.rates
+        )
         self.errors: Counter[str] = Counter()
         self._limit = context or capabilities.context
         self._key = key or Key()
@@ -103,15 +130,32 @@ class OpenAIBackend(Backend):
         Raises:
             ConfigError: `tts.backends.openai.probe.probe_server`, or there is no url.
         """
-        if record.url is None:
-            raise ConfigError(
-                f"the backend 'openai' calls a server, but the model {record.name!r} has no url",
-                hint="give one: --url http://localhost:8000, or url= in solve and in the record",
-            )
+        url = _url(record)
         timeouts = Timeouts(concurrency=concurrency, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s)
         key = Key.find(key_variable, key_file)
-        capabilities = probe_server(record.url, served_as or record.name, key, mode, min(connect_s, PROBE_TIMEOUT_S))
+        capabilities = probe_server(url, served_as or record.name, key, mode, min(connect_s, PROBE_TIMEOUT_S))
         return cls(capabilities, key=key, timeouts=timeouts, rates=rates(record), context=record.context)
+
+    @classmethod
+    def probed(cls, record: ModelRecord) -> Capabilities:
+        """Return the capabilities of a record's server, found by a new probe.
+
+        Raises:
+            ConfigError: as `from_record`.
+        """
+        options: dict[str, Any] = dict(record.options)
+        name = options.get("served_as") or record.name
+        return probe_server(_url(record), name, _key(options), options.get("mode", "auto"), _timeout(options))
+
+    @classmethod
+    def only_model(cls, record: ModelRecord) -> str:
+        """Return the name of the only model of a record's server.
+
+        Raises:
+            ConfigError: as `tts.backends.openai.probe.served_model`.
+        """
+        options: dict[str, Any] = dict(record.options)
+        return options.get("served_as") or served_model(_url(record), _key(options), _timeout(options))
 
     def _capability_hint(self, capability: str) -> str:
         """Return what works on this server without a capability."""

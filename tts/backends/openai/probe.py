@@ -66,6 +66,17 @@ def probe_server(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = 
         client.close()
 
 
+def served_model(url: str, key: Key, timeout_s: float = PROBE_TIMEOUT_S) -> str:
+    """Return the name of the only model that a server has.
+
+    Raises:
+        ConfigError: as `probe_server`.
+    """
+    client, entry, _ = _reached(url.strip(), "", key, timeout_s)
+    client.close()
+    return entry["id"]
+
+
 def _reached(url: str, model: str, key: Key, timeout_s: float) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
     """Return the client, the server's entry of the model, and the names of all models."""
     error: ServerError | None = None

@@ -65,13 +65,23 @@ DATASETS = Registry(
 )
 
 
+FILES = (".jsonl", ".csv", ".parquet")  # endings of names that are files
+
+
+def is_file(name: str) -> bool:
+    """Whether the name of a data set is that of a file."""
+    return name.endswith(FILES) and name not in DATASETS
+
+
 def get(name: str) -> DataSet:
-    """Return the data set of a name, or of a place ("package.module:name"): a `DataSet`, or a function that returns problems.
+    """Return the data set of a name, a file, or a place ("package.module:name"): a `DataSet`, or a function that returns problems.
 
     Raises:
         ConfigError: there is none, what another package registered under the name is no `DataSet`, or what is at the place is neither.
         MissingDependency: the module of another package cannot be imported.
     """
+    if is_file(name):
+        return _of_file(name)
     found = DATASETS.get(name)
     if isinstance(found, DataSet):
         return found
@@ -80,6 +90,18 @@ def get(name: str) -> DataSet:
     kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
     rule = "a tts.experiments.datasets.DataSet" + (" or a function that returns problems" if ":" in name else "")
     raise ConfigError(f"the data set {name!r} is {kind}, but must be {rule}")
+
+
+def _of_file(path: str) -> DataSet:
+    """Return the data set "file" with its path."""
+    file = DATASETS.get("file")
+
+    def load(
+        *, limit: int | None = None, seed: int | None = None, task: str | None = None, fields: Mapping[str, str] | None = None
+    ) -> list[Problem]:
+        return file.load(path=path, limit=limit, seed=seed, task=task, fields=fields)
+
+    return DataSet(load=load, source=f"{file.source}: {path}", licence=file.licence)
 
 
 def load(name: str, **parameters: object) -> list[Problem]:

@@ -27,8 +27,9 @@ def load(
         path: of the file: .jsonl (an object a line), .csv (with a header) or .parquet; texts are UTF-8.
         limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the file's order.
         task: of every problem; None: the study's, else the model's.
-        fields: names of fields, where they are others: {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a list of
-            chat messages; answers and ids may be missing; without an id, a problem's hash serves.
+        fields: names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are `problem`, `question`,
+            `prompt`, `input`; `answer`, `target`, `solution`; `id`: of several that a row has, the first is taken. The problem may be a
+            list of chat messages; answers and ids may be missing; without an id, a problem's hash serves.
 
     Raises:
         ConfigError: there is no such file, it cannot be read at all, no row is a problem, or two have one id.

@@ -30,38 +30,48 @@ class RowsLeftOut(UserWarning):
 PlacedRow = tuple[str, Mapping[str, Any] | BadRow]
 
 
+# what the columns of data sets are mostly called
+USUAL: dict[str, tuple[str, ...]] = {
+    "problem": ("problem", "question", "prompt", "input"),
+    "answer": ("answer", "target", "solution"),
+    "id": ("id",),
+}
+
+
 @dataclass(kw_only=True)
 class Fields:
-    """The meaning of a row's fields. Fields that are not named here become metadata.
+    """The meaning of a row's fields. Fields that are not used become metadata.
 
     Args:
         problem: the field with the text, or with chat messages (a list of objects with role and content).
         answer: the field with the reference answer, a text or a number. If it is missing, empty or null, there is none.
         id: the field with the id, a text or a whole number. If it is missing, empty or null, the problem's hash is the id.
+            Each is several names, of which the first that a row has is taken, for all rows.
         task: of every problem; None: the study's, else the model's.
-        met: names of fields in the rows read so far.
+        met: names of fields in the rows read so far. chosen: the field of each meaning, once a row had one.
     """
 
-    problem: str = "problem"
-    answer: str = "answer"
-    id: str = "id"
+    problem: tuple[str, ...] = USUAL["problem"]
+    answer: tuple[str, ...] = USUAL["answer"]
+    id: tuple[str, ...] = USUAL["id"]
     task: str | None = None
     met: set[str] = field(default_factory=set[str])
+    chosen: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def named(cls, names: Mapping[str, Any] | None, task: str | None) -> Fields:
-        """Return the fields of the names given: {"problem": …, "answer": …, "id": …}, each of which may be left out.
+        """Return the fields of the names given: {"problem": …, "answer": …, "id": …}; those left out have their usual names.
 
         Raises:
             ConfigError: another key, or a name that is no text.
         """
-        chosen = {"problem": "problem", "answer": "answer", "id": "id"}
+        chosen = dict(USUAL)
         for key, name in (names or {}).items():
             if key not in chosen:
                 raise unknown_name("key of fields", key, chosen)
             if not isinstance(name, str):
                 raise ConfigError(f"fields has {shown(name)} for {key!r}, but must have the name of a field")
-            chosen[key] = name
+            chosen[key] = (name,)
         return cls(problem=chosen["problem"], answer=chosen["answer"], id=chosen["id"], task=task)
 
     def read(self, row: Mapping[str, Any]) -> Problem:
@@ -71,14 +81,23 @@ class Fields:
             BadRow: a field is missing or has no such value.
         """
         self.met |= row.keys()
-        used = (self.problem, self.answer, self.id)
+        problem, answer, number = (self._column(key, row) for key in ("problem", "answer", "id"))
+        if problem not in row and problem not in self.chosen.values():
+            raise BadRow(f"it has none of the fields {', '.join(self.problem)}, only {', '.join(map(repr, row)) or 'none at all'}")
         return Problem(
-            prompt=prompt_in(row, self.problem),
-            answer=answer_in(row, self.answer),
-            id=answer_in(row, self.id),
+            prompt=prompt_in(row, problem),
+            answer=answer_in(row, answer),
+            id=answer_in(row, number),
             task=self.task,
-            metadata={name: value for name, value in row.items() if name not in used},
+            metadata={name: value for name, value in row.items() if name not in (problem, answer, number)},
         )
+
+    def _column(self, key: str, row: Mapping[str, Any]) -> str:
+        """Return the field that has a meaning: the same in all rows, the first of the first row that has one."""
+        names: tuple[str, ...] = {"problem": self.problem, "answer": self.answer, "id": self.id}[key]
+        if key not in self.chosen and (found := next((name for name in names if name in row), None)) is not None:
+            self.chosen[key] = found
+        return self.chosen.get(key, names[0])
 
     def check_met(self, where: str) -> None:
         """Refuse a named field for answers or ids that no row has. A typing error would otherwise remove all answers.
@@ -86,9 +105,9 @@ class Fields:
         Raises:
             ConfigError: there is one.
         """
-        for name, usual in ((self.answer, "answer"), (self.id, "id")):
-            if name not in (usual, *self.met):
-                raise unknown_name(f"field of {where}", name, self.met)
+        for key, given in (("answer", self.answer), ("id", self.id)):
+            if given != USUAL[key] and given[0] not in self.met:
+                raise unknown_name(f"field of {where}", given[0], self.met)
 
 
 def collect(

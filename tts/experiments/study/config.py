@@ -17,7 +17,8 @@ import inspect
 import itertools
 import re
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -35,18 +36,24 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+# fields of a record that a study names in another way, or not at all
+_NOT_KEYS = ("name", "backend", "url", "options", "expected_tokens")
+_RECORD_KEYS = tuple(field.name for field in dataclasses.fields(ModelRecord) if field.name not in _NOT_KEYS)
+
+
 class ModelConfig(_Section):
     """A model of a study, and how it runs.
 
     Args:
         model: by role, as `--model` takes it; "policy" is required. A single name is the policy. It may be left out where `backend` is
-            a place.
+            a place, and where `url` names a server with one model.
         backend: that runs it, by name or by place ("package.module:name", of a class or a function); None: its own.
         url: servers that run it. Cells are distributed among several.
         options: of the backend, such as {device: cpu, precision: int8}; see its `from_record`.
         verifiers: by role; None: the study's. A single text is "main"; "none": none.
         sampling: parameters of `Sampling`, in place of the study's of the same name.
         expected_tokens: of a solution; None: as the model's record, or the task, states.
+        settings: other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may stand beside the other keys.
     """
 
     model: dict[str, str]
@@ -56,6 +63,7 @@ class ModelConfig(_Section):
     verifiers: dict[str, str] | None = None
     sampling: dict[str, Any] = {}
     expected_tokens: int | None = Field(default=None, ge=1)
+    settings: dict[str, Any] = {}
 
     @field_validator("model", mode="before")
     @classmethod
@@ -65,7 +73,14 @@ class ModelConfig(_Section):
     @model_validator(mode="before")
     @classmethod
     def _of_backend(cls, given: Any) -> Any:
-        return {"model": {}, **given} if isinstance(given, dict) and ":" in str(given.get("backend")) else given
+        if not isinstance(given, dict):
+            return given
+        told = cast("dict[str, Any]", given)
+        own = {name: value for name, value in told.items() if name in _RECORD_KEYS}
+        if own:
+            told = {**{name: value for name, value in told.items() if name not in own}, "settings": {**told.get("settings", {}), **own}}
+        nameless = ":" in str(told.get("backend")) or told.get("url")
+        return {"model": {}, **told} if nameless else told
 
     @field_validator("url", mode="before")
     @classmethod
@@ -82,23 +97,35 @@ class ModelConfig(_Section):
     def _sampling(cls, given: dict[str, Any]) -> dict[str, Any]:
         return _checked_sampling(given)
 
+    @field_validator("settings")
+    @classmethod
+    def _settings(cls, given: dict[str, Any]) -> dict[str, Any]:
+        registry.with_settings(ModelRecord(name="of the study", backend=""), given)
+        return given
+
     def records(self) -> dict[str, ModelRecord]:
-        """Return the record of each role's model, with the backend's options.
+        """Return the record of each role's model, with the backend's options, and the policy's with its settings.
 
         Raises:
             ConfigError: a model is unknown.
         """
-        options = tuple(sorted(self.options.items()))
-        if not self.model and self.backend is not None:
-            return {"policy": ModelRecord(name=self.backend, backend=self.backend, task="text", options=options)}
-        return {role: dataclasses.replace(registry.get(name), options=options) for role, name in self.model.items()}
+        url = self.url[0] if self.url else None
+        if not self.model and self.backend is not None and ":" in self.backend:
+            found = {"policy": ModelRecord(name=self.backend, backend=self.backend, task="text")}
+        else:
+            found = {role: registry.resolve(name, url) for role, name in (self.model or {"policy": ""}).items()}
+        found = {role: registry.with_settings(record, {"options": self.options}) for role, record in found.items()}
+        if "policy" in found:
+            found["policy"] = registry.with_settings(found["policy"], self.settings)
+        return found
 
 
 class ProblemsConfig(BaseModel):
     """The problems of a study: a data set, and any of its own parameters beside these.
 
     Args:
-        dataset: its name in the registry of data sets, or its place, "package.module:name". name: in the study; "": the data set's.
+        dataset: its name in the registry of data sets, the path of a file (problems.jsonl), or its place, "package.module:name".
+        name: in the study; "": the data set's, or the file's without its ending.
         limit: the most problems, the first ones; None: all that the data set returns.
         group_by: the metadata of a problem by which figures are divided into panels.
     """
@@ -113,7 +140,7 @@ class ProblemsConfig(BaseModel):
     @property
     def title(self) -> str:
         """The name in the study."""
-        return self.name or self.dataset
+        return self.name or (Path(self.dataset).stem if datasets.is_file(self.dataset) else self.dataset)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -218,6 +245,18 @@ class StudyConfig(_Section):
     def _sampling(cls, given: dict[str, Any]) -> dict[str, Any]:
         return _checked_sampling(given)
 
+    def with_settings(self, settings: Mapping[str, Any]) -> StudyConfig:
+        """Return the study with settings of every model's policy in place of its own; see `tts.models.registry.with_settings`.
+
+        Raises:
+            ConfigError: a setting is not valid.
+        """
+        if not settings:
+            return self
+        plain = {name: one.model_dump() for name, one in self.models.items()}
+        plain = {name: {**one, "settings": {**one["settings"], **settings}} for name, one in plain.items()}
+        return study_config({**self.model_dump(), "models": plain})
+
     def sampling_of(self, model: str) -> Sampling:
         """Return the sampling parameters of a model of the study."""
         return Sampling(**{**self.sampling, **self.models[model].sampling})
@@ -229,7 +268,11 @@ class StudyConfig(_Section):
 
     def resolved(self) -> dict[str, Any]:
         """Return all settings that results depend on as plain values, defaults included."""
-        return self.model_dump(mode="json", exclude={"concurrency"})
+        plain = self.model_dump(mode="json", exclude={"concurrency"})
+        for model in plain["models"].values():
+            if not model["settings"]:  # a study without them is the same as before there were any
+                del model["settings"]
+        return plain
 
 
 def study_config(data: Mapping[str, Any]) -> StudyConfig:
@@ -256,7 +299,8 @@ def _refused(error: Any) -> ConfigError:
     parts: dict[Any, type[BaseModel]] = {"models": ModelConfig, "problems": ProblemsConfig, "record": RecordConfig}
     fields = (parts.get(path[0], StudyConfig) if path else StudyConfig).model_fields
     if error["type"] == "extra_forbidden":
-        return unknown_name(f"key of {'.'.join(map(str, path)) or 'the study'}", str(last), fields)
+        more = _RECORD_KEYS if path and path[0] == "models" else ()
+        return unknown_name(f"key of {'.'.join(map(str, path)) or 'the study'}", str(last), (*fields, *more))
     if error["type"] == "missing":
         return ConfigError(f"{where} is missing, but must be given", hint=f"keys: {', '.join(fields)}")
     rule = re.sub("^(Input|List|Dictionary|String) should", "must", error["msg"]).removesuffix(" after validation, not 0")

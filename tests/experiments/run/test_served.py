@@ -1,0 +1,32 @@
+"""A study of a model on a server, under a name that only the server knows, is killed and resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.backends.openai.server import ToyServer, serving
+from tests.experiments.run.test_crash import killed
+from tests.experiments.studies import final, toy
+from tts.experiments.run.runner import PreparedStudy, run
+from tts.experiments.store.store import Store
+
+
+def test_a_killed_study_of_a_served_name_comes_to_the_same_table(tmp_path: Path) -> None:
+    with serving(ToyServer(model="gpt-4o-mini", pause_s=0.001)) as url:
+        models = {"srv": {"model": "gpt-4o-mini", "url": url, "usd_in": "0.15/M", "usd_out": "0.60/M"}}
+        config = toy(models=models, task="arithmetic", verifiers="none", strategies="best_of_n | majority", limit=6, seeds=2, concurrency=4)
+        plain = json.dumps({**config.resolved(), "concurrency": config.concurrency})
+        with Store(tmp_path / "unbroken.sqlite") as store, PreparedStudy(config) as prepared:
+            unbroken = final(store.results(run(prepared, store).study))
+        broken = tmp_path / "broken.sqlite"
+        assert not killed(plain, broken, 3)
+        with Store(broken) as store, PreparedStudy(config) as prepared:
+            kept = {result.cell.key: result.seconds_at for result in store.results(store.studies()[0].id)}
+            assert kept
+            ended = run(prepared, store, lease_s=2.0)
+            results = list(store.results(ended.study))
+        assert ended.counts.pending == ended.counts.leased == 0
+        assert len(results) == 24
+        assert final(results) == unbroken
+        assert {result.cell.key: result.seconds_at for result in results if result.cell.key in kept} == kept

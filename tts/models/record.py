@@ -1,0 +1,75 @@
+"""The record of a model: what a backend, a verifier, a budget and a report need to know about it before it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+Price = int | float | str | Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a model was trained to be asked about its own solution: would it do better if it started over?
+
+    Args:
+        question: appended to a solution, whole or partial. yes, no: its two answers, one token each.
+    """
+
+    question: str
+    yes: str
+    no: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecord:
+    """What is known about a model.
+
+    Args:
+        name: what it is asked for by. backend: the backend that runs it unless the caller names another.
+        source: where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
+            "folder" or "hub".
+        location: the folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".
+        task: the task of problems that name none.
+        parameters: weights that a token passes, for FLOPs; None: read from the model when it is loaded.
+        context: most tokens of prompt and path together; None: read from the model when it is loaded.
+        licence: SPDX identifier; "": unknown. file: name of the weight file; "": as the source lays it out.
+        sha256: pinned checksum of `file` in hexadecimal; "": not pinned. description: one line for people.
+        usd_in, usd_reused, usd_out: dollars per million computed, reused and generated tokens; None: no price.
+        url: of a server that runs it; None: the backend runs it in this process.
+        step: texts that end a step, at which heads and process models are read: those of the task.
+        heads: value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
+            is absolute, or from where this record's own location begins.
+        readout: of a process model, which writes nothing: the file of the head that reads it; "": it is none.
+        process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
+            head "process"; None: there is none. Only the engine serves heads and process models.
+        self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
+        expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
+        verifier: what scores its solutions where the caller names nothing; "": nothing does.
+        options: of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
+    """
+
+    name: str
+    backend: str
+    source: Literal["none", "shipped", "package", "folder", "hub"] = "none"
+    location: str = ""
+    task: str = "math"
+    parameters: int | None = None
+    context: int | None = None
+    licence: str = ""
+    file: str = ""
+    sha256: str = ""
+    description: str = ""
+    usd_in: Price | None = None
+    usd_reused: Price | None = None
+    usd_out: Price | None = None
+    url: str | None = None
+    step: tuple[str, ...] = ("\n",)
+    heads: tuple[tuple[str, str], ...] = ()
+    readout: str = ""
+    process_model: ModelRecord | str | None = None
+    self_evaluation: Question | None = None
+    expected_tokens: int | None = None
+    verifier: str = ""
+    options: tuple[tuple[str, str | int | float], ...] = ()

@@ -1,0 +1,79 @@
+"""The user's own records of models: settings by name in one JSON file, which `tts models add` writes and every command reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from tts.errors import ConfigError, shown
+from tts.models.user_files import config_file, write_whole
+
+FILE = "models.json"
+
+
+def records_file() -> Path:
+    """Return the path of the file, which need not exist."""
+    return config_file(FILE)
+
+
+def read_records() -> dict[str, dict[str, Any]]:
+    """Return the settings of every model in the file, by name; none where there is no file.
+
+    Raises:
+        ConfigError: the file cannot be read, or is damaged.
+    """
+    path = records_file()
+    try:
+        told: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as failure:
+        raise ConfigError(f"the file of models {str(path)!r} cannot be read: {failure.strerror}", hint="correct its permissions") from None
+    except (ValueError, RecursionError) as failure:
+        raise _damaged(path, f"it is no JSON: {' '.join(str(failure).split())}") from None
+    if not isinstance(told, dict):
+        raise _damaged(path, f"it holds {shown(told)} where settings by model must be")
+    for name, settings in cast("dict[str, Any]", told).items():
+        if not isinstance(settings, dict):
+            raise _damaged(path, f"it holds {shown(settings)} where the settings of {name!r} must be")
+    return cast("dict[str, dict[str, Any]]", told)
+
+
+def write_record(name: str, settings: Mapping[str, Any]) -> Path:
+    """Add a model, in place of one of the same name, and return the path of the file.
+
+    Raises:
+        ConfigError: the file cannot be read or written, or is damaged.
+    """
+    return _write({**read_records(), name: dict(settings)})
+
+
+def remove_record(name: str) -> Path:
+    """Remove a model, and return the path of the file.
+
+    Raises:
+        ConfigError: the file cannot be read or written, is damaged, or has no such model.
+    """
+    records = read_records()
+    if name not in records:
+        known = ", ".join(sorted(records)) or "none"
+        raise ConfigError(f"model is {name!r}, but the file {str(records_file())!r} has none of that name", hint=f"it has: {known}")
+    del records[name]
+    return _write(records)
+
+
+def _write(records: Mapping[str, Any]) -> Path:
+    path = records_file()
+    try:
+        write_whole(path, json.dumps(records, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    except OSError as failure:
+        raise ConfigError(
+            f"the file of models {str(path)!r} cannot be written: {failure.strerror}", hint="correct its permissions"
+        ) from None
+    return path
+
+
+def _damaged(path: Path, why: str) -> ConfigError:
+    return ConfigError(f"the file of models {str(path)!r} is damaged: {why}", hint="correct it, or remove it and add the models again")
