@@ -38,6 +38,7 @@ from tts.verifiers.heads import Probe, ProcessVerifier
 from tts.verifiers.judge import Judge
 from tts.verifiers.reward import loading as reward_loading
 from tts.verifiers.reward.verifier import Reward
+from tts.verifiers.rules.verifier import Rules
 from tts.verifiers.self_evaluation import SelfEvaluation
 from tts.verifiers.toy import ToyVerifier
 
@@ -59,6 +60,15 @@ class TestConfidence(VerifierContract):
 class TestConfidenceOfGroups(TestConfidence):
     def make(self) -> VerifierProtocol:
         return Confidence(measure="logprob", over="lowest", window=8)
+
+
+class TestRules(VerifierContract):
+    """The problem of the contract is an expression, whose value is computed."""
+
+    name = "rules"
+
+    def make(self) -> VerifierProtocol:
+        return Rules()
 
 
 class TestToyPerfect(VerifierContract):
@@ -252,6 +262,7 @@ CONTRACTS = (
     TestJudge,
     TestEnsemble,
     TestConfidence,
+    TestRules,
     TestToyPerfect,
     TestCallableOfTheWhole,
     TestProcess,
@@ -260,7 +271,7 @@ CONTRACTS = (
 )
 CLASSES = {
     "Checker", "ToyVerifier", "FunctionVerifier", "Code", "Confidence", "Ensemble", "Judge", "ProcessVerifier", "Probe", "Reward",
-    "SelfEvaluation",
+    "SelfEvaluation", "Rules",
 }  # fmt: skip
 
 

@@ -5,11 +5,11 @@ samples the problem is worth, or which other strategy of the performance model, 
 other: they count as samples, and every candidate enters the final selection; other strategies start from the root beside them. Where
 the performance model found one sample at another temperature better than one at the run's (mostly a greedy one), the first is such.
 
-Where the selection will ask a verifier, its scores are read as samples come. A checker's verdict (an oracle's greatest score) ends a
-problem, and without a performance model a sample is then worth the chance that it is right (`Checked`). Any other verifier's scores
-weigh the votes as the selection does: the leading answer has the share of votes that it has of the weight, so that a constant score
-changes nothing and a sure one settles. That is ours to decide. Scores are not evidence of difficulty on top: counted twice, they cost
-up to six points of accuracy in simulation, where what the prompt or the log-probabilities say gained up to eight.
+Where the selection will ask a verifier, its scores are read as samples come. A checker's verdict (the greatest score of an oracle, or of
+`rules`) ends a problem, and without a performance model a sample is then worth the chance that it is right (`Checked`). Any other
+verifier's scores weigh the votes as the selection does: the leading answer has the share of votes that it has of the weight, so that a
+constant score changes nothing and a sure one settles. That is ours to decide. Scores are not evidence of difficulty on top: counted
+twice, they cost up to six points of accuracy in simulation, where what the prompt or the log-probabilities say gained up to eight.
 
 Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping where another
 sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a performance model the values
@@ -45,7 +45,7 @@ from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.types import Candidate
-from tts.verifiers.base import to_unit
+from tts.verifiers.base import proves, to_unit
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _PILOTS = 4
@@ -221,13 +221,13 @@ class Auto(Strategy):
             return found
         verifier = state.scoring.get(role)
         if not candidates:
-            return Evidence(checked=verifier.oracle)
+            return Evidence(checked=proves(verifier))
         scores = await state.score_affordable([c.trajectory for c in candidates], role)
         units = to_unit(scores, verifier.range)
         if not np.isnan(units).all():
             weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
             found = dataclasses.replace(weighted, logprob=found.logprob)
-        if not verifier.oracle:
+        if not proves(verifier):
             return found
         accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(candidates, scores.tolist(), strict=True))
         return dataclasses.replace(found, checked=True, solved=accepted)

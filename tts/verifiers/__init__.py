@@ -16,6 +16,7 @@ VERIFIERS = Registry(
         "probe": "tts.verifiers.heads:Probe",
         "process": "tts.verifiers.heads:ProcessVerifier",
         "reward": "tts.verifiers.reward.verifier:Reward",
+        "rules": "tts.verifiers.rules.verifier:Rules",
         "self_evaluation": "tts.verifiers.self_evaluation:SelfEvaluation",
         "toy": "tts.verifiers.toy:ToyVerifier",
     },

@@ -216,6 +216,7 @@ class Traits:
             set. A solver calls it once; it raises ConfigError for a parameter that is in neither, or does not fit the model.
         check: raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
             answer only if the verifier is an oracle.
+        proves: whether its greatest score means that the answer is right, though it sees no reference answer. `auto` ends a problem there.
         comparison: how it compares pairs. composition: its members. own_model: the model that it runs itself.
 
     Raises:
@@ -227,6 +228,7 @@ class Traits:
     prompt_bound: Callable[[int], int] | None = None
     filled: Callable[[ModelRecord | None, BackendProtocol], VerifierProtocol] | None = None
     check: Callable[[Problem], None] | None = None
+    proves: bool = False
     comparison: PairComparison | None = None
     composition: Composition | None = None
     own_model: OwnModel | None = None
@@ -235,6 +237,8 @@ class Traits:
         if self.head is not None:
             check_text("the trait head", self.head)
         check_int("the trait window", self.window, 1)
+        if type(self.proves) is not bool:
+            raise ConfigError(f"the trait proves is {shown(self.proves)}, but must be True or False")
         for name in ("prompt_bound", "filled", "check"):
             if (value := getattr(self, name)) is not None and not callable(value):
                 raise ConfigError(f"the trait {name} is {shown(value)}, but must be a function or None")
@@ -304,6 +308,11 @@ def traits_of(verifier: VerifierProtocol) -> Traits:
             hint="for example Traits(window=2048), from tts.verifiers.base",
         )
     return traits
+
+
+def proves(verifier: VerifierProtocol) -> bool:
+    """Whether a verifier's greatest score means that the answer is right: of an oracle, and by the trait."""
+    return verifier.oracle or traits_of(verifier).proves
 
 
 def members_of(verifier: VerifierProtocol) -> tuple[VerifierProtocol, ...]:

@@ -88,6 +88,16 @@ class Code(Verifier):
             MissingDependency: llm-sandbox is not installed.
         """
         del record, backend
+        self.check_sandbox()
+        return self
+
+    def check_sandbox(self) -> None:
+        """Check that the sandbox is available.
+
+        Raises:
+            CapabilityError: Landlock or a namespace is not available, or no Docker daemon answers.
+            MissingDependency: llm-sandbox is not installed.
+        """
         if self.sandbox == "docker":
             check_docker()
         if self.sandbox == "landlock" and (reason := why_not()):
@@ -95,7 +105,6 @@ class Code(Verifier):
                 f"sandbox is 'landlock', but it cannot be had here: {reason}",
                 hint="give code(sandbox='docker'), or sandbox='none' for programs that are trusted",
             )
-        return self
 
     def check(self, problem: Problem) -> None:
         """Check the tests of a problem.

@@ -1,0 +1,42 @@
+"""Rules of countdowns, expressions and stories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tts.errors import ConfigError
+from tts.tasks.arithmetic import countdown
+from tts.tasks.arithmetic.expression import Expression, numbers, parse, value
+from tts.tasks.arithmetic.lines import number_form
+from tts.tasks.arithmetic.reading import read
+
+
+def countdown_rule(text: str) -> Callable[[str], bool] | None:
+    """Return what accepts an expression that uses each number once and comes to the target; None: the text is no countdown."""
+    problem = countdown.read(text)
+    if problem is None:
+        return None
+    wanted = sorted(problem.numbers)
+
+    def accepts(answer: str) -> bool:
+        found = _parsed(answer)
+        return found is not None and sorted(numbers(found)) == wanted and value(found) == problem.target
+
+    return accepts
+
+
+def expression_rule(text: str) -> Callable[[str], bool] | None:
+    """Return what accepts the value of an expression or a story of the task "pocket"; None: the text is neither."""
+    try:
+        wanted = str(value(read(text).expression))
+    except ConfigError:
+        return None
+    return lambda answer: number_form(answer) == wanted
+
+
+def _parsed(answer: str) -> Expression | None:
+    """Return the expression of an answer, of "3 * 4 = 12" what stands before the sign."""
+    try:
+        return parse(answer.partition("=")[0])
+    except ConfigError:
+        return None

@@ -1,0 +1,52 @@
+"""The rule of a program: the examples that its prompt shows, as tests."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import warnings
+
+
+def asserted_examples(text: str) -> str | None:
+    """Return the examples of a prompt as Python that asserts them, or None where it has none.
+
+    Examples are doctests (">>> f(2)" with the result below) and lines "assert …". A result that is no literal is compared with the
+    `repr` of the value. Doctests that are no expression, or show nothing, run before those behind them.
+    """
+    lines = [line for line in _of_doctests(text) or _of_asserts(text) if _parses(line)]
+    return "\n".join(lines) if any(line.startswith("assert ") for line in lines) else None
+
+
+def _of_doctests(text: str) -> list[str]:
+    try:
+        examples = doctest.DocTestParser().get_examples(text)
+    except ValueError:  # its indentation is broken
+        return []
+    return [_asserted(one.source.strip(), one.want.strip()) for one in examples if one.exc_msg is None]
+
+
+def _asserted(source: str, want: str) -> str:
+    if not want:
+        return source
+    try:
+        ast.parse(source, mode="eval")
+    except SyntaxError:
+        return source
+    try:
+        ast.literal_eval(want)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return f"assert repr({source}) == {want!r}"
+    return f"assert ({source}) == ({want})"
+
+
+def _of_asserts(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("assert ")]
+
+
+def _parses(line: str) -> bool:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(line)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

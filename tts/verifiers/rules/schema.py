@@ -1,0 +1,108 @@
+"""The rule of JSON: the schema that its prompt has. Schemas with keywords that are not known here have no rule."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
+_NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}  # say nothing of what is valid
+_KNOWN = {
+    "type", "enum", "const", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "uniqueItems",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
+}  # fmt: skip
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "integer": lambda value: (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()),
+}
+_LIMITS: dict[str, Callable[[Any, Any], bool]] = {
+    "minimum": lambda value, limit: value >= limit,
+    "maximum": lambda value, limit: value <= limit,
+    "exclusiveMinimum": lambda value, limit: value > limit,
+    "exclusiveMaximum": lambda value, limit: value < limit,
+}
+
+
+def rule(text: str) -> Callable[[str], bool] | None:
+    """Return what accepts JSON that is valid by the schema in a prompt; None: there is none, or it has keywords beyond those above."""
+    if not _MEANT.search(text):
+        return None
+    found = [read for block in _FENCED.findall(text) if (read := _read(block)) is not None]
+    if len(found) != 1 or not _is_known(found[0]):
+        return None
+
+    def accepts(answer: str) -> bool:
+        blocks = _FENCED.findall(answer)
+        try:
+            value = json.loads(blocks[-1] if blocks else answer)
+        except (ValueError, RecursionError):
+            return False
+        return _is_valid(value, found[0])
+
+    return accepts
+
+
+def _read(block: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(block)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_known(schema: Any) -> bool:
+    """Whether every keyword of a schema is known, and means what it should."""
+    if isinstance(schema, bool):
+        return True
+    if not isinstance(schema, dict) or set(schema) - _KNOWN - _NOTES:
+        return False
+    types = schema.get("type", [])
+    if not all(one in _TYPES for one in (types if isinstance(types, list) else [types])):
+        return False
+    properties = schema.get("properties", {})
+    inner = [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    return isinstance(properties, dict) and all(map(_is_known, [*properties.values(), *inner]))
+
+
+def _is_valid(value: Any, schema: Any) -> bool:
+    if isinstance(schema, bool):
+        return schema
+    types = schema.get("type", list(_TYPES))
+    if not any(_TYPES[one](value) for one in (types if isinstance(types, list) else [types])):
+        return False
+    if not any(_same(value, one) for one in schema.get("enum", [value])) or ("const" in schema and not _same(value, schema["const"])):
+        return False
+    if _TYPES["number"](value):
+        return all(holds(value, schema[key]) for key, holds in _LIMITS.items() if key in schema)
+    if isinstance(value, str):
+        return schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
+    if isinstance(value, list):
+        return _is_valid_list(value, schema)
+    return not isinstance(value, dict) or _is_valid_object(value, schema)
+
+
+def _is_valid_list(value: list[Any], schema: dict[str, Any]) -> bool:
+    if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+        return False
+    if schema.get("uniqueItems", False) and any(_same(a, b) for i, a in enumerate(value) for b in value[:i]):
+        return False
+    return all(_is_valid(item, schema.get("items", True)) for item in value)
+
+
+def _is_valid_object(value: dict[str, Any], schema: dict[str, Any]) -> bool:
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties", True)
+    return set(schema.get("required", ())) <= set(value) and all(_is_valid(one, properties.get(key, others)) for key, one in value.items())
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values are equal as JSON has it: true is not 1."""
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True) or (_TYPES["number"](a) and _TYPES["number"](b) and a == b)

@@ -1,0 +1,86 @@
+"""The verifier `rules`: accepts an answer that keeps every rule which the problem itself states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tts.errors import ConfigError, shown
+from tts.tasks.base import TaskProtocol
+from tts.types import Problem, Trajectory
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier
+from tts.verifiers.code.verifier import Code
+from tts.verifiers.rules import arithmetic, equations, schema
+from tts.verifiers.rules.examples import asserted_examples
+
+Accepts = Callable[[str], bool]
+# Each reads a problem's text and returns what accepts an answer, or None where the text is no such problem.
+_READERS: tuple[Callable[[str], Accepts | None], ...] = (arithmetic.countdown_rule, schema.rule, equations.rule, arithmetic.expression_rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules(Verifier):
+    """Scores 1 if an answer keeps the rules that the problem states, else 0. It is no oracle: the reference answer is not read.
+
+    Rules are known for:
+        - countdowns: each number is used exactly once, and the value is the target;
+        - expressions and stories of the task "pocket": the value is computed;
+        - an equation in one unknown that asks for its solutions: each is substituted, and there are as many as its degree;
+        - programs whose prompt has examples (`>>> f(2)` or `assert f(2) == 4`): all pass in the sandbox of `code`;
+        - JSON whose prompt has a JSON schema: the answer is valid.
+
+    A greatest score means that the answer is right as far as the prompt says. `auto` ends a problem there, and so does the stop rule
+    `score_threshold(threshold=1)`. Text without an answer scores 0. A problem without a rule is refused before anything is spent.
+
+    Args:
+        sandbox: of programs; see `code`. seconds: time limit of a program, above 0.
+
+    Cost: no tokens; of programs one process each.
+    """
+
+    sandbox: str = "landlock"
+    seconds: float = 10.0
+    name = "rules"
+
+    def __post_init__(self) -> None:
+        self._code("assert True")  # checks the parameters
+
+    @property
+    def traits(self) -> Traits:
+        """A check that the problem has a rule; its greatest score is proof."""
+        return Traits(check=self.check, proves=True)
+
+    def check(self, problem: Problem) -> None:
+        """Check that a problem has a rule.
+
+        Raises:
+            ConfigError: it has none, or what it states cannot be read. CapabilityError: the sandbox of its programs is not available.
+        """
+        if (tests := asserted_examples(problem.text)) is not None:
+            self._code(tests).check_sandbox()
+        elif rule_of(problem) is None:
+            raise ConfigError(
+                f"the problem {shown(problem.text)} has no rule, but the verifier 'rules' needs one",
+                hint="it checks countdowns, arithmetic, equations, programs with examples and JSON with a schema; name another verifier",
+            )
+
+    async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
+        """Return one score of the whole for each trajectory; NaN for programs that the budget's time does not reach."""
+        if (tests := asserted_examples(problem.text)) is not None:
+            return await self._code(tests).score(problem, trajectories, calls)
+        accepts = rule_of(problem)
+        assert accepts is not None, "checked before"
+        return [StepScores(whole=float(_accepted(t.full_text, accepts, calls.task))) for t in trajectories]
+
+    def _code(self, tests: str) -> Code:
+        return Code(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
+
+
+def rule_of(problem: Problem) -> Accepts | None:
+    """Return what accepts an answer to a problem other than a program; None: there is no rule."""
+    return next((rule for read in _READERS if (rule := read(problem.text)) is not None), None)
+
+
+def _accepted(text: str, accepts: Accepts, task: TaskProtocol) -> bool:
+    answer = task.extract(text)
+    return answer is not None and accepts(answer)
