@@ -28,6 +28,7 @@ ALLOWED: dict[str, str] = {
     "tts/search/state.py": "the one owner of a search's parts, a method for each that a strategy calls",
     "tts/search/state.py:__init__": "the solver's parts, by name",
     "tts/search/rows.py": "one call of rows, from its grant to the nodes that it leaves",
+    "tests/verifiers/code/programs.py": "one table of programs",
     "tests/contracts/backend_contract.py": "one suite that each backend inherits whole",
 }
 

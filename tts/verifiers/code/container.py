@@ -10,11 +10,11 @@ import time
 from typing import Any
 
 from tts.errors import CapabilityError, VerifierError, missing_extra
-from tts.verifiers.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, judged
-from tts.verifiers.code.sandbox_child import is_test, run_tests
+from tts.verifiers.code import program as runner
+from tts.verifiers.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, judged, steps_of
+from tts.verifiers.code.steps import CodeTests
 
 _KEPT = 4096  # characters of output
-_REPORT = 1 << 16  # an upper bound of the report with the recorded output, as JSON
 _ENDS = "Docker must run, and this user may use it"
 
 
@@ -42,37 +42,39 @@ def run_in_container(program: str, tests: str, limits: SandboxLimits) -> Program
         VerifierError: the container failed, or the tests are not valid Python.
     """
     _, package = _packages()
+    steps = steps_of(tests)
+    most = limits.output + steps.longest  # with the report, which holds the start of the output once more
     bounds = {"network_mode": "none", "mem_limit": limits.memory, "pids_limit": limits.processes, "stop_signal": "SIGKILL"}
     mark, started, wrote = secrets.token_hex(8), time.monotonic(), 0
 
     def watch(text: str) -> None:
         nonlocal wrote
         wrote += len(text)
-        if wrote > limits.output + _REPORT:
+        if wrote > most:
             raise OverflowError(f"it wrote more than {limits.output} bytes")  # ends the reading
 
     try:
         with package.SandboxSession(
             lang="python", runtime_configs=bounds, skip_environment_setup=True, keep_template=True, encoding_errors="replace"
         ) as session:
-            script = _script(program, tests, mark, limits.output)
+            script = _script(program, steps, mark, limits.output)
             said = session.run(script, timeout=limits.seconds, on_stdout=watch, on_stderr=watch)
     except package.exceptions.SandboxTimeoutError:
         return ProgramResult(ProgramOutcome.TIMEOUT, f"it ran for more than {limits.seconds:g} seconds", seconds=time.monotonic() - started)
     except Exception as failure:  # another package's errors, of many kinds
         raise VerifierError(f"the container failed: {type(failure).__name__}: {_line(failure)}", hint=_ENDS) from failure
-    return _read(said.stdout, mark, time.monotonic() - started, flooded=wrote > limits.output + _REPORT)
+    return _read(said.stdout, mark, steps, time.monotonic() - started, flooded=wrote > most)
 
 
-def _read(stdout: str, mark: str, seconds: float, *, flooded: bool) -> ProgramResult:
+def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: bool) -> ProgramResult:
     """Return the outcome from standard output: the program's own, then the mark, then the report of the script."""
     before, found, last = stdout.rpartition(mark)
     if flooded:
-        return judged({"flood": True}, stdout[:_KEPT], seconds)
+        return judged({"flood": True}, tests, stdout[:_KEPT], seconds)
     if not found:
         return ProgramResult(ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds)
     (verdict, printed), _ = json.JSONDecoder().raw_decode(last)  # processes that it left running may write after it
-    return judged(verdict, (before + printed)[:_KEPT], seconds)
+    return judged(verdict, tests, (before + printed)[:_KEPT], seconds)
 
 
 def _packages() -> tuple[Any, Any]:
@@ -89,27 +91,28 @@ def _line(failure: Exception) -> str:
 
 
 _SCRIPT = """\
-from __future__ import annotations
-import ast, contextlib, io, json, os
-from typing import Any
-{run_tests}
+import contextlib, io, json, os, sys, tempfile, types
+runner = types.ModuleType("tts_program")
+exec(compile({runner!r}, "program.py", "exec"), runner.__dict__)
 class Out(io.StringIO):
     def write(self, text):
         super().write(text)
         if self.tell() > {most}:
             end({{"flood": True}})
         return len(text)
-def end(said):
-    os.write(1, ({mark!r} + json.dumps([said, out.getvalue()[:{kept}]])).encode())
+def end(said, dumps=json.dumps):
+    line = ({mark!r} + dumps([said, out.getvalue()[:{kept}]])).encode()
+    while line:
+        line = line[os.write(1, line):]
     os._exit(0)
 out = Out()
 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-    said = run_tests({program!r}, {tests!r})
+    said = runner.run_program({program!r}, json.loads({steps!r}), {room}, tempfile.mkdtemp())
 end(said)
 """
 
 
-def _script(program: str, tests: str, mark: str, most: int) -> str:
-    """Return a script that runs a program and its tests as `sandbox_child` does, and prints a mark and the report."""
-    run = inspect.getsource(is_test) + inspect.getsource(run_tests)
-    return _SCRIPT.format(run_tests=run, program=program, tests=tests, mark=mark, most=most, kept=_KEPT)
+def _script(program: str, tests: CodeTests, mark: str, most: int) -> str:
+    """Return a script that runs a program and its tests as the sandbox does, and prints a mark and the report."""
+    values = {"program": program, "steps": json.dumps(tests.asked), "room": tests.room, "mark": mark, "most": most, "kept": _KEPT}
+    return _SCRIPT.format(runner=inspect.getsource(runner), **values)

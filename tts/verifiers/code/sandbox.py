@@ -4,8 +4,8 @@ The sandbox contains the accidents of generated programs: endless loops, forks, 
 It uses Landlock, read-only mounts except for one folder, namespaces of users, network and processes, and resource limits. The parent
 process polls processes, memory, files and output.
 
-It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also manipulate its
-tests, which run in the same process.
+It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also manipulate tests that
+run in its process (see `steps`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from pathlib import Path
 from typing import Any
 
 from tts.errors import CapabilityError, VerifierError
+from tts.verifiers.code import program as runner
 from tts.verifiers.code import sandbox_child
+from tts.verifiers.code.steps import CodeTests, NothingTestedError, NotTestsError, read_tests
 
-_CHILD = Path(sandbox_child.__file__)
+_CHILD, _RUNNER = Path(sandbox_child.__file__), Path(runner.__file__)
 TEST_SOMETHING = "end them in assertions, or in a call of what has some"
 _WATCH_S = 0.02
 _START_S = 20.0  # for the child to start on a busy machine, in addition to the program's time
 _MOST_FILES, _DEEPEST = 1000, 40
 _KEPT = 4096  # characters of output
-_REPORT = 1 << 16  # bytes; a line of the child is shorter
 
 
 class ProgramOutcome(StrEnum):
@@ -93,11 +94,12 @@ def run(program: str, tests: str, limits: SandboxLimits, *, isolated: bool = Tru
         VerifierError: the tests are not valid Python, or test nothing.
     """
     started = time.monotonic()
+    steps = steps_of(tests)
     folder = os.path.realpath(tempfile.mkdtemp(prefix="tts-code-"))
     if os.getuid() == 0:
         os.chown(folder, sandbox_child.NOBODY, sandbox_child.NOBODY)
     try:
-        with _Program(program, tests, limits, folder, isolated=isolated) as running:
+        with _Program(program, steps, limits, folder, isolated=isolated) as running:
             result = running.watch()
     finally:
         _remove(folder)
@@ -119,7 +121,8 @@ def why_not() -> str:
 class _Program:
     """A running program, and what it has reported."""
 
-    def __init__(self, program: str, tests: str, limits: SandboxLimits, folder: str, *, isolated: bool) -> None:
+    def __init__(self, program: str, tests: CodeTests, limits: SandboxLimits, folder: str, *, isolated: bool) -> None:
+        self._tests = tests
         self._limits = limits
         self._folder = folder
         self._mark = secrets.token_hex(8)
@@ -130,7 +133,9 @@ class _Program:
         self._reading, writing = os.pipe()
         config = {
             "program": program,
-            "tests": tests,
+            "steps": tests.asked,
+            "room": tests.room,
+            "runner": str(_RUNNER),
             "folder": folder,
             "isolated": isolated,
             "drop": os.getuid() == 0 and (isolated or not _closed(folder)),
@@ -148,7 +153,7 @@ class _Program:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8"},
+                env=_environment(folder),
                 pass_fds=(writing,),
                 start_new_session=True,
             )
@@ -221,7 +226,7 @@ class _Program:
             self._output += piece[: max(0, _KEPT - len(self._output))]
             return bool(piece)
         self._report += piece
-        if len(self._report) > _REPORT:  # the program writes to the pipe of the report
+        if len(self._report) > self._tests.longest:  # the program writes to the pipe of the report
             self._wrote = self._limits.output + 1
         *lines, self._report = self._report.split(b"\n")
         for line in lines:
@@ -249,8 +254,8 @@ class _Program:
         said = self._said
         if "refused" in said:
             raise CapabilityError(str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it")
-        if {"tests", "error", "total"} & said.keys():
-            return judged(said, self._text)
+        if {"error", "steps"} & said.keys():
+            return judged(said, self._tests, self._text)
         status = int(said.get("status", 0))
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
@@ -268,31 +273,49 @@ class _Program:
         return ProgramResult(outcome, detail, output=self._text)
 
 
-def judged(said: Mapping[str, Any], output: str, seconds: float = 0.0) -> ProgramResult:
-    """Return the outcome of a program from its report (see `sandbox_child.run_tests`).
+def steps_of(tests: str) -> CodeTests:
+    """Return the steps of tests.
 
     Raises:
-        VerifierError: the tests are not valid Python, or test nothing.
+        VerifierError: they are not valid Python, or test nothing.
     """
-    if "tests" in said:
-        raise VerifierError(f"the tests of the problem are no Python: {said['tests']}")
-    if said.get("total") == 0:
-        raise VerifierError("the tests of the problem test nothing", hint=TEST_SOMETHING)
+    try:
+        return read_tests(tests)
+    except NothingTestedError:
+        raise VerifierError("the tests of the problem test nothing", hint=TEST_SOMETHING) from None
+    except NotTestsError as failure:
+        kind = type(failure.__cause__).__name__
+        raise VerifierError(f"the tests of the problem are no Python: {kind}: {failure}") from None
+
+
+def judged(said: Mapping[str, Any], tests: CodeTests, output: str, seconds: float = 0.0) -> ProgramResult:
+    """Return the outcome of a program from its report (see `program.run_program`), which the program may have written itself."""
     if "error" in said:
         kind = ProgramOutcome.MEMORY if said.get("kind") == "MemoryError" else ProgramOutcome.ERROR
         return ProgramResult(kind, str(said["error"])[:400], output=output, seconds=seconds)
     if "flood" in said:
         return ProgramResult(ProgramOutcome.OUTPUT, "it wrote more than it may", output=output, seconds=seconds)
-    passed, total, faults = int(said["passed"]), int(said["total"]), said.get("faults") or []
-    kind = ProgramOutcome.PASSED if passed == total and not faults else ProgramOutcome.FAILED
-    return ProgramResult(kind, "; ".join(map(str, faults))[:400], passed, total, output, seconds)
+    done = said["steps"] if isinstance(said["steps"], list) else []
+    passed, faults = 0, []
+    for step, report in zip(tests.steps, done, strict=False):
+        fault = step.fault(report) if isinstance(report, dict) else "it sent no report of the test"
+        passed += step.is_test and not fault
+        faults += [fault] if fault else []
+    kind = ProgramOutcome.PASSED if passed == tests.total and not faults else ProgramOutcome.FAILED
+    return ProgramResult(kind, "; ".join(faults[:5])[:400], passed, tests.total, output, seconds)
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """Return the variables of a program's process. A memory pool for each thread would take up its address space."""
+    place = {"HOME": folder, "TMPDIR": folder}
+    return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", **place}
 
 
 def _readable() -> list[str]:
     """Return the paths that a Python program must read: this interpreter, its packages and the system's libraries."""
     places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, os.path.realpath(sys.executable)}
     system = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
-    return [*sorted(places - {"/"}), *system, str(_CHILD)]
+    return [*sorted(places - {"/"}), *system, str(_CHILD), str(_RUNNER)]
 
 
 def _closed(folder: str) -> dict[str, list[str]]:

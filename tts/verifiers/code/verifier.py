@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +17,7 @@ from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 from tts.verifiers.code.container import check_docker, run_in_container
 from tts.verifiers.code.sandbox import TEST_SOMETHING, ProgramOutcome, ProgramResult, SandboxLimits, run, why_not
-from tts.verifiers.code.sandbox_child import is_test
+from tts.verifiers.code.steps import NothingTestedError, NotTestsError, read_tests
 
 _BLOCK = re.compile(r"^[^\S\n]*```[^\S\n]*(\w*)[^\n]*\n(.*?)^[^\S\n]*```", re.DOTALL | re.MULTILINE)
 _SANDBOXES = ("landlock", "docker", "none")
@@ -30,13 +28,22 @@ _CREDITS = ("all", "share")
 class Code(Verifier):
     """Scores the Python program in a solution by unit tests: 1 if all pass, else 0, or the share of tests that pass.
 
-    The program is the last fenced block that is marked as Python or has no language; without one, it is the whole text. A test is a
-    top-level statement of the tests that does more than import, define or assign. The tests run after the program, in its namespace.
-    A program that raises or passes a limit scores 0. `outcome` returns the details.
+    The program is the last fenced block that is marked as Python or has no language; without one, it is the whole text. It runs as the
+    module `solution`, whose file is in its folder. `__name__` is "solution", so what `if __name__ == "__main__"` guards does not run.
+    The tests run after the program, in its namespace. A program that raises or passes a limit scores 0. `outcome` returns the details.
 
-    The sandbox contains accidents and is not a defence against an attacker; `tts.verifiers.code.sandbox` lists what it isolates. A program
-    can manipulate its tests. If Landlock or a namespace is not available, a solver raises CapabilityError with the reason. With
-    `sandbox="none"`, only polling limits the number of processes of root's programs.
+    A test is a top-level statement of the tests that checks something: an assertion, a bare comparison, a call of a function or test case
+    that has assertions, `unittest.main()`, `doctest.testmod()`. Statements below `if __name__ == "__main__"` are run. Functions `test_…`
+    and test cases that nothing calls are run where there is no other test. Tests that check nothing are refused.
+
+    Comparisons of a call with plain data, `f(arguments) == data`, are decided outside of the program's process, which never has the data.
+    This holds in assertions, in loops over literals, and in functions and test cases of such assertions. The result is compared as the
+    plain data that it is; an object of another class equals no data. All other tests run in the program's process. A program can manipulate
+    those: by objects with an `__eq__` of their own, by replacing functions that the tests call, by reading the expected values in frames,
+    or by writing its own report. The sandbox itself contains accidents and is not a defence against an attacker
+    (`tts.verifiers.code.sandbox`). If Landlock or a namespace is not available, a solver raises CapabilityError with the reason. With
+    `sandbox="none"`, a program can also read the files and, as the same user, the memory of this process; and only polling limits the
+    number of processes of root's programs.
 
     Args:
         tests: Python source; None: the problem's reference answer, which makes this verifier an oracle.
@@ -156,12 +163,11 @@ class Code(Verifier):
 
 def _check_tests(name: str, tests: str) -> None:
     try:
-        with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
-            steps = ast.parse(tests, "tests").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
+        read_tests(tests)
+    except NothingTestedError:
+        raise ConfigError(f"{name} is {shown(tests)}, but must test something", hint=TEST_SOMETHING) from None
+    except NotTestsError as failure:
         raise ConfigError(f"{name} is {shown(tests)}, but must be Python that tests programs: {failure}") from None
-    if not any(map(is_test, steps)):
-        raise ConfigError(f"{name} is {shown(tests)}, but must test something", hint=TEST_SOMETHING)
 
 
 def program_in(text: str) -> str:

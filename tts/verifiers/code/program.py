@@ -1,0 +1,225 @@
+"""Runs a program and the steps of its tests in this process, and reports what they give as plain data.
+
+It imports only the standard library: the sandbox loads it by its path, and a container gets its text. For a step that compares, the
+process evaluates the program's side alone and knows nothing of the value that is expected. `steps` decides the comparison elsewhere.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import json
+import numbers
+import os
+import sys
+import types
+from collections.abc import Mapping, Set
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+# kept before the program can replace them
+_exec, _eval, _compile, _dumps, _write = builtins.exec, builtins.eval, builtins.compile, json.dumps, os.write
+_DEEPEST, _DIGITS, _FAULT = 200, 4096, 200
+Wire = Any  # JSON: what is null, true, a small number, a text or a list itself; all else {kind: content}
+
+
+def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: str) -> dict[str, Any]:
+    """Run a program as the module `solution`, then the steps in its namespace; return the report.
+
+    Args:
+        steps: each has "do": a statement; or "values": expressions, each with a name that keeps its value here or None, and whether only
+            its truth is asked; or "unittest": names of
+            test cases; or "doctest": docstrings. "test": whether it is a test; a step that is none and fails ends the run.
+        room: largest size of the values, in characters. folder: where the program's file is written.
+    """
+    work = [(step, _prepared(step)) for step in steps]
+    module = types.ModuleType("solution")
+    scope = module.__dict__
+    try:
+        path = _as_module(module, program, folder)
+        _exec(_compile(program, path, "exec", dont_inherit=True), scope)
+    except BaseException as failure:  # noqa: BLE001 - whatever the program raises, it has failed
+        by_file = type(failure) in (EOFError, SystemExit) and any("solution.py" in _dumps(step) for step in steps)
+        if not by_file:  # the tests run the file themselves, with an input
+            return {"error": _line(failure), "kind": type(failure).__name__}
+    done: list[dict[str, Any]] = []
+    left = [room]
+    for step, codes in work:
+        done.append(_step(step, codes, scope, left))
+        if "error" in done[-1] and not step["test"]:
+            break
+    return {"steps": done}
+
+
+def _as_module(module: types.ModuleType, program: str, folder: str) -> str:
+    """Register the program's module, as it and as the main module, and write its file, which is found by imports; return its path."""
+    path = f"{folder}/solution.py"
+    try:
+        with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:  # noqa: PTH123 - a text
+            file.write(program)
+    except OSError:
+        pass  # a folder that cannot be written: only the source is missing
+    module.__file__ = path
+    sys.modules["solution"] = sys.modules["__main__"] = module
+    sys.path.insert(0, folder)
+    sys.argv = ["solution.py"]
+    return path
+
+
+def _prepared(step: dict[str, Any]) -> list[Any]:
+    """Return the compiled parts of a step, or the fault of each that does not compile."""
+    parts = [step["do"]] if "do" in step else [source for source, *_ in step.get("values", [])]
+    codes: list[Any] = []
+    for source in parts:
+        try:
+            codes.append(_compile(source, "tests.py", "exec" if "do" in step else "eval", dont_inherit=True))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
+            codes.append(_line(failure))
+    return codes
+
+
+def _step(step: dict[str, Any], codes: list[Any], scope: dict[str, Any], left: list[int]) -> dict[str, Any]:
+    try:
+        if "values" in step:
+            asked = zip(codes, step["values"], strict=True)
+            return {"values": [_value(code, scope, left, name, truth=truth) for code, (_, name, truth) in asked]}
+        if "unittest" in step:
+            return _unittest([scope[name] for name in step["unittest"]])
+        if "doctest" in step:
+            return _doctest(step["doctest"], scope)
+        if isinstance(codes[0], str):
+            return {"error": codes[0]}
+        value = _exec(codes[0], scope)
+        del value
+    except BaseException as failure:  # noqa: BLE001 - whatever a test raises, it has failed
+        return {"error": _line(failure)}
+    return {}
+
+
+def _value(code: Any, scope: dict[str, Any], left: list[int], name: str | None, *, truth: bool) -> Wire:
+    if isinstance(code, str):
+        return {"e": code}
+    try:
+        value = _eval(code, scope)
+        if name is not None:
+            scope[name] = value
+            return None
+        return bool(value) if truth else encode(value, left)
+    except BaseException as failure:  # noqa: BLE001 - as above
+        return {"e": _line(failure)}
+
+
+def _unittest(cases: list[Any]) -> dict[str, Any]:
+    """Run test cases of `unittest`."""
+    import unittest
+
+    result = unittest.TestResult()
+    unittest.TestSuite(map(unittest.defaultTestLoader.loadTestsFromTestCase, cases)).run(result)
+    if faults := [*result.failures, *result.errors]:
+        return {"error": faults[0][1].strip().splitlines()[-1][:_FAULT]}
+    if result.unexpectedSuccesses:
+        return {"error": "AssertionError: a test that must fail passes"}
+    return {} if result.testsRun > len(result.skipped) else {"error": "AssertionError: unittest ran no test"}
+
+
+def _doctest(texts: list[str], scope: dict[str, Any]) -> dict[str, Any]:
+    """Run the examples of docstrings."""
+    import doctest
+
+    failures: list[str] = []
+    for text in texts:
+        examples = doctest.DocTestParser().get_doctest(text, scope, "tests", None, None)
+        doctest.DocTestRunner(verbose=False).run(examples, out=failures.append, clear_globs=False)
+    return {"error": " ".join(("AssertionError: " + failures[0]).split())[:_FAULT]} if failures else {}
+
+
+def _line(failure: BaseException) -> str:
+    name = type(failure).__name__
+    try:
+        return f"{name}: {failure}"[:_FAULT]
+    except BaseException:  # noqa: BLE001 - the program's own text of its exception
+        return name
+
+
+def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
+    """Return a value as JSON that says what plain data it is; an object that is none is {"o": the name of its type}.
+
+    A subclass of a plain type is encoded by the data of that type, whatever methods it has. Numbers of other types are encoded by their
+    exact value; mappings and sets of other types as dict and set.
+
+    Args:
+        left: [the room in characters], counted down; what has no room is encoded as an object.
+    """
+    left[0] -= 8
+    if left[0] < 0 or depth > _DEEPEST:
+        return {"o": "too large or too deep"}
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        left[0] -= str.__len__(value)
+        return str.__str__(value) if left[0] >= 0 else {"o": "too large or too deep"}
+    if isinstance(value, bytes | bytearray | memoryview):
+        left[0] -= 2 * len(value)
+        return {"b": bytes(value).hex()} if left[0] >= 0 else {"o": "too large or too deep"}
+    if isinstance(value, numbers.Number):
+        return _number(value, left)
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    return _collection(value, left, depth + 1)
+
+
+def _collection(value: Any, left: list[int], depth: int) -> Wire:  # noqa: C901 - a case for each kind
+    def inside(items: Any) -> list[Wire]:
+        encoded = []
+        for item in items:
+            encoded.append(encode(item, left, depth))
+            if left[0] < 0:
+                break
+        return encoded
+
+    if isinstance(value, list):
+        return inside(list.__iter__(value))
+    if isinstance(value, collections.UserList):
+        return inside(value.data)
+    if isinstance(value, tuple):
+        return {"t": inside(tuple.__iter__(value))}
+    if isinstance(value, collections.UserString):
+        return encode(value.data, left, depth)
+    if isinstance(value, dict):
+        return {"d": [inside(pair) for pair in dict.items(value)]}
+    if isinstance(value, Mapping):
+        return {"d": [inside(pair) for pair in value.items()]}
+    if isinstance(value, set | frozenset | Set):
+        return {"S": inside(value)}
+    return {"o": type(value).__name__[:_FAULT]}
+
+
+def _number(value: Any, left: list[int]) -> Wire:
+    if isinstance(value, int):
+        exact = int.__index__(value)
+        left[0] -= exact.bit_length() // 3
+        return exact if abs(exact) < 2**53 else {"i": hex(exact)} if left[0] >= 0 else {"o": "too large or too deep"}
+    if isinstance(value, float):
+        return {"f": float.hex(value)}
+    if isinstance(value, complex):
+        return {"c": [float.hex(complex(value).real), float.hex(complex(value).imag)]}
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            return {"f": str(float(value))} if not value.is_snan() else {"o": "Decimal"}
+        value = Fraction(value) if abs(value.adjusted()) < _DIGITS else value
+    if isinstance(value, Fraction):
+        top, bottom = hex(value.numerator), hex(value.denominator)
+        return {"q": [top, bottom]} if len(top) + len(bottom) < 2 * _DIGITS else {"o": "Fraction"}
+    if isinstance(value, numbers.Integral):  # of numpy, as those below
+        return encode(int(value), left)
+    if isinstance(value, numbers.Complex):
+        return encode(float(value) if isinstance(value, numbers.Real) else complex(value), left)
+    return {"o": type(value).__name__[:_FAULT]}
+
+
+def send(report: dict[str, Any], end: int) -> None:
+    """Write a report as one line of JSON, whole."""
+    line = _dumps(report).encode() + b"\n"
+    while line:
+        line = line[_write(end, line) :]

@@ -1,0 +1,280 @@
+"""Tests of programs, split into what is evaluated beside the program and what is decided out of its reach.
+
+An assertion that compares a call with plain data becomes an expression, which the program's process evaluates, and a condition on its
+value, which this process decides. Loops over literals, and test functions of assertions alone, are written out first. All other
+statements run beside the program as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tts.verifiers.code.assertions import Definitions, NotWrittenOutError, as_assertions, is_runner, spliced, test_methods
+from tts.verifiers.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, said_of
+from tts.verifiers.code.values import NotDataError, data_of
+
+_ROOM = 1 << 20  # characters of the values, beside what the tests' own size allows
+
+
+class NotTestsError(ValueError):
+    """Tests are no Python."""
+
+
+class NothingTestedError(NotTestsError):
+    """Tests check nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeStep:
+    """A step of the tests: what the program's process does, and the clauses that its values must meet."""
+
+    asked: Mapping[str, Any]
+    clauses: tuple[Clause, ...] = ()
+
+    @property
+    def is_test(self) -> bool:
+        """Whether the step is a test, and no preparation of one."""
+        return bool(self.asked["test"])
+
+    def words(self) -> set[str]:
+        """Return the words in what the program's process is asked to do."""
+        sources = [self.asked.get("do", ""), *self.asked.get("unittest", ()), *self.asked.get("doctest", ())]
+        return set(re.findall(r"\w+", "\n".join([*sources, *(source for source, _, _ in self.asked.get("values", ()))])))
+
+    def fault(self, said: Mapping[str, Any]) -> str:
+        """Return why the step failed, by what the program's process says of it; "" if it passed."""
+        if "error" in said:
+            return str(said["error"])[:200]
+        if not self.clauses:
+            return ""
+        values = said.get("values")
+        if not isinstance(values, list) or len(values) != len(self.asked["values"]):
+            return "it sent no values of the test"
+        return next((fault[:200] for clause in self.clauses if (fault := clause.fault(values))), "")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTests:
+    """The steps of tests. room: characters that the values of all steps may take."""
+
+    steps: tuple[CodeStep, ...]
+    room: int
+
+    @property
+    def asked(self) -> list[dict[str, Any]]:
+        """What the program's process is asked to do."""
+        return [dict(step.asked) for step in self.steps]
+
+    @property
+    def longest(self) -> int:
+        """The bytes that the report of a program cannot exceed."""
+        return 8 * self.room + (1 << 16) + 2048 * sum(1 + len(step.clauses) for step in self.steps)
+
+    @property
+    def total(self) -> int:
+        """The number of tests."""
+        return sum(step.is_test for step in self.steps)
+
+
+@lru_cache(maxsize=64)
+def read_tests(tests: str) -> CodeTests:
+    """Return the steps of tests.
+
+    Raises:
+        NotTestsError: the tests are no Python. NothingTestedError: they test nothing.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
+            tree = ast.parse(tests, "tests")
+            body = as_assertions(spliced(tree.body))
+            steps = _Reading(tree, body).steps()
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
+        raise NotTestsError(str(failure)) from failure
+    found = CodeTests(tuple(steps), _ROOM + 64 * len(tests))
+    always = any(isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in ast.walk(tree))
+    if always or not found.total:
+        raise NothingTestedError
+    return found
+
+
+class _Reading:
+    """The statements of tests, turned into steps in order."""
+
+    def __init__(self, tree: ast.Module, body: Sequence[ast.stmt]) -> None:
+        self._body = body
+        self._defined = Definitions(tree, body)
+        self._known: dict[str, ast.expr] = {}
+        self._steps: list[tuple[CodeStep, str | None]] = []  # with the name that a step defines
+
+    def steps(self) -> list[CodeStep]:
+        """Return the steps; those that only define what no other mentions are left out."""
+        for statement in self._body:
+            self._read(statement)
+        if not any(step.is_test for step, _ in self._steps):
+            for statement in self._defined.uncalled():
+                self._read(statement)
+        return self._mentioned()
+
+    def _mentioned(self) -> list[CodeStep]:
+        kept = [(step, name, step.words()) for step, name in self._steps]
+        while True:
+            left = [part for part in kept if part[1] is None or any(part[1] in other[2] for other in kept if other[1] != part[1])]
+            if len(left) == len(kept):
+                return [step for step, _, _ in left]
+            kept = left
+
+    def _read(self, statement: ast.stmt) -> None:
+        name = self._defined.name_of(statement)
+        for stored in ast.walk(statement):
+            if isinstance(stored, ast.Name) and isinstance(stored.ctx, ast.Store):
+                self._known.pop(stored.id, None)
+        if name is None and (runner := is_runner(statement)):
+            self._steps += [(step, None) for step in self._run_by(runner)]
+            return
+        if name is not None:
+            if (data := self._defined.constant(statement)) is not None:
+                self._known[name] = data
+        else:
+            try:
+                parts = AskedParts(len(self._steps))
+                self._write_out([statement], dict(self._known), parts, 0)
+                if parts.asserts:
+                    self._steps.append((_plain_step(parts), None))
+                    return
+            except NotPlainError:
+                pass
+        asked = {"do": ast.unparse(statement), "test": name is None and self._defined.tests(statement)}
+        self._steps.append((CodeStep(asked), name))
+
+    def _run_by(self, runner: str) -> Iterator[CodeStep]:
+        """Yield the steps of a call of unittest or doctest."""
+        if runner == "doctest":
+            yield CodeStep({"doctest": texts, "test": True} if (texts := self._defined.examples()) else {"do": "pass", "test": False})
+            return
+        cases = self._defined.cases()
+        parts = AskedParts(len(self._steps))
+        try:
+            for method in [method for case in cases for method in test_methods(case)]:
+                self._write_out(method, dict(self._known), parts, 1)
+        except (NotPlainError, NotWrittenOutError):
+            parts.asserts = 0
+        if parts.asserts:
+            yield _plain_step(parts)
+        else:
+            yield CodeStep({"unittest": [case.name for case in cases], "test": any(map(self._defined.tests, cases))})
+
+    def _write_out(self, body: Sequence[ast.stmt], names: dict[str, ast.expr], parts: AskedParts, depth: int) -> None:  # noqa: C901 - a case for each kind
+        """Add the parts and clauses of statements.
+
+        Raises:
+            NotPlainError: a statement is not of the form.
+        """
+        if depth > 8:
+            raise NotPlainError
+        for statement in body:
+            match statement:
+                case ast.Pass() | ast.Expr(value=ast.Constant()):
+                    continue
+                case ast.Assert(test=test):
+                    node = _put_in(test, names)
+                    text = data_text(statement.msg) or ast.unparse(test)[:100]
+                    first = len(parts.values)
+                    condition = condition_of(node, parts)
+                    parts.asserts += 1
+                    parts.clauses.append(Clause(condition, text, tuple(range(first, len(parts.values)))))
+                case ast.For(target=target, iter=items, body=inner, orelse=[]):
+                    for row in _rows(_put_in(items, names)):
+                        for name, node in _unpacked(target, row).items():
+                            names[name] = self._kept(name, node, parts)
+                        self._write_out(inner, names, parts, depth + 1)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    names[name] = self._kept(name, _put_in(value, names), parts)
+                case ast.Expr(value=ast.Call(func=ast.Name(id=name), keywords=[]) as call) if name in self._defined.functions:
+                    function = self._defined.functions[name]
+                    arguments = [_put_in(argument, names) for argument in call.args]
+                    inside = {p: self._kept(p, a, parts) for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)}
+                    self._write_out(function.body, {**self._known, **inside}, parts, depth + 1)
+                case ast.Expr(value=ast.Call() as call) if depth:
+                    _asked(_put_in(call, names), parts)
+                case _:
+                    raise NotPlainError
+
+    def _kept(self, name: str, node: ast.expr, parts: AskedParts) -> ast.expr:
+        """Return what stands for a name: a literal or a name of the program, or else a new name that keeps the value."""
+        if isinstance(node, ast.Name) or (self._defined.constant_of(name, node) is not None):
+            return node
+        kept = f"_kept_{parts.number}_{len(parts.values)}"
+        _asked(node, parts, name=kept)
+        return ast.Name(kept, ast.Load())
+
+
+def data_text(message: ast.expr | None) -> str:
+    """Return the message of an assertion where it is a literal text."""
+    return message.value if isinstance(message, ast.Constant) and isinstance(message.value, str) else ""
+
+
+def _asked(node: ast.expr, parts: AskedParts, name: str | None = None) -> None:
+    index = parts.ask(node, name=name, truth=name is None)
+    parts.clauses.append(Clause(lambda values: said_of(values, index) is not Ellipsis, ""))  # it must not raise
+
+
+def _plain_step(parts: AskedParts) -> CodeStep:
+    return CodeStep({"values": [list(part) for part in parts.values], "test": True}, tuple(parts.clauses))
+
+
+def _parameters(function: ast.FunctionDef, count: int) -> list[str]:
+    taken = function.args
+    if taken.vararg or taken.kwarg or taken.kwonlyargs or taken.defaults or taken.posonlyargs or len(taken.args) != count:
+        raise NotPlainError
+    return [argument.arg for argument in taken.args]
+
+
+class _PutIn(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, ast.expr]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._names.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
+
+
+def _put_in(node: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
+    """Return a copy of an expression with names replaced by what stands for them.
+
+    Raises:
+        NotPlainError: the expression binds one of the names itself.
+    """
+    for inner in ast.walk(node):
+        bound = inner.arg if isinstance(inner, ast.arg) else inner.id if isinstance(inner, ast.Name) else None
+        if bound in names and not (isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)):
+            raise NotPlainError
+        if isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
+            raise NotPlainError
+    return _PutIn(names).visit(ast.parse(ast.unparse(node), mode="eval").body)
+
+
+def _rows(items: ast.expr) -> list[ast.expr]:
+    """Return the elements of a loop's literal."""
+    if isinstance(items, ast.List | ast.Tuple):
+        return items.elts
+    try:
+        found = list(data_of(items))
+        return [ast.parse(repr(value), mode="eval").body for value in found[: MOST_PARTS + 1]]
+    except (NotDataError, TypeError, SyntaxError) as failure:
+        raise NotPlainError from failure
+
+
+def _unpacked(target: ast.expr, row: ast.expr) -> dict[str, ast.expr]:
+    if isinstance(target, ast.Name):
+        return {target.id: row}
+    if isinstance(target, ast.Tuple | ast.List) and isinstance(row, ast.Tuple | ast.List) and len(target.elts) == len(row.elts):
+        names: dict[str, ast.expr] = {}
+        for inner, part in zip(target.elts, row.elts, strict=True):
+            names |= _unpacked(inner, part)
+        return names
+    raise NotPlainError
