@@ -62,7 +62,7 @@ def test_a_count_beyond_every_float_is_a_count() -> None:
 
 
 @pytest.mark.parametrize("unit", [*COUNTS, *AMOUNTS])
-@pytest.mark.parametrize("value", [True, False, "100", [1], object()])
+@pytest.mark.parametrize("value", [True, False, np.True_, np.bool_(False), "100", [1], object()])
 def test_what_is_no_number_is_refused(unit: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"budget {unit} is .* but must be a number"):
         Budget(**{unit: value})

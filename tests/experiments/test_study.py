@@ -78,7 +78,7 @@ def test_settings_stand_in_place_of_the_files() -> None:
     [
         ({"strateges": "single"}, "key of the study is 'strateges', but no key of the study has that name", "did you mean strategies?"),
         ({"strategies": "best_of"}, "strategy is 'best_of', but no strategy has that name", "did you mean best_of_n?"),
-        ({"seeds": 0}, "seeds is 0, but must be at least 1", "give how many"),
+        ({"seeds": 0}, "seeds is 0, but must be from 1", "give how many"),
         ({"problems": {"dataset": "arithmetik"}}, "data set is 'arithmetik', but no data set has that name", "did you mean arithmetic?"),
     ],
 )

@@ -10,6 +10,8 @@ import dataclasses
 import math
 import operator
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from tts.errors import ConfigError
@@ -99,7 +101,7 @@ def _amount(unit: str, value: Any) -> float:
 
 
 def _number(unit: str, value: Any) -> float:
-    if isinstance(value, bool | str):
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):  # numpy's truth values are no such numbers
         raise ConfigError(
             f"budget {unit} is {value!r}, but must be a number",
             hint="give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
@@ -108,7 +110,4 @@ def _number(unit: str, value: Any) -> float:
         return operator.index(value)
     except TypeError:
         pass
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"budget {unit} is {value!r}, but must be a number") from None
+    return float(value)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
 
 from tts.backends.base import Sampling
 from tts.errors import ConfigError
+from tts.experiments.run.runner import PreparedStudy
 from tts.experiments.study.config import study_config
 from tts.experiments.study.file import read_study
 
@@ -151,6 +153,56 @@ def test_a_malformed_setting_is_refused(file: Path, override: str, cause: str):
     with pytest.raises(ConfigError) as caught:
         read_study(file, [override])
     assert cause in caught.value.cause
+
+
+MANY = f"[{', '.join(map(str, range(1, 101)))}]"
+BOMB = "\n".join(
+    f"{name}: &{name} [{', '.join(f'*{before}' for _ in range(9))}]" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            f"budgets: {{samples: {MANY}, tokens: {MANY}, seconds: {MANY}, verifier_calls: {MANY}}}",
+            "budgets: a budget has 100,000,000 combinations of limits, but may have 10,000",
+        ),
+        ("budgets: 9\nseeds: 1000000000", "seeds: seeds is 1000000000, but must be from 1 to 1,000,000"),
+        (f"budgets: {{samples: {MANY}, tokens: {MANY}}}\nseeds: 100000", "the study has 1,000,000,000 cells"),
+        (f"budgets: {'[' * 100_000}{']' * 100_000}", "nested more than 20 levels deep at line 5"),
+        ("budgets:\n" + "\n".join(" " * depth + "a:" for depth in range(1, 2000)), "nested more than 20 levels deep at line 25"),
+        (f"a: &a [x, x]\n{BOMB}\nbudgets: *i", "the YAML has more than 1,000,000 values"),
+        (f"budgets: 9\nseeds: {'9' * 5000}", "this is no YAML: Exceeds the limit (4300 digits)"),
+        ("budgets: 9\nseeds: 2024-99-99", "this is no YAML: month must be in 1..12"),
+        ("budgets: 9\nconcurrency: 1\nproblems: {dataset: arithmetic, limit: 1000000000}", "problems"),
+    ],
+    ids=["combinations", "seeds", "cells", "brackets", "blocks", "aliases", "digits", "date", "problems"],
+)
+def test_a_study_that_no_memory_holds_is_refused_in_one_line_before_it_is_built(text: str, cause: str):
+    problems = "" if "problems:" in text else "problems: {dataset: arithmetic, limit: 1}\n"
+    began = process_time()
+    with pytest.raises(ConfigError) as caught:
+        read_study(f"name: large\nmodels: toy\n{problems}strategies: [single]\n{text}\n")
+    assert cause in caught.value.cause
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert process_time() - began < 2.0
+
+
+def test_the_cells_of_all_problems_are_counted_before_a_model_is_loaded():
+    config = study_config(
+        {
+            "name": "x",
+            "models": "toy",
+            "problems": {"dataset": "arithmetic", "limit": 30},
+            "strategies": "single",
+            "budgets": 9,
+            "seeds": 400_000,
+        }
+    )
+    with pytest.raises(ConfigError, match=r"the study has 12,000,000 cells \(30 problems x 1 models x 1 strategies x 1 budgets x 400,000"):
+        PreparedStudy(config)
 
 
 def test_concurrency_is_no_part_of_what_a_study_is(file: Path):

@@ -51,6 +51,7 @@ class PreparedStudy:
         self.config = config
         make = EXECUTORS.get(executor)
         self.problems: Problems = load_problems(config)
+        config.check_size(sum(map(len, self.problems.values())))
         self.executor: Executor = make(config, self.problems)
 
     def cells(self, part: tuple[int, int] = (1, 1)) -> Iterator[Cell]:

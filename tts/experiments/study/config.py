@@ -15,10 +15,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -30,6 +31,13 @@ from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.search.plan import Plan, parse, stored_text
 from tts.solver.verifier_roles import NO_VERIFIERS
+
+_MOST, _MOST_BUDGETS = 1_000_000, 10_000  # seeds, problems of a data set; combinations of limits
+_MOST_CELLS = 10_000_000
+
+
+_MOST, _MOST_BUDGETS = 1_000_000, 10_000  # seeds, problems of a data set; combinations of limits
+_MOST_CELLS = 10_000_000
 
 
 class _Section(BaseModel):
@@ -134,7 +142,7 @@ class ProblemsConfig(BaseModel):
 
     dataset: str
     name: str = ""
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=_MOST)
     group_by: str | None = None
 
     @property
@@ -231,8 +239,8 @@ class StudyConfig(_Section):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, given: Any) -> Any:
-        if type(given) is int and given < 1:
-            raise ConfigError(f"seeds is {given}, but must be at least 1", hint="give how many, from 0, or a list of them")
+        if type(given) is int and not 1 <= given <= _MOST:
+            raise ConfigError(f"seeds is {shown(given)}, but must be from 1 to {_MOST:,}", hint="give how many, from 0, or a list of them")
         return list(range(given)) if type(given) is int else without_duplicates("seeds", given) if isinstance(given, list) else given
 
     @field_validator("verifiers", mode="before")
@@ -256,6 +264,25 @@ class StudyConfig(_Section):
         plain = {name: one.model_dump() for name, one in self.models.items()}
         plain = {name: {**one, "settings": {**one["settings"], **settings}} for name, one in plain.items()}
         return study_config({**self.model_dump(), "models": plain})
+
+    @model_validator(mode="after")
+    def _sized(self) -> Self:
+        self.check_size(len(self.problems))
+        return self
+
+    def check_size(self, problems: int) -> None:
+        """Check the number of cells, before any is made.
+
+        Args:
+            problems: how many there are.
+
+        Raises:
+            ConfigError: they are too many.
+        """
+        sizes = {"problems": problems} | {name: len(getattr(self, name)) for name in ("models", "strategies", "budgets", "seeds")}
+        if (count := math.prod(sizes.values())) > _MOST_CELLS:
+            told = " x ".join(f"{size:,} {name}" for name, size in sizes.items())
+            raise ConfigError(f"the study has {count:,} cells ({told}), but may have {_MOST_CELLS:,}", hint="sweep fewer values")
 
     def sampling_of(self, model: str) -> Sampling:
         """Return the sampling parameters of a model of the study."""
@@ -344,6 +371,8 @@ def _swept(budget: Any) -> list[dict[str, float]]:
         if unit not in units:
             raise unknown_name("budget unit", str(unit), units)
     sweeps = [value if isinstance(value, list) else [value] for value in budget.values()]
+    if (count := math.prod(map(len, sweeps))) > _MOST_BUDGETS:
+        raise ConfigError(f"a budget has {count:,} combinations of limits, but may have {_MOST_BUDGETS:,}", hint="sweep fewer values")
     return [Budget(**dict(zip(budget, values, strict=True))).limits for values in itertools.product(*sweeps)]
 
 

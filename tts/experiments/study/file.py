@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,15 @@ def _members(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+_DEPTH, _VALUES = 20, 1_000_000  # of a study's text: levels, and values with all that aliases repeat
+
+
 def _yaml(text: str) -> Any:
-    """Return the value of a YAML text. Duplicate keys are refused, of which YAML would take the last."""
+    """Return the value of a YAML text. Duplicate keys are refused, of which YAML would take the last.
+
+    Raises:
+        ConfigError: it is not YAML, or too deep or too large for a study.
+    """
     try:
         import yaml
     except ImportError:
@@ -94,10 +101,45 @@ def _yaml(text: str) -> Any:
 
     load: Callable[..., Any] = yaml.load
     try:
+        _check_extent(yaml.parse(text, Loader=yaml.SafeLoader))
         return load(text, Loader=Loader)
+    except ConfigError:
+        raise
     except yaml.MarkedYAMLError as failure:
         mark = failure.problem_mark
         place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigError(f"this is no YAML{place}: {failure.problem}", hint="texts with : or # need quotes") from None
     except yaml.YAMLError as failure:
         raise ConfigError(f"this is no YAML: {' '.join(str(failure).split())}") from None
+    except ValueError as failure:  # a number or a date that no value stands for
+        raise ConfigError(f"this is no YAML: {failure}", hint="texts like numbers or dates need quotes") from None
+
+
+def _check_extent(events: Iterable[Any]) -> None:
+    """Check how deep the values of a YAML text are nested, and how many they are, from its events alone.
+
+    Raises:
+        ConfigError: they are too deep or too many.
+    """
+    import yaml
+
+    open_: list[tuple[str | None, int]] = []  # anchors of the collections around, and the values before each
+    repeated: dict[str, int] = {}  # values behind an anchor
+    count = 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            count += repeated.get(event.anchor, 1)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, count))
+            count += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            if anchor is not None:
+                repeated[anchor] = count - before
+        elif isinstance(event, yaml.ScalarEvent):
+            count += 1
+        if len(open_) > _DEPTH:
+            line = event.start_mark.line + 1
+            raise ConfigError(f"the YAML is nested more than {_DEPTH} levels deep at line {line}, but a study has at most {_DEPTH}")
+        if count > _VALUES:
+            raise ConfigError(f"the YAML has more than {_VALUES:,} values, with those that aliases repeat", hint="leave the aliases out")

@@ -217,7 +217,7 @@ def parse(text: str, what: str) -> RewardRecord:
         raise missing_extra("pyyaml", "engine", "reading the record of a reward model") from None
     try:
         data: Any = yaml.safe_load(text)
-    except yaml.YAMLError as failure:
+    except (yaml.YAMLError, RecursionError) as failure:
         raise ConfigError(f"{what} is no YAML: {' '.join(str(failure).split())}") from None
     if not isinstance(data, dict):
         raise ConfigError(
