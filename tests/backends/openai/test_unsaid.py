@@ -20,6 +20,8 @@ from tts.backends.openai.errors import Key
 from tts.backends.openai.probe import probe_server
 from tts.errors import ConfigError
 
+SECRET = "sk-of-nobody-4711"
+
 
 def chat(content: str | None, finish: str = "stop", **usage: int) -> list[bytes]:
     message = {"role": "assistant", "content": content}
@@ -123,3 +125,28 @@ def test_what_a_server_does_to_the_law_by_default_is_switched_off_as_far_as_it_c
         asyncio.run(check())
     sent = {name: server.bodies[-1].get(name) for name in ("repetition_penalty", "repeat_penalty")}
     assert sent == {"repetition_penalty": None if len(refused) > 1 else 1.0, "repeat_penalty": None if refused else 1.0}
+
+
+@pytest.mark.parametrize("at", [1, 6, 13, len(SECRET) - 1])
+def test_a_key_that_is_split_over_events_is_hidden(at: int) -> None:
+    pieces = [f"so {SECRET[:at]}", f"{SECRET[at:]} it is"]
+    sample, _ = row(head(), event(delta(pieces[0])), event(delta(pieces[1], "stop")), event(used(3, 9)), event(b"[DONE]"), key=Key(SECRET))
+    assert sample.text == "so *** it is"
+    assert SECRET not in sample.handle.text
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_report_of_fewer_tokens_than_a_text_can_have_is_doubted(streams: bool) -> None:
+    size = 10 << 20 if not streams else 60_000
+    if streams:
+        pieces = [head(), event(delta("x" * size, "stop")), event(used(5, 9)), event(b"[DONE]")]
+    else:
+        choice = {"index": 0, "message": {"content": "x" * size}, "finish_reason": "stop"}
+        pieces = whole({"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 9}})
+    sample, _ = row(*pieces, streams=streams)
+    assert (sample.num_tokens, sample.estimated) == (60, True)
+
+
+def test_a_report_of_long_tokens_is_believed() -> None:
+    sample, _ = row(head(), event(delta(" " * 900, "stop")), event(used(5, 9)), event(b"[DONE]"))
+    assert (sample.num_tokens, sample.estimated) == (9, False)

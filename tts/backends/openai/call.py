@@ -32,6 +32,7 @@ _FOR_GOOD = (
 )  # another try would fail as well
 _MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
 _BYTES_A_TOKEN = (4, 3, 2, 1)
+_MOST_BYTES = 512  # of a token; the longest of known vocabularies have 128 characters
 _PIECES = 4  # of one token at most: servers show it whole, but a proxy may not
 _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 _NO_ROOM = re.compile(r"context[ _](?:length|window|size)|n_ctx|too (?:long|large)|max_(?:completion_)?tokens", re.IGNORECASE)
@@ -41,9 +42,9 @@ class ServerCall:
     """A call for some rows of one request, all with one cap.
 
     Charges: the tokens that the server reports, or shows one by one. Without a report, or with one that is not valid (fewer tokens
-        than it shows, more than the cap), a row is charged its full grant, as an estimate. A row that ends here (cancelled,
-        broken, or cut at a step that the server was not told of) has no report. It is charged the tokens received, where the
-        server shows them; else the bytes of the received text and one. Where the reply does not stream, or may hold hidden
+        than it shows or than its text can have, more than the cap), a row is charged its full grant, as an estimate. A row that ends
+        here (cancelled, broken, or cut at a step that the server was not told of) has no report. It is charged the tokens received,
+        where the server shows them; else the bytes of the received text and one. Where the reply does not stream, or may hold hidden
         tokens, it is charged its full grant.
 
     Args:
@@ -247,13 +248,13 @@ class ServerCall:
         if reply.usage is None:
             return [(min(cap, count), reply.doubted) if shown and count else (cap, True) for count in seen]
         total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
-        if total < sum(seen) or (total == 0 and wrote) or total > cap * len(seen):
+        sizes = [len("".join(reply.choices[place].pieces).encode(errors="replace")) for place in range(len(seen))]
+        if total < sum(seen) or (total == 0 and wrote) or total > cap * len(seen) or sum(sizes) > _MOST_BYTES * total:
             return [(min(cap, count) if shown and count else cap, True) for count in seen]
         if len(seen) == 1:
             return [(total, False)]
         if shown and sum(seen) == total:
             return [(count, False) for count in seen]
-        sizes = [len("".join(reply.choices[place].pieces).encode(errors="replace")) for place in range(len(seen))]
         parts = shares(total, sizes, [cap] * len(seen))
         return [(cap, True)] * len(seen) if parts is None else [(part, True) for part in parts]
 
@@ -316,6 +317,7 @@ class ServerCall:
         """Resolve a row whose reply is whole as far as it was wanted; a row without reply had no room."""
         handle, scanner = self.rows.request.handle, self._scanners[place]
         choice = self._reply.choices.get(place, Choice(finish="length"))
+        text = self._http.key.hidden_in(scanner.text, scanner.text)  # events may have parts of the key
         finish: Finish = scanner.ended or ("length" if choice.finish in ("length", "max_tokens") else "eos")
         kept = self._kept.get(place, choice.num_visible)
         ids = tuple(choice.ids[:kept]) if self._capabilities.token_ids else ()
@@ -324,12 +326,12 @@ class ServerCall:
             carry = scanner.carry or (_beyond(handle.carry, choice, scanner.text) if scanner.ended and choice.finish else "")
             behind = ServerHandle(handle.prompt, handle.ids + ids, "", carry)
         else:
-            behind = ServerHandle(handle.prompt, (), handle.text + scanner.text, "")
+            behind = ServerHandle(handle.prompt, (), handle.text + text, "")
         unseen = num_tokens - len(logprobs)  # the end of sequence is a token that not every server shows
         logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
         charged, lost = num_tokens + self._lost.tokens, self._lost
         sample = Sample(
-            scanner.text,
+            text,
             ids,
             logprobs,
             finish,
