@@ -88,7 +88,7 @@ $(VENV)/.smollm2: $(VENV)/.demo
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.smollm2
-	$(PIP) -c constraints.txt -e ".[engine,math,experiments,reasoning-gym,ray,dev]"
+	$(PIP) -c constraints.txt -e ".[engine,math,json,experiments,reasoning-gym,ray,dev]"
 	touch $@
 
 # the peer that the orchestration benchmark measures beside us lives in an environment of its own

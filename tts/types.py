@@ -294,3 +294,8 @@ class Solution:
     reproducible: bool = True
     trace: Any = field(default=None, compare=False, repr=False)
     error: Exception | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str | None:
+        """The whole text of the chosen candidate; None where no answer was chosen."""
+        return self.candidates[0].trajectory.full_text if self.answer is not None and self.candidates else None

@@ -280,3 +280,35 @@ def test_explain_says_why_the_strategy_went_on_and_why_it_stopped(solve):
     assert record["reasons"] == whys
     plain = solve("3 + 4 - 2", "--budget", "400", "--strategy", "best_of_n(n=2) | majority", "--explain")
     assert plain.stdout.splitlines()[-1] == "why: best_of_n(n=2) | majority was asked for, and has nothing to decide"
+
+
+def test_the_winning_text_or_the_answer_is_printed_alone(solve):
+    arguments = ("3 + 4 - 2", "--strategy", "best_of_n(n=4) | majority", "--print")
+    result = solve(*arguments, "solution")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "3 + 4 = 7\n7 - 2 = 5\nA: 5\n", "")
+    assert solve(*arguments, "answer").stdout == "5\n"
+    assert json.loads(solve(*arguments, "json").stdout)["answer"] == "5"
+
+
+def test_messages_examples_and_templates_reach_the_model(tts, tmp_path, monkeypatch):
+    (tmp_path / "echo_model.py").write_text(
+        "import tts\n\ndef echo(ask):\n    return tts.Answer('|'.join(f'{m.role}:{m.content}' for m in ask.prompt), tokens=3)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shots.jsonl").write_text('{"question": "q", "answer": "a"}\n')
+    (tmp_path / "earlier.json").write_text('[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]')
+    (tmp_path / "form.txt").write_text("<{problem}>\n")
+    result = tts(
+        "solve", "why", "--backend", "echo_model:echo", "--strategy", "single", "--print", "solution", "--system", "be brief",
+        "--few-shot", str(tmp_path / "shots.jsonl"), "--messages", str(tmp_path / "earlier.json"),
+        "--template", f"@{tmp_path / 'form.txt'}",
+    )  # fmt: skip
+    assert result.stdout == "system:be brief|user:<q>|assistant:a|user:hi|assistant:hello|user:<why>\n"
+    alone = tts("solve", "--messages", str(tmp_path / "earlier.json"), "--backend", "echo_model:echo")
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    assert "do not end with a turn of the user" in alone.stderr
+
+
+def test_without_a_problem_that_is_said(tts):
+    result = tts("solve", "--model", "toy")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (2, "error: there is no problem")

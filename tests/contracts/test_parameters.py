@@ -87,7 +87,7 @@ OPTIONAL = {
     "among",
 }
 
-OPTIONAL_HERE = {("a_star", "goals"), ("auto", "price"), ("auto", "certainty"), ("auto", "verifier")}
+OPTIONAL_HERE = {("a_star", "goals"), ("auto", "price"), ("auto", "certainty"), ("auto", "verifier"), ("medoid", "threshold")}
 SIGNED = {("score_threshold", "threshold"), ("adaptive", "threshold")}  # a verifier's range may begin below 0
 
 

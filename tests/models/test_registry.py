@@ -23,7 +23,7 @@ def test_every_record_is_found_by_its_name() -> None:
     for name in names():
         assert get(name).name == name
     assert (get("toy").backend, get("toy").task, get("toy").source) == ("toy", "arithmetic", "none")
-    assert (get("smollm2").backend, get("smollm2").task) == ("engine", "math")
+    assert (get("smollm2").backend, get("smollm2").task) == ("engine", "text")
     assert locate(get("toy")) is None
 
 
@@ -37,7 +37,7 @@ def test_records_are_read_only() -> None:
 def test_a_folder_with_a_configuration_is_a_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     record = get(str(tmp_path))
-    assert (record.backend, record.source, record.task) == ("engine", "folder", "math")
+    assert (record.backend, record.source, record.task) == ("engine", "folder", "text")
     assert locate(record) == tmp_path
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.types import Candidate, Problem, Trajectory
 
 _ROOT = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
@@ -48,11 +49,19 @@ class ScoredSearch:
         self.problem = Problem("p")
         self._state = self
         self.given_roles: dict[str, bool] = {}
+        self.embedder = HashedNgrams()
+        self.warnings: list[str] = []
         self.scoring = SimpleNamespace(get=lambda role: SimpleNamespace(range=bounds), verifiers={"main": None}, compare=self._compare)
 
     async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
         self.asked += [t.node for t in ts]
         return np.array([self._scores.get(t.node, math.nan) for t in ts], dtype=np.float64)
+
+    async def embed(self, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float64]:
+        return await embedder.embed(texts)
+
+    def warn(self, line: str, *, timed: bool = False) -> None:
+        self.warnings.append(line)
 
     async def _compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
         """Prefer the higher score."""

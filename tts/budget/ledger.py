@@ -15,7 +15,8 @@ class Call:
     """One row of the ledger: a call to a model, a verifier or the search's own CPU work.
 
     Args:
-        kind: "open", "expand", "extend", "ask", "hidden", "rollout", "score", "cancel" or "search". model: the role that was called.
+        kind: "open", "expand", "extend", "ask", "hidden", "rollout", "score", "cancel", "embed" or "search". model: the role that was
+            called.
         rows: sequences in the call. granted: tokens that its rows might have generated at most. usage: what it cost.
             "cancel" moves tokens of earlier calls from generated to cancelled ones: a stop rule fired before their rows were used.
     """

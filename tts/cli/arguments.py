@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, unknown_name
+from tts.tasks.conversation import conversation, read_examples, read_messages
+from tts.types import Prompt
 
 _FILE_NAME = re.compile(r"\S+\.(?:txt|md|tex|json|jsonl)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
@@ -37,6 +39,38 @@ def read_problem(given: str) -> str:
             hint="give the path of a file, or more of a problem",
         )
     return _file(given) if named else _decoded(given.encode("utf-8", "surrogateescape"), "the problem")
+
+
+def read_prompt(
+    problem: str | None,
+    *,
+    system: str | None = None,
+    messages: str | None = None,
+    few_shot: str | None = None,
+    template: str | None = None,
+) -> Prompt:
+    """Return the prompt of `tts solve`; see `tts.tasks.conversation`.
+
+    Args:
+        problem: as `read_problem`; None: the messages end with it. system, template: text, or "@FILE".
+        messages, few_shot: files.
+
+    Raises:
+        ConfigError: a file cannot be read, the parts do not fit, or there is no problem.
+    """
+    if problem is None and messages is None:
+        raise ConfigError("there is no problem", hint="give its text, a file of it, - for standard input, or --messages FILE")
+    return conversation(
+        None if problem is None else read_problem(problem),
+        system=_text(system),
+        messages=() if messages is None else read_messages(messages),
+        examples=() if few_shot is None else read_examples(few_shot),
+        template=_text(template),
+    )
+
+
+def _text(given: str | None) -> str | None:
+    return _file(given[1:]) if given is not None and given.startswith("@") else given
 
 
 def _file(path: str) -> str:

@@ -31,6 +31,7 @@ EXTRAS = {
         "pyyaml": "yaml",
     },
     "math": {"math-verify": "math_verify"},
+    "json": {"jsonschema": "jsonschema"},
     "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
     "reasoning-gym": {"reasoning-gym": "reasoning_gym"},
     "embeddings": {"sentence-transformers": "sentence_transformers"},

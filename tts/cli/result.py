@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tts.cli.boundary import warn
 from tts.cli.terminal import messages, one_line, output, visible
-from tts.errors import TTSError
+from tts.errors import ConfigError, TTSError
 
 if TYPE_CHECKING:
     from tts.types import Candidate, Solution, Usage
@@ -99,6 +100,24 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
         warn(text)
 
 
+def print_text(solution: Solution, *, explain: bool = False) -> None:
+    """Write the winning text alone to standard output; warnings follow on standard error."""
+    _print_alone(solution, solution.text, explain=explain)
+
+
+def print_answer(solution: Solution, *, explain: bool = False) -> None:
+    """Write the answer alone to standard output; warnings follow on standard error."""
+    _print_alone(solution, solution.answer, explain=explain)
+
+
+def _print_alone(solution: Solution, text: str | None, *, explain: bool) -> None:
+    if text is not None:
+        whole = text.rstrip("\n").encode("utf-8", "replace").decode()
+        typer.echo(visible(whole) if sys.stdout.isatty() else whole)
+    for line in (*(_reasons(solution) if explain else ()), *solution.warnings, *(() if text is not None else ("there is no answer",))):
+        warn(line)
+
+
 def _rows(solution: Solution) -> list[tuple[str, str, str]]:
     """Return label, value and style of each row."""
     usage, total = solution.usage, len(solution.candidates)
@@ -137,3 +156,19 @@ def _out(usage: Usage) -> str:
 
 def _count(value: int | None) -> str:
     return _UNKNOWN if value is None else f"{value:,}"
+
+
+PRINTED = {"table": print_table, "json": print_json, "solution": print_text, "answer": print_answer}
+
+
+def printing(name: str, *, as_json: bool) -> str:
+    """Return which of `PRINTED` is asked for.
+
+    Raises:
+        ConfigError: there is none of that name, or two are asked for.
+    """
+    if name not in PRINTED:
+        raise ConfigError(f"--print is {name!r}, but must be one of {', '.join(PRINTED)}")
+    if as_json and name not in ("table", "json"):
+        raise ConfigError(f"--json is given beside --print {name}", hint="give one of them")
+    return "json" if as_json else name

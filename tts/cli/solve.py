@@ -27,8 +27,14 @@ class Solve(TyperCommand):
         return super().parse_args(ctx, [re.sub(r"^(?=-[\d(])", " ", arg) for arg in args])
 
 
+Given = Annotated[
+    str | None,
+    typer.Argument(metavar="PROBLEM", help="Text, a file of it (@FILE in any case), or - for standard input.", show_default=False),
+]
+
+
 def solve(  # noqa: PLR0913 - the options of the command
-    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Text, a file of it (@FILE in any case), or - for standard input.")],
+    problem: Given = None,
     *,
     budget: Annotated[str, typer.Option(help="Tokens, or limits by unit: tokens=2000,seconds=30.")] = "2000",
     strategy: Annotated[str | None, typer.Option(help="Such as best_of_n(n=8) | majority; else auto, which chooses.")] = None,
@@ -38,6 +44,10 @@ def solve(  # noqa: PLR0913 - the options of the command
     model_option: Settings = None,
     key_from: KeyFrom = None,
     task: Annotated[str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message; @FILE for a file of it.")] = None,
+    messages: Annotated[str | None, typer.Option(metavar="FILE", help="Earlier chat messages, JSON; the problem is the last turn.")] = None,
+    few_shot: Annotated[str | None, typer.Option(metavar="FILE", help="Worked examples, JSON lines: question and solution.")] = None,
+    template: Annotated[str | None, typer.Option(metavar="TEXT", help="A text with {problem} in it; @FILE for a file of it.")] = None,
     verifier: Annotated[str | None, typer.Option(help="What scores candidates: process, probe, …, or none; else the model's.")] = None,
     allow_oracle: Annotated[bool, typer.Option("--allow-oracle", help="Let a verifier see the reference answer.")] = False,
     answer: Annotated[str | None, typer.Option(help="The reference answer, for verifiers that need it.")] = None,
@@ -46,7 +56,8 @@ def solve(  # noqa: PLR0913 - the options of the command
     expected_tokens: Annotated[int | None, typer.Option(help="Usual length of a solution, by which the first rows are sized.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same solution.")] = 0,
     explain: Annotated[bool, typer.Option("--explain", help="Say why the strategy went on as it did, and why it stopped.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As --print json.")] = False,
+    printed: Annotated[str, typer.Option("--print", metavar="WHAT", help="table, json, or alone: solution (its text), answer.")] = "table",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the whole search: FILE.html or FILE.json.")] = None,
     debug: Debug = False,
 ) -> None:
@@ -55,16 +66,17 @@ def solve(  # noqa: PLR0913 - the options of the command
     A search that ends without an answer is a result: it shows "none", says why, and exits with 0.
     """
     with boundary(debug=debug):
-        from tts.cli.arguments import parse_budget, read_problem
-        from tts.cli.progress import progress
-        from tts.solver.event_loop import Interrupted
+        from tts.cli.arguments import parse_budget, read_prompt
+        from tts.cli.result import printing
         from tts.solver.solver import Solver
         from tts.trace.trace import check_path
         from tts.types import Problem
 
-        limits, given = parse_budget(budget), Problem(read_problem(problem), answer=answer)
+        limits, print_as = parse_budget(budget), printing(printed, as_json=as_json)
         named = named_model(model, url, settings_of(model_option, key_variable=key_from))
         sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
+        prompt = read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template)
+        given = Problem(prompt, answer=answer)
         if trace is not None:
             check_path(trace)
 
@@ -75,18 +87,10 @@ def solve(  # noqa: PLR0913 - the options of the command
             ) as solver:  # fmt: skip
                 return solver.solve(given, limits, seed=seed)
 
-        try:
-            with progress() as on_event:
-                solution = search(on_event)
-        except Interrupted as interrupted:
-            if interrupted.partial is None:
-                raise
-            _show(interrupted.partial, trace, as_json=as_json, explain=explain)
-            raise typer.Exit(INTERRUPTED) from None
-        _show(solution, trace, as_json=as_json, explain=explain)
-        if solution.error is not None:
-            report(solution.error, debug=debug)
-            raise typer.Exit(FAILED)
+        def show(solution: Solution) -> None:
+            _show(solution, trace, print_as, explain=explain)
+
+        _end(search, show, debug=debug)
 
 
 def _sampling(**chosen: Any) -> Sampling:
@@ -95,12 +99,31 @@ def _sampling(**chosen: Any) -> Sampling:
     return Sampling(**{name: value for name, value in chosen.items() if value is not None})
 
 
-def _show(solution: Solution, trace: Path | None, *, as_json: bool, explain: bool) -> None:
+def _end(search: Callable[[Callable[[Event], None] | None], Solution], show: Callable[[Solution], None], *, debug: bool) -> None:
+    """Search and show the solution, also one that was interrupted or failed."""
+    from tts.cli.progress import progress
+    from tts.solver.event_loop import Interrupted
+
+    try:
+        with progress() as on_event:
+            solution = search(on_event)
+    except Interrupted as interrupted:
+        if interrupted.partial is None:
+            raise
+        show(interrupted.partial)
+        raise typer.Exit(INTERRUPTED) from None
+    show(solution)
+    if solution.error is not None:
+        report(solution.error, debug=debug)
+        raise typer.Exit(FAILED)
+
+
+def _show(solution: Solution, trace: Path | None, what: str, *, explain: bool) -> None:
     """Save the trace, and print the solution even if that fails."""
-    from tts.cli.result import print_json, print_table
+    from tts.cli.result import PRINTED
 
     try:
         if trace is not None and solution.trace is not None:
             solution.trace.save(trace)
     finally:
-        (print_json if as_json else print_table)(solution, explain=explain)
+        PRINTED[what](solution, explain=explain)

@@ -50,7 +50,7 @@ def check(
 
         record = reward_record.load(name)
         model = registry.get(weights or record.model)
-        of = tasks.get(task or registry.get(record.model).task)
+        of = tasks.get(task or (registry.get(record.model).task if record.model in registry.RECORDS else "math"))
         asked, solution = read_problem(problem), read_problem(text)
         tokenizer = tokenizer_of(model)
         steps = [solution] if record.kind == "outcome" else of.split(solution)

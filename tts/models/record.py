@@ -54,7 +54,7 @@ class ModelRecord:
     backend: str
     source: Literal["none", "shipped", "package", "folder", "hub"] = "none"
     location: str = ""
-    task: str = "math"
+    task: str = "text"
     parameters: int | None = None
     context: int | None = None
     licence: str = ""

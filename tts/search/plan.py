@@ -65,7 +65,11 @@ STOP_RULES = Registry(
 EMBEDDERS = Registry(
     "embedder",
     "tts.embedders",
-    {"ngrams": "tts.search.algorithms.embedding:HashedNgrams", "sentences": "tts.search.algorithms.embedding:Sentences"},
+    {
+        "endpoint": "tts.search.algorithms.embedding_endpoint:Endpoint",
+        "ngrams": "tts.search.algorithms.embedding:HashedNgrams",
+        "sentences": "tts.search.algorithms.embedding:Sentences",
+    },
 )
 
 
@@ -79,6 +83,7 @@ SELECTIONS = Registry(
         "deepconf": "tts.search.selections.deepconf:DeepConfidence",
         "hierarchical": "tts.search.selections.hierarchical:Hierarchical",
         "majority": "tts.search.selections.majority:Majority",
+        "medoid": "tts.search.selections.medoid:Medoid",
         "pairwise": "tts.search.selections.pairwise:Pairwise",
         "rpc": "tts.search.selections.rpc:Rpc",
         "selective": "tts.search.selections.selective:Selective",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 from tts.types import Candidate
 
 if TYPE_CHECKING:
+    from tts.search.algorithms.embedding import Embedder
     from tts.search.search import Search
 
 
@@ -112,6 +113,16 @@ class ScoresAll(Protocol):
     @property
     def scores_all(self) -> bool:
         """Whether it scores every candidate for which `may_score` is true."""
+        ...
+
+
+@runtime_checkable
+class GoesByVectors(Protocol):
+    """A selection that compares the vectors of texts."""
+
+    @property
+    def embeds_by(self) -> Embedder | None:
+        """The embedder; None: the solver's."""
         ...
 
 

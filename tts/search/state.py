@@ -27,7 +27,7 @@ from tts.checks import check_int, check_number, check_text, checked_prompt
 from tts.errors import ConfigError, shown
 from tts.search.accounting import Accounting
 from tts.search.algorithms.aggregation import aggregate_scores, check_aggregate
-from tts.search.algorithms.embedding import Embedder, HashedNgrams
+from tts.search.algorithms.embedding import CountedEmbedder, Embedder, HashedNgrams, refuse_unpriced
 from tts.search.answers import Answers
 from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Tokens, Until, decided
 from tts.search.forks import check_fork, forked
@@ -97,7 +97,7 @@ class SearchState:
         self.judges = isinstance(stopping, GoesByScores)
         self._judged_by: dict[int, dict[str, float]] = {}  # by node, what that rule goes by
         self._on_call = on_call
-        self._embedder = embedder or HashedNgrams()
+        self.embedder = embedder or HashedNgrams()
         self._clock = clock
         self.warnings: list[str] = []
         self.reasons: list[str] = []
@@ -469,8 +469,17 @@ class SearchState:
 
     async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
         """See `Search.embed`."""
+        chosen = embedder or self.embedder
+        if not isinstance(chosen, CountedEmbedder):
+            with self._call():
+                return await self._within_time(chosen.embed(texts))
+        refuse_unpriced(chosen, self.accounting.meter.budget)
         with self._call():
-            return await self._within_time((embedder or self._embedder).embed(texts))
+            vectors, tokens = await self._within_time(chosen.embed_counted(texts))
+            bound = sum(len(text.encode()) for text in texts)
+            usage = Usage(prompt_tokens=bound if tokens is None else tokens, estimated=tokens is None, flops=None, usd=None)
+            self.accounting.book("embed", "", len(texts), usage)
+            return vectors
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """See `Search.run`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from tts.backends.protocol import BackendProtocol
 from tts.errors import TTSError
 from tts.search.ends import StopDecision
 from tts.search.protocols import Selected, SelectionProtocol
+from tts.search.selections.majority import Majority
 from tts.search.state import SearchState
 from tts.types import Candidate, Usage
 
@@ -57,6 +59,7 @@ def warnings_of(
         for what, kind in search.scoring.unknown
         if kind == "number" and search.scoring.unknown[what, kind]
     ]
+    notes += _open_ended(search, outcome, selection)
     unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
     if unpaid:
         notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
@@ -73,6 +76,18 @@ def warnings_of(
         if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
     ]
     return notes
+
+
+def _open_ended(search: SearchState, outcome: SearchOutcome, selection: SelectionProtocol) -> list[str]:
+    """Say that a vote over free texts chose little more than the first of them."""
+    voters = [c for c in outcome.candidates if c.answer is not None]
+    agreed = max(Counter(c.answer_class for c in voters).values(), default=0)
+    if search.task.name != "text" or not isinstance(selection, Majority) or len(voters) < 2 or 2 * agreed > len(voters):
+        return []
+    return [
+        f"votes on free text count equal texts, which means nothing here: {agreed} of {len(voters)} agree; give verifier='judge' with the "
+        "selection best or pairwise, or take the selection medoid"
+    ]
 
 
 def _cut_short(search: SearchState, usage: Usage, *, capped: bool) -> list[str]:

@@ -17,10 +17,10 @@ from tts.budget.meter import Meter
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.search.accounting import Accounting
 from tts.search.algorithms.aggregation import aggregate_scores
-from tts.search.algorithms.embedding import Embedder
+from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
 from tts.search.ends import GoesByScores, SearchEnded
 from tts.search.plan import Plan
-from tts.search.protocols import GivesScores, GoesByPairs, ScoresAll, Selected, SelectionProtocol
+from tts.search.protocols import GivesScores, GoesByPairs, GoesByVectors, ScoresAll, Selected, SelectionProtocol
 from tts.search.search import Search
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
@@ -29,11 +29,14 @@ from tts.search.stop_rules.never import Never
 from tts.solver.outcome import SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import candidates_of, selected_by
 from tts.tasks.base import TaskProtocol
+from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace
 from tts.types import Candidate, Problem, Solution, Trajectory, Usage
 from tts.verifiers.base import VerifierProtocol, bind, traits_of
 from tts.verifiers.compatibility import check_fit, check_rates, token_rates
+
+_LIKE_MATH = "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and compares answers by value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ class ProblemRun:
 
     Args:
         problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
-        allow_oracle: whether a verifier may see the reference answer. notes: warnings from before.
+        allow_oracle: whether a verifier may see the reference answer. notes: warnings from before. task_given: whether the caller chose the
+            task; if not, the solution of a text that looks like mathematics says so.
         expected_tokens: of a solution; None: the task's constant.
         clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
     """
@@ -77,6 +81,7 @@ class ProblemRun:
     allow_oracle: bool = False
     expected_tokens: int | None = None
     notes: tuple[str, ...] = ()
+    task_given: bool = True
     started: float | None = None
     embedder: Embedder | None = None
     on_event: Callable[[Event], None] | None = None
@@ -113,6 +118,8 @@ class ProblemRun:
                 f"the selection {self.selection} compares candidates, but the verifier {judge.name!r} cannot",
                 hint="give one that can, such as verifier='judge', or another selection",
             )
+        if isinstance(self.selection, GoesByVectors):
+            refuse_unpriced(self.selection.embeds_by or self.embedder or HashedNgrams(), self.budget)
         require(self.backends["policy"], self.plan.strategy.needs, f"the strategy {self.plan.strategy}")
         if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
             self.plan.strategy.size(None)  # which refuses where nothing else bounds it
@@ -279,6 +286,8 @@ class ProblemRun:
             search, outcome, answer=answer, usage=usage, policy=self.backends["policy"], selection=self.selection,
             capped=self.sampling.max_tokens is not None,
         )  # fmt: skip
+        if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text):
+            warnings = [_LIKE_MATH, *warnings]
         warnings = (*self.notes, *warnings)
         return Solution(
             problem=self.problem,

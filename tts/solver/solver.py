@@ -244,6 +244,7 @@ class Solver:
             clock=self._clock,
             allow_oracle=self._allow_oracle,
             notes=notes + more,
+            task_given=self._task is not None or problem.task is not None or not isinstance(self._models["policy"], ModelRecord),
             started=started,
             embedder=self._embedder,
             on_event=self._on_event,

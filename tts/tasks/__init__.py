@@ -8,10 +8,13 @@ from tts.checks import check_complete, check_plain, lacking
 from tts.errors import ConfigError, shown
 from tts.registry import Registry
 from tts.tasks.base import TaskProtocol
+from tts.text_form import parse_call
 
 TASKS = {
     "arithmetic": "tts.tasks.arithmetic.task:ArithmeticTask",
+    "choice": "tts.tasks.choice:ChoiceTask",
     "countdown": "tts.tasks.arithmetic.countdown_task:CountdownTask",
+    "json": "tts.tasks.json:JsonTask",
     "math": "tts.tasks.math:MathTask",
     "multiple_choice": "tts.tasks.multiple_choice:MultipleChoiceTask",
     "pocket": "tts.tasks.arithmetic.pocket:PocketTask",
@@ -30,9 +33,14 @@ def names() -> list[str]:
 def get(name: str) -> TaskProtocol:
     """Return a new task of this name. Keep it: its caches, and of "math" its worker process, are its own.
 
+    Args:
+        name: of the table, or a place; with its parameters where the task has some, such as "choice(choices=('spam', 'ham'))".
+
     Raises:
-        ConfigError: no task has that name, or what another package registered under it is no task.
+        ConfigError: no task has that name, a parameter is wrong, or what another package registered under it is no task.
     """
+    if "(" in name:
+        return _complete(parse_call(_TABLE, name), f"task {name!r}")
     return _made(_TABLE.get(name), f"task {name!r}")
 
 

@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.budget.budget import Budget
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, MissingDependency
 from tts.threads import in_thread
@@ -23,6 +24,15 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return unit vectors [texts, dimensions] (zeros for an empty text)."""
+        ...
+
+
+@runtime_checkable
+class CountedEmbedder(Protocol):
+    """An embedder that reports the tokens that it reads, for what a server computes."""
+
+    async def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
+        """Return what `Embedder.embed` does, and the tokens that were read; None: the server does not say."""
         ...
 
 
@@ -80,6 +90,16 @@ class Sentences:
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """See `Embedder.embed`."""
         return await in_thread(lambda: np.array(_sentences(self.model).encode(list(texts), normalize_embeddings=True), dtype=np.float64))
+
+
+def refuse_unpriced(embedder: Embedder | CountedEmbedder, budget: Budget) -> None:
+    """Raise ConfigError where a budget limits what an embedder on a server costs: its price and its size are not known."""
+    limited = [unit for unit in ("flops", "usd") if unit in budget.limits]
+    if limited and isinstance(embedder, CountedEmbedder):
+        raise ConfigError(
+            f"the budget limits {' and '.join(limited)}, but what the embedder {embedder} costs in them is not known",
+            hint="take the embedder 'sentences' or 'ngrams', or a budget in other units",
+        )
 
 
 @functools.cache

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tts.search.selections.deepconf import DeepConfidence as DeepConfidence
     from tts.search.selections.hierarchical import Hierarchical as Hierarchical
     from tts.search.selections.majority import Majority as Majority
+    from tts.search.selections.medoid import Medoid as Medoid
     from tts.search.selections.pairwise import Pairwise as Pairwise
     from tts.search.selections.rpc import Rpc as Rpc
     from tts.search.selections.selective import Selective as Selective
@@ -27,6 +28,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "tts.search.selections.deepconf": ("DeepConfidence",),
         "tts.search.selections.hierarchical": ("Hierarchical",),
         "tts.search.selections.majority": ("Majority",),
+        "tts.search.selections.medoid": ("Medoid",),
         "tts.search.selections.pairwise": ("Pairwise",),
         "tts.search.selections.rpc": ("Rpc",),
         "tts.search.selections.selective": ("Selective",),

@@ -1,0 +1,150 @@
+"""The medoid on vectors that are given, by words, and by an embeddings endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tts
+from tests.support.candidates import ScoredSearch, candidates
+from tts.errors import ConfigError, EngineError
+from tts.search.algorithms.embedding_endpoint import Endpoint
+from tts.search.selections.medoid import Medoid
+
+TEXTS = ["the cat sat on the mat", "the cat sat on a mat", "a cat sat on the mat", "stock prices fell sharply today"]
+
+
+class Directions:
+    """Vectors by text."""
+
+    def __init__(self, angles: dict[str, float]) -> None:
+        self._angles = angles
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        return np.array([[np.cos(self._angles[t]), np.sin(self._angles[t])] for t in texts])
+
+
+def chosen(selection: Medoid, angles: dict[str, float]) -> tts.Selected:
+    of = candidates(list(angles))
+    search = ScoredSearch({}, of)
+    search.embedder = Directions(angles)  # type: ignore[assignment]
+    return asyncio.run(selection.select(of, search))  # type: ignore[arg-type]
+
+
+def test_the_one_in_the_middle_wins() -> None:
+    selected = chosen(Medoid(), {"left": -0.4, "middle": 0.1, "right": 0.4, "far": 2.9})
+    assert selected.answers == ("middle",)
+    expected = np.clip([np.cos(0.5), 1, np.cos(0.3), np.cos(2.8)], 0, 1).mean()
+    assert selected.confidence == pytest.approx(expected)
+    assert [c.answer for c in selected.ranked] == ["middle", "right", "left", "far"]
+
+
+def test_with_a_threshold_it_is_the_middle_of_the_largest_cluster() -> None:
+    angles = {"a": 0.0, "b": 0.1, "between": 0.7, "c": 1.3, "d": 1.35, "e": 1.4}
+    assert chosen(Medoid(threshold=0.05), angles).answers == ("d",)
+    assert chosen(Medoid(), angles).answers != ("d",)
+
+
+def test_by_words_it_says_so() -> None:
+    written = [*TEXTS]
+    solution = tts.solve(
+        "Write.", tts.Budget(samples=4), backend=lambda ask: tts.Answer(written.pop(0), tokens=6), strategy="best_of_n(n=4) | medoid"
+    )
+    assert solution.answer == TEXTS[2]  # nearest to the others by its trigrams
+    assert 0.25 < solution.confidence < 1
+    assert any("compared words, not meaning" in line for line in solution.warnings)
+    assert not any("votes on free text" in line for line in solution.warnings)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Vectors of the letters a and b; what is asked is kept."""
+
+    asked: list[Any]
+    status = 200
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append((self.path, self.headers.get("Authorization"), body))
+        data = [{"index": i, "embedding": [1.0 + text.count("a"), text.count("b")]} for i, text in enumerate(body["input"])]
+        told = (
+            {"data": data[::-1], "usage": {"prompt_tokens": 7 * len(data)}}
+            if self.status == 200
+            else {"error": {"message": "no such model"}}
+        )
+        content = json.dumps(told).encode()
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        del format, args
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Handler]]]:
+    handler = type("Here", (Handler,), {"asked": []})
+    served = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{served.server_port}", handler
+    served.shutdown()
+    served.server_close()
+
+
+def test_an_endpoint_is_asked_once_and_its_tokens_are_booked(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, handler = server
+    monkeypatch.setenv("TTS_EMBEDDINGS_KEY", "secret-of-the-embedder")
+    written = ["aaa", "aab", "bbb", "ab"]
+    solution = tts.solve(
+        "Write.", tts.Budget(samples=4), backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
+        strategy=f"best_of_n(n=4) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
+    )  # fmt: skip
+    [(path, key, body)] = handler.asked
+    assert (path, key, body["model"]) == ("/v1/embeddings", "Bearer secret-of-the-embedder", "m")
+    assert solution.answer == "ab"
+    [call] = [c for c in solution.trace.calls if c.kind == "embed"]
+    assert call.usage.prompt_tokens == 28
+    assert solution.usage.prompt_tokens >= 28
+    assert not any("compared words" in line for line in solution.warnings)
+
+
+def test_an_endpoint_that_fails_leaves_words_and_says_why(server: Any) -> None:
+    url, handler = server
+    handler.status = 404
+    written = [*TEXTS]
+    solution = tts.solve(
+        "Write.", tts.Budget(samples=4), backend=lambda ask: tts.Answer(written.pop(0), tokens=6),
+        strategy=f"best_of_n(n=4) | medoid(embedder=\"endpoint(url='{url}', model='m')\")",
+    )  # fmt: skip
+    assert solution.answer == TEXTS[2]  # nearest to the others by its trigrams
+    assert solution.error is None
+    assert any("no such model" in line and "compared words" in line for line in solution.warnings)
+
+
+def test_a_budget_in_dollars_refuses_an_endpoint_before_anything_is_spent(server: Any) -> None:
+    url, handler = server
+    record = tts.models.registry.ModelRecord(name="toy", backend="toy", task="arithmetic", usd_in=1, usd_out=1)
+    with pytest.raises(ConfigError, match=r"limits usd, but what the embedder .* costs in them is not known"):
+        tts.solve(
+            "1 + 2", tts.Budget(usd=1), model=record, strategy=f"best_of_n(n=2) | medoid(embedder=\"endpoint(url='{url}', model='m')\")"
+        )
+    assert handler.asked == []
+
+
+def test_vectors_that_are_none_are_an_error(server: Any) -> None:
+    url, _ = server
+    with pytest.raises(ConfigError, match="url is "):
+        Endpoint(url="localhost", model="m")
+    with pytest.raises(EngineError, match="ConnectionFailed"):
+        asyncio.run(Endpoint(url="http://127.0.0.1:9", model="m").embed(["a"]))
+    vectors = asyncio.run(Endpoint(url=f"{url}/v1/embeddings", model="m").embed(["a", "b", ""]))
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 0])

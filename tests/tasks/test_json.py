@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tts.tasks
+from tts.errors import ConfigError
+from tts.tasks.json import JsonTask
+from tts.types import Message, Problem
+
+SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
+needs_schema = pytest.mark.skipif(find_spec("jsonschema") is None, reason="jsonschema (extra json) is not installed")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        (" [1, 2]\n", "[1, 2]"),
+        ("true", "true"),
+        ('So:\n```json\n{"a": 1}\n```\nThat is {"b": 2}.', '{"a": 1}'),
+        ('First {"a": 1}, then {"a": {"b": [2]}} it is', '{"a": {"b": [2]}}'),
+        ('Answer: "yes"', '"yes"'),
+        ('{"a": 1', None),
+        ("{'a': 1}", None),
+        ('{"a": NaN}', None),
+        ("It is 4.", None),
+        ("", None),
+        ("[" * 5000, None),
+        ("{" * 5000, None),
+    ],
+)
+def test_extract(text: str, answer: str | None) -> None:
+    assert JsonTask().extract(text) == answer
+
+
+def test_answers_are_equal_as_values() -> None:
+    task = JsonTask()
+    assert task.equivalent('{"a": 1, "b": [1.0, "x"]}', '{ "b":[1,"x"],"a":1e0 }')
+    assert not task.equivalent('{"a": "x"}', '{"a": "X"}')
+    assert not task.equivalent("[1, 2]", "[2, 1]")
+    assert not task.equivalent("1", '"1"')
+    assert not task.equivalent("true", "1")
+
+
+@needs_schema
+def test_what_does_not_fit_the_schema_is_no_answer() -> None:
+    task = JsonTask(schema=SCHEMA)
+    assert task.extract('{"name": "Ada", "age": 36}') == '{"name": "Ada", "age": 36}'
+    assert task.extract('{"name": 3}') is None
+    assert task.extract('{"age": 36}') is None
+    assert task.extract('{"name": "Ada"} and not {"name": 3}') == '{"name": "Ada"}'
+
+
+@needs_schema
+def test_the_prompt_shows_the_schema_and_the_name_tells_schemas_apart(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(SCHEMA))
+    task = tts.tasks.get(f"json(schema={str(tmp_path / 's.json')!r})")
+    [message] = task.prompt(Problem("Who?"))
+    assert isinstance(message, Message)
+    assert '"required": ["name"]' in message.content
+    assert task.name != "json"
+    assert tts.tasks.get(task.name).name == task.name
+
+
+@needs_schema
+@pytest.mark.parametrize(
+    ("schema", "cause"),
+    [
+        (3, "but must be a mapping, JSON text or the path of a file"),
+        ("no/such/file.json", "cannot be read"),
+        ("{", "must be JSON"),
+        ({"type": "objekt"}, "no valid JSON schema"),
+        ({"properties": {"a": {"$ref": "http://localhost:1/x.json"}}}, "only its own parts are read"),
+    ],
+)
+def test_a_wrong_schema_is_refused(schema: Any, cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        JsonTask(schema=schema)
+
+
+@needs_schema
+def test_candidates_that_do_not_parse_never_win() -> None:
+    texts = ['{"name": 3}', '{"name": 3}', '{"name": 3}', '{"name":"Ada"}', '{ "name": "Ada" }', "Ada"]
+
+    def write(ask: tts.Ask) -> tts.Answer:
+        return tts.Answer(texts[written.pop(0)], tokens=4)
+
+    written = list(range(len(texts)))
+    solution = tts.solve("Who?", tts.Budget(samples=6), backend=write, task=JsonTask(schema=SCHEMA), strategy="best_of_n(n=6) | majority")
+    assert solution.answer == '{"name":"Ada"}'
+    assert solution.confidence == pytest.approx(2 / 6)

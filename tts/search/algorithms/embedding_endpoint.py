@@ -1,0 +1,101 @@
+"""Texts to vectors by an embeddings endpoint of the OpenAI API."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.backends.openai.errors import Key, ServerError
+from tts.backends.openai.http import HttpClient, Timeouts, roots
+from tts.checks import check_text
+from tts.errors import EngineError
+from tts.randomness import hash64
+
+KEY_VARIABLE = "TTS_EMBEDDINGS_KEY"  # a separate variable: the key of the policy's server is not sent to other servers
+_BATCH = 256  # texts in one request
+_TIMEOUTS = Timeouts(concurrency=4, tries=3, connect_s=5.0, first_s=60.0, call_s=120.0, longest_wait_s=10.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A server that returns vectors of texts: vLLM, llama.cpp, TEI, Ollama, and hosted services with that API.
+
+    Args:
+        url: of the server, with or without /v1. The environment variable TTS_EMBEDDINGS_KEY has its key, if it needs one.
+        model: the model's name on the server.
+
+    Raises:
+        ConfigError: the url is none, or holds a secret.
+
+    Cost: the texts' tokens, which are input: recorded as prompt tokens, limited by `seconds` alone. Budgets in `usd` and `flops` refuse it.
+    """
+
+    url: str
+    model: str
+
+    def __post_init__(self) -> None:
+        check_text("model", self.model)
+        check_text("url", self.url)
+        roots(self.url)
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """See `Embedder.embed`."""
+        return (await self.embed_counted(texts))[0]
+
+    async def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
+        """See `CountedEmbedder.embed_counted`.
+
+        Raises:
+            EngineError: the server cannot be reached, refuses the request, or sends no vectors.
+        """
+        key = Key.find(KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else Key()
+        root = roots(self.url.strip().rstrip("/").removesuffix("/embeddings"))[0]
+        http = HttpClient(root, key, _TIMEOUTS)
+        vectors: list[list[float]] = []
+        tokens: int | None = 0
+        try:
+            for start in range(0, len(texts), _BATCH):
+                some = [text or " " for text in texts[start : start + _BATCH]]
+                body = {"model": self.model, "input": some, "encoding_format": "float"}
+                reply: dict[str, Any] = {}
+                await http.post("/embeddings", body, functools.partial(_taken, reply), hash64("embed", self.url), start)
+                vectors += self._vectors(reply, len(some))
+                told = reply.get("usage")
+                count = told.get("prompt_tokens") if isinstance(told, dict) else None
+                tokens = tokens + count if tokens is not None and type(count) is int and count >= 0 else None
+        except ServerError as failure:
+            raise EngineError(
+                f"the embeddings endpoint {root} failed: {failure.kind}: {failure.cause}",
+                hint=f"check url and model; {KEY_VARIABLE} has its key",
+            ) from None
+        finally:
+            await http.close()
+        made = np.array(vectors, dtype=np.float64).reshape(len(texts), -1) if vectors else np.zeros((0, 1))
+        made[[not text.strip() for text in texts]] = 0.0
+        norms = np.linalg.norm(made, axis=1, keepdims=True)
+        return np.divide(made, norms, out=made, where=norms > 0), tokens
+
+    def _vectors(self, reply: Any, count: int) -> list[list[float]]:
+        """Return the vectors of a reply, in the order of the texts."""
+        data: Any = reply.get("data")
+        try:
+            placed = sorted((int(one.get("index", place)), one["embedding"]) for place, one in enumerate(data))
+            vectors = [[float(value) for value in vector] for _, vector in placed]
+        except (TypeError, ValueError, KeyError, AttributeError):
+            vectors = []
+        finite = bool(vectors) and len({len(vector) for vector in vectors}) == 1 and bool(np.isfinite(vectors).all())
+        if len(vectors) != count or not finite:
+            raise ServerError("BadReply", f"{len(vectors)} vectors for {count} texts, where each text needs one of equal length")
+        return vectors
+
+
+def _taken(reply: dict[str, Any], event: Any) -> bool:
+    """Keep a reply, of which no more is wanted."""
+    reply.update(event)
+    return True

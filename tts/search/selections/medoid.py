@@ -1,0 +1,111 @@
+"""Medoid: the answer that is nearest to all others, by vectors of their texts. For answers that no two samples write alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.checks import check_number, check_text
+from tts.errors import EngineError
+from tts.search.algorithms.clustering import clusters
+from tts.search.algorithms.embedding import Embedder, HashedNgrams
+from tts.search.parts import Selection
+from tts.search.plan import EMBEDDERS
+from tts.search.protocols import Selected
+from tts.search.search import Search, state_of
+from tts.search.selections._common import check_truncated, first_writing, no_answer, voters_of, with_weights
+from tts.text_form import parse_call
+from tts.types import Candidate
+
+_EQUAL = 9  # decimals to which similarities are compared: sums in another order differ beyond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Medoid(Selection):
+    """Chooses the answer with the greatest mean similarity to the answers of all candidates.
+
+    The similarity of two answers is the cosine of their vectors, at least 0. A candidate without an answer is similar to nothing. The
+    confidence is the mean similarity of the chosen one, itself included. Where texts are equal or have nothing in common, that is its
+    share of votes.
+
+    Source: minimum Bayes risk (Kumar, Byrne, "Minimum Bayes-Risk Decoding for Statistical Machine Translation", HLT-NAACL 2004),
+    UNVERIFIED (from memory), with the cosine as the gain and equal weights. With `threshold` ours: the medoid of the largest cluster.
+
+    Args:
+        embedder: makes the vectors: "sentences", "endpoint(url='http://localhost:8000', model='…')", "ngrams", or another of the table;
+            None: the solver's, else "ngrams", which compares words and not meaning, as the solution then warns.
+        threshold: mean cosine distance in [0, 2] up to which clusters are joined; None: all answers are one cluster.
+        truncated: as in `Majority`.
+
+    Cost: one vector an answer. Where an embedding server fails, words are compared, and the solution warns of it.
+    """
+
+    registered_as = "medoid"
+    embedder: str | None = None
+    threshold: float | None = None
+    truncated: str = "vote"
+
+    def __post_init__(self) -> None:
+        check_number("threshold", self.threshold, 0, 2)
+        check_truncated(self.truncated)
+        if self.embedder is not None:
+            check_text("embedder", self.embedder)
+            parse_call(EMBEDDERS, self.embedder)
+
+    @property
+    def embeds_by(self) -> Embedder | None:
+        """The embedder that is named; None: the solver's."""
+        return None if self.embedder is None else parse_call(EMBEDDERS, self.embedder)
+
+    async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
+        """Choose by mean similarity."""
+        voters = voters_of(candidates, self.truncated)
+        if not voters:
+            return Selected((), tuple(with_weights(candidates, np.zeros(len(candidates)))), no_answer(candidates))
+        vectors = await self._vectors([candidates[i].answer or "" for i in voters], search)
+        similar = np.clip(vectors @ vectors.T, 0.0, 1.0)
+        np.fill_diagonal(similar, 1.0)
+        similar = self._alike([candidates[i].answer_class for i in voters], similar)
+        members = np.arange(len(voters)) if self.threshold is None else _largest(clusters(vectors, self.threshold))
+        worth = np.zeros(len(voters))
+        worth[members] = np.round(similar[np.ix_(members, members)].sum(axis=1) / len(candidates), _EQUAL)
+        weights = np.zeros(len(candidates))
+        weights[voters] = worth
+        judged = with_weights(candidates, weights)
+        winner = judged[voters[int(np.argmax(worth))]]
+        may_win = set(voters)
+        order = sorted(
+            range(len(judged)), key=lambda i: (judged[i].answer_class != winner.answer_class, i not in may_win, -judged[i].weight, i)
+        )
+        ranked = tuple(judged[i] for i in order)
+        return Selected((first_writing(winner, candidates),), ranked, min(1.0, winner.weight))
+
+    async def _vectors(self, texts: Sequence[str], search: Search) -> NDArray[np.float64]:
+        """Return a unit vector of each text; warn where words are compared."""
+        state, named = state_of(search), self.embeds_by
+        chosen = named or state.embedder
+        try:
+            vectors = await search.embed(texts, chosen)
+        except EngineError as failure:
+            state.warn(f"{failure.cause}; the selection {self} compared words, not meaning", timed=True)
+            return await search.embed(texts, HashedNgrams())
+        if isinstance(chosen, HashedNgrams) and len(set(texts)) > 1:
+            state.warn(
+                f"the selection {self} compared words, not meaning: name a model of sentences, medoid(embedder='sentences'), "
+                "or an embeddings endpoint"
+            )
+        return vectors
+
+    @staticmethod
+    def _alike(kinds: Sequence[int | None], similar: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the similarities with 1 where the task says that two answers are equal."""
+        same = np.equal.outer(np.array(kinds), np.array(kinds))
+        return np.where(same, 1.0, similar)
+
+
+def _largest(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the members of the largest cluster, of equal ones the first."""
+    return np.flatnonzero(labels == np.bincount(labels).argmax())

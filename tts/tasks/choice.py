@@ -1,0 +1,81 @@
+r"""Choice: the answer is one of a few given texts, stated and not only mentioned."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tts.errors import ConfigError, shown
+from tts.tasks.base import Task
+from tts.tasks.extraction import clean, last_boxed, last_marker
+from tts.tasks.framing import Framing
+from tts.types import Problem, Prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceTask(Task):
+    r"""Questions whose answer is one of a few texts, such as labels of a classification.
+
+    The answer is the last boxed choice (`\boxed{yes}`), else the one behind the last marker ("Answer: yes"), else the one that is the
+    whole text or its last line. A choice may be in quotes or bold, and in other case. Nothing else is an answer: a text that only mentions
+    a choice has none. Choices that are letters of a list A to J are those of the task `multiple_choice`.
+
+    Args:
+        choices: the texts, at least two, that differ after folding of case and spaces.
+
+    Raises:
+        ConfigError: `choices` is no sequence of at least two different texts.
+    """
+
+    choices: tuple[str, ...] = ("yes", "no")
+
+    def __post_init__(self) -> None:
+        given: Any = self.choices
+        texts = tuple(given) if isinstance(given, tuple | list) else ()
+        if len(texts) < 2 or not all(isinstance(text, str) and _folded(text) for text in texts):
+            raise ConfigError(f"choices is {shown(given)}, but must be at least two texts", hint="for example choices=('yes', 'no')")
+        if len({_folded(text) for text in texts}) < len(texts):
+            raise ConfigError(f"choices is {shown(given)}, but two of them differ in case or spaces only")
+        object.__setattr__(self, "choices", texts)
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Its text form: results are told apart by it."""
+        return "choice" if self.choices == ("yes", "no") else f"choice(choices={self.choices!r})"
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
+        """Return chat messages that end with the choices and the form of the answer."""
+        told = f'Choose one of: {", ".join(self.choices)}. End with a line "Answer: " and your choice.'
+        framing = Framing(
+            requests={
+                "solve": told,
+                "revise": f"Check the earlier solution, correct what is wrong in it, and answer anew. {told}",
+                "fuse": f"Compare these solutions, keep what is right in them, and give one answer. {told}",
+                "critique": "Check the earlier solution. Say what is wrong in it and why, or say that nothing is.",
+            },
+            tokens=self.framing.tokens,
+        )
+        return framing.prompt(self.name, problem, kind, texts)
+
+    def extract(self, text: str) -> str | None:
+        """Return the choice that was stated last, as it was written; None where none was."""
+        end = last_marker(text)
+        marked = "" if end is None else text[end:].lstrip().partition("\n")[0]
+        for stated in (last_boxed(text) or "", marked, text, text.rstrip().rpartition("\n")[2]):
+            answer = clean(stated)
+            if self._chosen(answer) is not None:
+                return answer
+        return None
+
+    def canonical(self, answer: str) -> str:
+        """Return the choice that an answer states, and any other text folded."""
+        return self._chosen(clean(answer)) or _folded(answer)
+
+    def _chosen(self, answer: str) -> str | None:
+        folded = _folded(re.sub(r"\\text\{(.*)\}", r"\1", answer))
+        return folded if folded in map(_folded, self.choices) else None
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()

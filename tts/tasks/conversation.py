@@ -1,0 +1,120 @@
+"""Prompts of chat messages: a system message, worked examples, earlier turns, and the problem in a template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tts.errors import ConfigError, shown
+from tts.types import Message, Prompt
+
+SLOT = "{problem}"  # of a template
+_ROLES = ("system", "user", "assistant")
+# The names that data sets give the two parts of an example.
+QUESTIONS = ("question", "problem", "prompt", "input")
+ANSWERS = ("solution", "answer", "target", "output", "completion")
+
+
+def conversation(
+    problem: str | None,
+    *,
+    system: str | None = None,
+    examples: Sequence[tuple[str, str]] = (),
+    messages: Sequence[Message] = (),
+    template: str | None = None,
+) -> Prompt:
+    """Return the prompt of a problem: its text alone, or chat messages where there is more.
+
+    Args:
+        problem: the text of the last turn; None: `messages` end with it.
+        system: the system message. examples: questions with their solutions, as turns of user and assistant before the problem.
+        messages: earlier turns, behind the examples. template: a text with "{problem}", in whose place the problem and each example's
+            question are put; None: as they are.
+
+    Raises:
+        ConfigError: there is no turn of the user, two system messages, or `template` has no "{problem}".
+    """
+    if template is not None and SLOT not in template:
+        raise ConfigError(f"the template is {shown(template)}, but must have {SLOT} where the problem belongs")
+    turns = list(messages)
+    if system is not None:
+        if any(turn.role == "system" for turn in turns):
+            raise ConfigError("a system message is given beside messages that have one", hint="give one of them")
+        turns.insert(0, Message("system", system))
+    start = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
+    shots = [turn for asked, told in examples for turn in (Message("user", _filled(template, asked)), Message("assistant", told))]
+    turns[start:start] = shots
+    if problem is not None:
+        if not turns:
+            return _filled(template, problem)
+        turns.append(Message("user", _filled(template, problem)))
+    if not turns or turns[-1].role != "user":
+        raise ConfigError("the messages do not end with a turn of the user", hint="give the problem, or messages that end with it")
+    return tuple(turns)
+
+
+def _filled(template: str | None, text: str) -> str:
+    return text if template is None else template.replace(SLOT, text)
+
+
+def read_messages(path: str) -> tuple[Message, ...]:
+    """Return the messages of a file: a JSON list of {"role": …, "content": …}, such a list under "messages", or one message a line.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    rows: Any = _rows(path, "messages")
+    made: list[Message] = []
+    for number, row in enumerate(rows, start=1):
+        fits = isinstance(row, Mapping) and isinstance(row.get("content"), str) and row.get("role") in _ROLES
+        if not fits:
+            raise ConfigError(
+                f"message {number} of {path!r} is {shown(row)}, but must have a role ({', '.join(_ROLES)}) and a content, both text",
+                hint='for example [{"role": "user", "content": "Why?"}]',
+            )
+        made.append(Message(row["role"], row["content"]))
+    return tuple(made)
+
+
+def read_examples(path: str) -> list[tuple[str, str]]:
+    """Return the worked examples of a file, a question and its solution each: one JSON object a line, or a JSON list.
+
+    The question is the column "question", "problem", "prompt" or "input"; the solution "solution", "answer", "target", "output" or
+    "completion", the first that is there.
+
+    Raises:
+        ConfigError: the file cannot be read, or a row lacks one of them.
+    """
+    made: list[tuple[str, str]] = []
+    for number, row in enumerate(_rows(path, "examples"), start=1):
+        parts = [
+            next((row[name] for name in names if isinstance(row, Mapping) and isinstance(row.get(name), str)), None)
+            for names in (QUESTIONS, ANSWERS)
+        ]
+        if parts[0] is None or parts[1] is None:
+            named = ", ".join(QUESTIONS if parts[0] is None else ANSWERS)
+            raise ConfigError(f"example {number} of {path!r} is {shown(row)}, but must have one of {named}")
+        made.append((parts[0], parts[1]))
+    return made
+
+
+def _rows(path: str, what: str) -> list[Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"the file of {what} is {path!r}, but it cannot be read: {why}") from None
+    try:
+        try:
+            given: Any = json.loads(text)
+        except ValueError:
+            given = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as failure:
+        raise ConfigError(f"the file of {what} is {path!r}, but it is neither JSON nor JSON lines: {failure}") from None
+    if isinstance(given, Mapping):
+        given = given[what] if isinstance(given.get(what), list) else [given]
+    if not isinstance(given, list) or not given:
+        raise ConfigError(f"the file of {what} is {path!r}, but holds none", hint="give a JSON list, or one JSON object a line")
+    return given

@@ -1,0 +1,172 @@
+"""JSON: the answer is a JSON value, of a schema if one is given; what does not parse is no answer."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tts.errors import ConfigError, MissingDependency, shown
+from tts.tasks.base import Task
+from tts.tasks.bounded_cache import BoundedCache
+from tts.tasks.extraction import last_marker
+from tts.tasks.framing import Framing
+from tts.types import Problem, Prompt
+
+_FENCED = re.compile(r"```[ \t]*(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
+_OPENING = re.compile(r"[{\[]")
+_NEWLINE = "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonTask(Task):
+    """Structured answers: one JSON value.
+
+    The answer is the whole text, else the last fenced block, else what stands behind the last answer marker, else the last object or list
+    in the text: the first of these that is JSON and fits the schema. Without one the candidate has no answer and cannot win. Answers are
+    equal as values: the order of members, spaces and the form of numbers (1, 1.0, 1e0) do not count; case and order in lists do.
+
+    Args:
+        schema: a JSON schema, as a mapping, as JSON text or as the path of a file; None: any JSON value. A schema needs the extra `json`.
+
+    Raises:
+        ConfigError: `schema` is none of these, or no valid schema. MissingDependency: jsonschema is not installed.
+    """
+
+    schema: Any = None
+
+    _validator: Any = field(default=None, init=False, repr=False, compare=False)
+    _forms: BoundedCache[str, str] = field(default_factory=lambda: BoundedCache(16_384), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            object.__setattr__(self, "_validator", _validator_of(_schema(self.schema)))
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Its text form, with the schema itself: results are told apart by it."""
+        return "json" if self._validator is None else f"json(schema={json.dumps(self._validator.schema, sort_keys=True)!r})"
+
+    def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
+        """Return chat messages that end with the request for JSON, and the schema."""
+        told = "Answer with one JSON value and nothing else."
+        if self._validator is not None:
+            told += f" It must be valid under this JSON schema:\n\n{json.dumps(self._validator.schema, ensure_ascii=False)}"
+        framing = Framing(
+            requests={
+                "solve": told,
+                "revise": f"Check the earlier answer, correct what is wrong in it, and answer anew. {told}",
+                "fuse": f"Compare these answers, keep what is right in them, and give one answer. {told}",
+                "critique": "Check the earlier answer. Say what is wrong in it and why, or say that nothing is.",
+            },
+            tokens=self.framing.tokens,
+        )
+        return framing.prompt(self.name, problem, kind, texts)
+
+    def extract(self, text: str) -> str | None:
+        """Return the JSON that is the answer, as it was written; None where there is none that fits."""
+        end = last_marker(text)
+        fenced = [found[1] for found in _FENCED.finditer(text)][-1:]
+        for written in (text, *fenced, "" if end is None else text[end:].lstrip().partition(_NEWLINE)[0]):
+            if (answer := written.strip()) and self._fits(answer):
+                return answer
+        return next((answer for answer in reversed(list(_embedded(text))) if self._fits(answer)), None)
+
+    def canonical(self, answer: str) -> str:
+        """Return JSON with sorted members and one form of each number; any other text folded."""
+        form = self._forms.get(answer)
+        if form is None:
+            try:
+                form = json.dumps(_normal(_read(answer)), sort_keys=True, separators=(",", ":"))
+            except (ValueError, RecursionError):
+                form = super().canonical(answer)
+            self._forms.put(answer, form)
+        return form
+
+    def _fits(self, answer: str) -> bool:
+        try:
+            value = _read(answer)
+            return self._validator is None or bool(self._validator.is_valid(value))
+        except (ValueError, RecursionError):
+            return False
+
+
+def _read(text: str) -> Any:
+    """Return the value of JSON text. Raises: ValueError, RecursionError."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _embedded(text: str) -> Iterator[str]:
+    """Yield the outermost objects and lists of a text, in order."""
+    decoder, at = json.JSONDecoder(parse_constant=_refuse_constant), 0
+    while (found := _OPENING.search(text, at)) is not None:
+        try:
+            _, at = decoder.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            at = found.end()
+        else:
+            yield text[found.start() : at]
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_normal(one) for one in value]
+    return {name: _normal(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def _schema(given: Any) -> Any:
+    """Return a schema as a mapping."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if not isinstance(given, str) or not given.strip():
+        raise ConfigError(f"schema is {shown(given)}, but must be a mapping, JSON text or the path of a file")
+    text = given
+    if not given.lstrip().startswith("{"):
+        try:
+            text = Path(given).read_text(encoding="utf-8")
+        except (OSError, ValueError) as failure:
+            why = failure.strerror if isinstance(failure, OSError) else "it is no text"
+            raise ConfigError(f"the file of the schema is {given!r}, but it cannot be read: {why}", hint="give its path, or JSON") from None
+    try:
+        schema = _read(text)
+    except (ValueError, RecursionError) as failure:
+        raise ConfigError(f"schema is {shown(text)}, but must be JSON: {failure}") from None
+    if not isinstance(schema, dict):
+        raise ConfigError(f"schema is {shown(schema)}, but must be a JSON object", hint="for example {'type': 'object'}")
+    return schema
+
+
+def _validator_of(schema: Mapping[str, Any]) -> Any:
+    if find_spec("jsonschema") is None:
+        raise MissingDependency(
+            "a schema of the task 'json' needs the optional dependency jsonschema", hint="pip install 'test-time-search[json]'"
+        )
+    jsonschema = importlib.import_module("jsonschema")
+    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        validator.check_schema(schema)
+    except jsonschema.SchemaError as failure:
+        raise ConfigError(f"schema is no valid JSON schema: {failure.message}", hint="see json-schema.org") from None
+    _refuse_remote(schema)
+    return validator(schema, registry=importlib.import_module("referencing").Registry())
+
+
+def _refuse_remote(schema: Any) -> None:
+    """Refuse references out of a schema, which would be fetched from elsewhere."""
+    if isinstance(schema, dict):
+        reference = schema.get("$ref", "#")
+        if isinstance(reference, str) and not reference.startswith("#"):
+            raise ConfigError(f"schema refers to {shown(reference)}, but only its own parts are read", hint='write {"$ref": "#/$defs/…"}')
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _refuse_remote(part)

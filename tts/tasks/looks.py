@@ -1,0 +1,24 @@
+"""What a problem looks like, where nobody chose a task."""
+
+from __future__ import annotations
+
+import re
+
+_LATEX = re.compile(
+    r"\\(?:frac|sqrt|boxed|sum|int|cdot|times|le|ge|pi|theta|angle|begin\{(?:cases|[bp]?matrix)\})|\$[^$\n]*[=+^\\][^$\n]*\$"
+)
+_SUM = re.compile(r"\d\s*[+*^=×÷]\s*\(?\s*-?\d|\d\s+[-/]\s+\(?\d")
+_ASKED = re.compile(
+    r"\b(?:how (?:many|much|far|old|tall|fast)|what is the (?:value|sum|product|remainder|probability|area|volume|number|smallest|largest)"
+    r"|(?:solve|evaluate|compute|calculate|simplify|factor)\b|find the (?:value|number|sum|area|smallest|largest|remainder)"
+    r"|wie viele?|berechne|combien|calcul(?:e|er|ez))",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(r"\d+")
+
+
+def looks_like_math(text: str) -> bool:
+    """Whether a prompt looks like a problem of mathematics: LaTeX, a sum, or a question for a quantity with two numbers in it."""
+    if _LATEX.search(text) or _SUM.search(text):
+        return True
+    return bool(_ASKED.search(text)) and len(_NUMBERS.findall(text)) >= 2
