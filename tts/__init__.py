@@ -53,10 +53,13 @@ if TYPE_CHECKING:
     from tts.search.strategies import BestOfN as BestOfN
     from tts.search.strategies import Single as Single
     from tts.search.strategies import self_consistency as self_consistency
+    from tts.solver import telemetry as telemetry
     from tts.solver.api import asolve as asolve
+    from tts.solver.api import asolve_many as asolve_many
     from tts.solver.api import close as close
     from tts.solver.api import solve as solve
     from tts.solver.api import solve_many as solve_many
+    from tts.solver.api import stream as stream
     from tts.solver.event_loop import Interrupted as Interrupted
     from tts.solver.solver import Solver as Solver
     from tts.tasks.base import Task as Task
@@ -133,11 +136,14 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "Single",
             "self_consistency",
         ),
+        "tts.solver": ("telemetry",),
         "tts.solver.api": (
             "asolve",
+            "asolve_many",
             "close",
             "solve",
             "solve_many",
+            "stream",
         ),
         "tts.solver.event_loop": ("Interrupted",),
         "tts.solver.solver": ("Solver",),

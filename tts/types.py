@@ -1,4 +1,4 @@
-"""The values that everything here speaks of: frozen, plain, and with no import of ours.
+"""The values that everything here speaks of: frozen and plain.
 
 Problem -> (search) -> Trajectory ... -> Candidate -> (selection) -> Solution, and Usage for what it cost.
 """
@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+from tts import display
 
 Status = Literal["active", "finished", "truncated", "failed"]
 
@@ -199,7 +201,7 @@ class Candidate:
         return self.trajectory.status == "truncated"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Usage:
     """What a problem cost. Counts are exact whole numbers unless `estimated` says otherwise.
 
@@ -241,6 +243,14 @@ class Usage:
     kv_bytes_per_token: int | None = None
     estimated: bool = False
 
+    def __repr__(self) -> str:
+        """One line: the values that differ from their defaults."""
+        told = [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        return f"Usage({', '.join(f'{name}={_short(value)}' for name, value in told)})"
+
+    def _repr_html_(self) -> str:
+        return display.facts("usage", [(f.name.replace("_", " "), _told(getattr(self, f.name))) for f in dataclasses.fields(self)])
+
     @property
     def tokens(self) -> int:
         """What the limit `tokens` counts: everything computed beyond prompts."""
@@ -252,7 +262,17 @@ class Usage:
         return None if self.kv_bytes_per_token is None else self.peak_kv_tokens * self.kv_bytes_per_token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)
+
+
+def _told(value: object) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Solution:
     """What a search found and what it cost.
 
@@ -294,6 +314,30 @@ class Solution:
     reproducible: bool = True
     trace: Any = field(default=None, compare=False, repr=False)
     error: Exception | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """One line: the answer, how sure, what it cost and why it ended; the fields have the rest."""
+        failed = "" if self.error is None else f", error={type(self.error).__name__}"
+        return (
+            f"Solution(answer={display.one_line(self.answer)}, confidence={self.confidence:.2f}, candidates={len(self.candidates)}, "
+            f"tokens={self.usage.tokens}, stopped_by={self.stopped_by!r}, strategy={display.one_line(self.strategy)}{failed})"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = [
+            ("answer", "none" if self.answer is None else self.answer),
+            ("confidence", f"{self.confidence:.2f}" + ("" if self.calibrated else " (share of the selection's weight)")),
+            ("candidates", len(self.candidates)),
+            ("tokens", f"{self.usage.tokens:,}"),
+            ("seconds", f"{self.usage.seconds:.3g}"),
+            ("stopped by", self.stopped_by),
+            ("strategy", self.strategy),
+            ("model", self.model),
+            *([("oracle", "a verifier saw the reference answer")] if self.oracle else []),
+            *([("error", self.error)] if self.error is not None else []),
+            *(("warning", line) for line in self.warnings),
+        ]
+        return display.facts("solution", shown)
 
     @property
     def text(self) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +30,16 @@ class Call:
 
 @dataclass(slots=True)
 class Ledger:
-    """Every call of one problem, in order."""
+    """Every call of one problem, in order. noted: called with each row that is added."""
 
     calls: list[Call] = field(default_factory=list[Call])
+    noted: Callable[[Call], None] | None = None
 
     def add(self, call: Call) -> None:
         """Append a row."""
         self.calls.append(call)
+        if self.noted is not None:
+            self.noted(call)
 
     def total(self) -> Usage:
         """Return the sum of all rows; what one row does not know (None), the sum does not know."""

@@ -35,6 +35,7 @@ EXTRAS = {
     "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
     "reasoning-gym": {"reasoning-gym": "reasoning_gym"},
     "embeddings": {"sentence-transformers": "sentence_transformers"},
+    "telemetry": {"opentelemetry-api": "opentelemetry"},
     "ray": {"ray": "ray"},
     "vllm": {"vllm": "vllm", "transformers": "transformers", "safetensors": "safetensors", "gguf": "gguf"},
     "sandbox": {"llm-sandbox": "llm_sandbox"},

@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
-from tts.errors import ConfigError, unknown_name
+from tts.display import cell
+from tts.errors import ConfigError, TTSError, unknown_name
 from tts.experiments.analysis.averaging import Unit
 from tts.experiments.analysis.comparing import Comparison, compare
 from tts.experiments.analysis.curves import Curve, curves_of
@@ -29,7 +30,7 @@ from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
 
 Form = Literal["text", "csv", "json"]
-_FORMS: Final = {"text": tables.as_text, "csv": tables.as_csv, "json": tables.as_json}
+_FORMS: Final = {"text": tables.ShownTable.of, "csv": tables.as_csv, "json": tables.as_json}
 SEED: Final = 0  # of the intervals' resamples: equal results give equal tables
 
 
@@ -112,6 +113,16 @@ class Study:
             return self._config.name
         with self._opened() as (_, found):
             return found.name
+
+    def __repr__(self) -> str:
+        """One line: its name, and where its results are kept."""
+        return f"Study({(self._config.name if self._config is not None else self._find)!r}, store={str(self.store)!r})"
+
+    def _repr_html_(self) -> str:
+        try:
+            return f"<p>{cell(repr(self))}</p>{tables.as_html(self.rows())}"
+        except TTSError:  # nothing is stored yet
+            return f"<p>{cell(repr(self))}</p>"
 
     # running
 

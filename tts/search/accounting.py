@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from tts.backends.protocol import BackendProtocol
@@ -20,17 +20,22 @@ class Accounting:
 
     Args:
         meter: of the problem's budget. verifiers: by role. declared: roles whose cost is reserved with every row.
-        rates: cost of a verifier's tokens, by role.
+        rates: cost of a verifier's tokens, by role. noted: called with each row of the ledger.
 
     Attributes:
         rates: as given. spent: so far, in the units of tokens, calls and samples, limited or not.
     """
 
     def __init__(
-        self, meter: Meter, verifiers: Mapping[str, VerifierProtocol], declared: Sequence[str], rates: Mapping[str, Rates]
+        self,
+        meter: Meter,
+        verifiers: Mapping[str, VerifierProtocol],
+        declared: Sequence[str],
+        rates: Mapping[str, Rates],
+        noted: Callable[[Call], None] | None = None,
     ) -> None:
         self.meter = meter
-        self.ledger = Ledger()
+        self.ledger = Ledger(noted=noted)
         self.spent: dict[str, int] = dict.fromkeys(("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples"), 0)
         self._verifiers = verifiers
         self._declared = [role for role in declared if role in verifiers]

@@ -1,9 +1,10 @@
-"""`solve`, `asolve`, `solve_many`: one call each, on models that stay loaded until `close`."""
+"""`solve`, `asolve`, `solve_many`, `asolve_many`, `stream`: one call each, on models that stay loaded until `close`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from tts.backends.base import Sampling
@@ -135,6 +136,79 @@ def solve_many(  # noqa: PLR0913 - every option by name
         on_event=on_event,
     )
     return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
+
+
+async def asolve_many(  # noqa: PLR0913 - every option by name
+    problems: Iterable[ProblemLike],
+    budget: Budget | float | None = None,
+    *,
+    each: Budget | float | None = None,
+    strategy: str | Plan | StrategyProtocol | None = None,
+    model: Model | None = None,
+    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
+    backend: str | WriteFunction | BackendProtocol | None = None,
+    url: str | None = None,
+    task: str | TaskProtocol | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    allow_oracle: bool = False,
+    expected_tokens: int | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> list[Solution]:
+    """`solve_many`, awaited, in any event loop."""
+    solver = await asyncio.to_thread(
+        _quick,
+        model,
+        backend,
+        verifiers=verifier,
+        url=url,
+        task=task,
+        sampling=sampling,
+        allow_oracle=allow_oracle,
+        expected_tokens=expected_tokens,
+        on_event=on_event,
+    )
+    return await solver.asolve_many(problems, budget, each=each, strategy=strategy, seed=seed)
+
+
+async def stream(  # noqa: PLR0913 - every option by name
+    problem: ProblemLike,
+    budget: Budget | float,
+    *,
+    strategy: str | Plan | StrategyProtocol | None = None,
+    model: Model | None = None,
+    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
+    backend: str | WriteFunction | BackendProtocol | None = None,
+    url: str | None = None,
+    task: str | TaskProtocol | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    allow_oracle: bool = False,
+    expected_tokens: int | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> AsyncGenerator[Event]:
+    """Yield the events of a search as they come; the last one has the solution.
+
+        async for event in tts.stream("3 + 4 - 2", 400, model="toy"):
+            print(event.candidates, event.texts)
+
+    Each event has the texts of the candidates that are new. Closed early, it cancels the search. Options and errors are those of `solve`.
+    """
+    solver = await asyncio.to_thread(
+        _quick,
+        model,
+        backend,
+        verifiers=verifier,
+        url=url,
+        task=task,
+        sampling=sampling,
+        allow_oracle=allow_oracle,
+        expected_tokens=expected_tokens,
+        on_event=on_event,
+    )
+    async with aclosing(solver.stream(problem, budget, strategy=strategy, seed=seed)) as events:
+        async for event in events:
+            yield event
 
 
 def _quick(model: Model | None, backend: Any, **parts: Any) -> Solver:

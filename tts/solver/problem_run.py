@@ -28,6 +28,8 @@ from tts.search.state import SearchState
 from tts.search.stop_rules.never import Never
 from tts.solver.outcome import SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import candidates_of, selected_by
+from tts.solver.telemetry import SearchFacts
+from tts.solver.watching import Watched
 from tts.tasks.base import TaskProtocol
 from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
@@ -47,6 +49,7 @@ class Event:
         problem: as given, without its answer and metadata. calls: made so far. tokens: spent so far, as the limit `tokens` counts.
         candidates: so far.
         answer: the most frequent answer so far; None where there is none.
+        texts: of the candidates since the event before, whole. solution: in the last event of `stream`.
     """
 
     problem: Problem
@@ -54,6 +57,8 @@ class Event:
     tokens: int
     candidates: int
     answer: str | None
+    texts: tuple[str, ...] = ()
+    solution: Solution | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +160,21 @@ class ProblemRun:
         Raises:
             ConfigError: `check`.
         """
+        watched = Watched(
+            SearchFacts(
+                problem=self.problem, strategy=self.plan, budget=self.budget, model=self.model, task=self.task.name, seed=self.seed,
+                temperature=self.sampling.temperature,
+            )
+        )  # fmt: skip
+        try:
+            solution = await self._solved(watched)
+        except BaseException as failure:
+            watched.fail(failure)
+            raise
+        watched.end(solution)
+        return solution
+
+    async def _solved(self, watched: Watched) -> Solution:
         self.check()
         scorers = {role: bind(verifier, self.problem) for role, verifier in self.verifiers.items()}
         meter = Meter(self.budget, self.clock, self.started)
@@ -165,7 +185,7 @@ class ProblemRun:
             backends=self.backends,
             verifiers=self.verifiers,
             scorers=scorers,
-            accounting=Accounting(meter, self.verifiers, self.declared, rates),
+            accounting=Accounting(meter, self.verifiers, self.declared, rates, watched.call),
             seed=self.seed,
             stopping=self.plan.stopping or Never(),
             sampling=self.sampling,
@@ -344,13 +364,16 @@ def _error(failure: Exception | SystemExit) -> Exception:
 
 def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[SearchState], None]:
     """Return what tells of a search's progress; it knows no more of the problem than a strategy may."""
+    told = [0]  # candidates
 
     def report(search: SearchState) -> None:
         votes = Counter(c.answer_class for c in search.candidates if c.answer_class is not None)
         leader = votes.most_common(1)[0][0] if votes else None
         answer = next((c.answer for c in search.candidates if c.answer_class == leader), None) if votes else None
         calls = search.accounting.ledger.calls
-        on_event(Event(problem, len(calls), sum(c.usage.tokens for c in calls), len(search.candidates), answer))
+        texts = tuple(c.trajectory.full_text for c in search.candidates[told[0] :])
+        told[0] = len(search.candidates)
+        on_event(Event(problem, len(calls), sum(c.usage.tokens for c in calls), told[0], answer, texts))
 
     return report
 

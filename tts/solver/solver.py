@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from tts.allocator.auto import Auto
@@ -23,6 +23,7 @@ from tts.search.protocols import StrategyProtocol
 from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, resolve
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.shared_budget import SharedBudget, divide, opening
+from tts.solver.streaming import streamed
 from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made
 from tts.tasks import make_task
 from tts.tasks.base import TaskProtocol
@@ -158,6 +159,32 @@ class Solver:
             ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for all problems.
             Interrupted: Ctrl-C; its `partial` is the list of solutions so far, those of problems that had not begun without candidates.
         """
+        many = self._many(problems, budget, each, strategy, seed)
+        return [] if many is None else LOOP.run(many)
+
+    async def asolve_many(
+        self,
+        problems: Iterable[ProblemLike],
+        budget: Budget | float | None = None,
+        *,
+        each: Budget | float | None = None,
+        strategy: str | Plan | StrategyProtocol | None = None,
+        seed: int = 0,
+    ) -> list[Solution]:
+        """`solve_many`, awaited, in any event loop; cancelled, it cancels all searches."""
+        many = self._many(problems, budget, each, strategy, seed)
+        return [] if many is None else await LOOP.wait(many)
+
+    def stream(
+        self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
+    ) -> AsyncGenerator[Event]:
+        """Return the events of a search, `async for event in solver.stream(…)`; the last one has the solution. Closed, it cancels it."""
+        return streamed(self.prepared(problem, budget, strategy=strategy, seed=seed), _solved)
+
+    def _many(
+        self, problems: Iterable[ProblemLike], budget: Budget | float | None, each: Budget | float | None, strategy: Any, seed: int
+    ) -> Coroutine[Any, Any, list[Solution]] | None:
+        """Return what solves many problems; None: there are none."""
         given = _problems(problems)
         shared = budget is not None and each is None and isinstance(self._run(_ANY, Budget.of(budget), strategy, seed).plan.strategy, Auto)
         if shared:
@@ -169,7 +196,7 @@ class Solver:
         else:
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
         if not given:
-            return []
+            return None
         started = self._clock() if budget is not None else None
         like = self._run(_ANY, shares[0], strategy, seed, started)
         like.check()
@@ -180,7 +207,7 @@ class Solver:
             check_problem(problem)
             return dataclasses.replace(like, problem=problem, budget=share)
 
-        return LOOP.run(self._solve_all(like, run, given, shares, Budget.of(budget) if shared and budget is not None else None))
+        return self._solve_all(like, run, given, shares, Budget.of(budget) if shared and budget is not None else None)
 
     async def _solve_all(
         self,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tts.budget.ledger import Call
+from tts.display import cell, grid, one_line
 from tts.errors import ConfigError
 from tts.trace.html import render
 from tts.types import Usage
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import networkx
 
 FORMAT = 1
+_SHOWN = 20  # calls in a notebook
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TIMED = frozenset({"seconds", "work_seconds", "cancelled_tokens", "flops", "usd"})
 
@@ -56,7 +58,7 @@ class TraceNode:
     weight: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trace:
     """The record of one search.
 
@@ -82,6 +84,19 @@ class Trace:
     warnings: tuple[str, ...] = ()
     kept_tokens: tuple[int, ...] = ()
     reasons: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: what ran, how large it is, and how it ended."""
+        return (
+            f"Trace(strategy={one_line(self.strategy)}, model={self.model!r}, nodes={len(self.nodes)}, calls={len(self.calls)}, "
+            f"answer={one_line(self.answer)}, stopped_by={self.stopped_by!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        used = [(call, call.usage) for call in self.calls[:_SHOWN]]
+        shown = [(c.kind, c.model, c.rows, f"{u.tokens:,}", f"{u.prompt_tokens:,}", f"{u.seconds:.3g}") for c, u in used]
+        shown += [(f"{more:,} more", "", "", "", "", "")] if (more := len(self.calls) - _SHOWN) > 0 else []
+        return f"<p>{cell(repr(self))}</p>" + grid(("call", "model", "rows", "tokens", "tokens in", "seconds"), shown)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values (no NaN: unknown is None)."""

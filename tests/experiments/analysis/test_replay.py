@@ -269,7 +269,7 @@ def test_values_that_are_refused(parts, cause):
 class Curious(Majority):
     """A selection that asks a search for more than scores."""
 
-    asks: str = "embed"
+    asks: str = "hidden"
 
     async def select(self, candidates, search) -> Selected:
         await getattr(search, self.asks)([candidate.answer for candidate in candidates])
@@ -286,7 +286,7 @@ class Waiting(Majority):
 
 
 @pytest.mark.parametrize(
-    ("selection", "cause"), [(Curious(), "asks a search for 'embed'"), (Waiting(), "waits for something else than scores")]
+    ("selection", "cause"), [(Curious(), "asks a search for 'hidden'"), (Waiting(), "waits for something else than scores")]
 )
 def test_a_selection_that_needs_more_than_scores_is_refused(selection, cause):
     with pytest.raises(ConfigError, match=cause) as refused:

@@ -15,6 +15,7 @@ from tts.experiments.analysis.pools import Pool
 from tts.experiments.analysis.scoring_cost import cost_of
 from tts.experiments.study.record import RecordedSample
 from tts.search.algorithms.aggregation import aggregate_scores
+from tts.search.algorithms.embedding import Embedder, HashedNgrams
 from tts.search.ends import GoesByScores, StopDecision, StopRuleProtocol
 from tts.search.plan import Plan
 from tts.search.protocols import Selected, SelectionProtocol
@@ -117,7 +118,7 @@ def _judged(pool: Pool, rule: StopRuleProtocol | None) -> list[dict[str, float]]
 
 
 class RecordedScores:
-    """The part of a search that selections may use on recorded samples: scores.
+    """The part of a search that selections may use on recorded samples: scores, and vectors by words.
 
     Attributes:
         asked: the samples whose scores were asked for.
@@ -126,6 +127,7 @@ class RecordedScores:
     def __init__(self, pool: Pool) -> None:
         self.scoring = self._state = self
         self.asked: set[int] = set()
+        self.embedder = HashedNgrams()  # compares words without waiting for anything
         self.given_roles: dict[str, bool] = {}  # a recorded strategy gave no scores of its own
         self._pool = pool
 
@@ -139,6 +141,13 @@ class RecordedScores:
         if text is None:
             raise self._unscored(role)
         return _made(text)
+
+    async def embed(self, texts: Sequence[str], embedder: Embedder | None = None) -> NDArray[np.float64]:
+        """Return vectors, as `Search.embed` would."""
+        return await (embedder or self.embedder).embed(texts)
+
+    def warn(self, line: str, *, timed: bool = False) -> None:
+        """Do nothing: a replay has no solution to warn in."""
 
     async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
         """Return recorded scores, as `Search.score_affordable` would."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tts.budget.budget import Budget
+from tts.display import grid
 from tts.experiments.analysis.curves import AXES
 from tts.experiments.analysis.points import Point
 from tts.experiments.analysis.table import TableRow
@@ -51,6 +52,30 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
 def as_text(rows: Rows) -> str:
     """Return rows as an aligned table. Columns with one value in all rows are listed once, above it."""
     return text_of(columns(rows)) if rows else "no results yet"
+
+
+class ShownTable(str):
+    """A table as text that notebooks show as HTML."""
+
+    html: str
+
+    @classmethod
+    def of(cls, rows: Rows) -> ShownTable:
+        """Return rows as `as_text` writes them, and as `as_html` does."""
+        made = cls(as_text(rows))
+        made.html = as_html(rows)
+        return made
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def as_html(rows: Rows) -> str:
+    """Return rows as an HTML table for notebooks."""
+    if not rows:
+        return "<p>no results yet</p>"
+    cells = columns(rows)
+    return grid(list(cells), zip(*cells.values(), strict=True))
 
 
 def columns(rows: Rows) -> dict[str, list[str]]:

@@ -1,0 +1,46 @@
+"""A search as an async iterator of its events, in the caller's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from tts.solver.model_cache import LOOP
+from tts.solver.problem_run import Event, ProblemRun
+from tts.types import Solution
+
+
+async def streamed(run: ProblemRun, solved: Callable[[ProblemRun], Coroutine[Any, Any, Solution]]) -> AsyncGenerator[Event]:
+    """Yield the events of a run as they come; the last one has the solution.
+
+    Closed early, it cancels the search.
+
+    Args:
+        solved: solves the run, in the library's loop.
+
+    Raises:
+        TTSError: as `Solver.solve`.
+    """
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
+    last = Event(run.problem.stripped(), 0, 0, 0, None)
+
+    def tell(event: Event) -> None:
+        if run.on_event is not None:
+            run.on_event(event)
+        with suppress(RuntimeError):  # the caller's loop is closed: nobody listens
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    task = asyncio.ensure_future(LOOP.wait(solved(dataclasses.replace(run, on_event=tell))))
+    task.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (event := await queue.get()) is not None:
+            last = event
+            yield event
+        yield dataclasses.replace(last, texts=(), solution=await task)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task

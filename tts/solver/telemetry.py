@@ -1,0 +1,169 @@
+"""OpenTelemetry spans of searches, by the conventions for generative AI. Nothing is sent unless `enable` was called.
+
+    tts.telemetry.enable()            # spans go to the tracer provider that the program has set up
+    tts.telemetry.enable(texts=True)  # with prompts and answers
+
+A search is one span, `invoke_workflow STRATEGY`, below the span that is current where `solve` is called. Each call of a model or verifier
+is a child, with its tokens, rows, model and cost. Attributes without a convention begin with "tts.". Needs the extra `telemetry`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tts.budget.ledger import Call
+from tts.errors import MissingDependency
+from tts.types import Message, Problem, Prompt, Solution, Usage
+
+_BOOKS = ("cancel", "search")  # rows of the ledger that are no call of a model
+_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFacts:
+    """What logs and spans show of a search. strategy, budget: written when they are shown. temperature: of its rows."""
+
+    problem: Problem
+    strategy: object
+    budget: object
+    model: str
+    task: str
+    seed: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is sent. tracer: of OpenTelemetry. texts: whether prompts and answers are. clock: nanoseconds since the epoch."""
+
+    tracer: Any
+    texts: bool
+    clock: Callable[[], int]
+
+
+_active: list[Settings] = []  # at most one
+
+
+def enable(provider: Any = None, *, texts: bool = False, clock: Callable[[], int] = time.time_ns) -> None:
+    """Make spans of all searches from now on.
+
+    Args:
+        provider: a tracer provider of OpenTelemetry; None: the program's. texts: whether prompts, answers and solutions are in them.
+        clock: nanoseconds since the epoch.
+
+    Raises:
+        MissingDependency: OpenTelemetry is not installed.
+    """
+    trace = _api()
+    tracer = (provider or trace.get_tracer_provider()).get_tracer("tts")
+    _active[:] = [Settings(tracer, texts, clock)]
+
+
+def disable() -> None:
+    """Make no more spans; those of searches under way are ended."""
+    _active.clear()
+
+
+def begun(facts: SearchFacts) -> SearchSpan | None:
+    """Return the span of a search that begins; None where no spans are made."""
+    return SearchSpan(facts, _active[0]) if _active else None
+
+
+def _api() -> Any:
+    try:
+        return importlib.import_module("opentelemetry.trace")
+    except ImportError as failure:
+        raise MissingDependency(
+            "telemetry needs the optional dependency opentelemetry-api", hint="pip install 'test-time-search[telemetry]'"
+        ) from failure
+
+
+class SearchSpan:
+    """The span of one search, and its children."""
+
+    def __init__(self, facts: SearchFacts, settings: Settings) -> None:
+        self._facts, self._settings, self._trace = facts, settings, _api()
+        strategy = str(facts.strategy)
+        told: dict[str, Any] = {
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": strategy,
+            "gen_ai.request.model": facts.model,
+            "tts.task": facts.task,
+            "tts.seed": facts.seed,
+            "tts.budget": str(facts.budget),
+        }
+        if facts.problem.id is not None:
+            told["tts.problem.id"] = facts.problem.id
+        if settings.texts:
+            told["gen_ai.input.messages"] = _messages(facts.problem.prompt)
+        self._span = settings.tracer.start_span(f"invoke_workflow {strategy}", attributes=told, start_time=settings.clock())
+        self._context = self._trace.set_span_in_context(self._span)
+
+    def call(self, call: Call) -> None:
+        """Make the span of a call that has ended."""
+        if call.kind in _BOOKS:
+            return
+        end = self._settings.clock()
+        operation = {"embed": "embeddings", "score": "score"}.get(call.kind, "chat")
+        model = self._facts.model if call.model == "policy" else call.model
+        told = {"gen_ai.operation.name": operation, "tts.call.kind": call.kind, "tts.call.rows": call.rows, **_spent(call.usage)}
+        if model:
+            told["gen_ai.request.model"] = model
+        if call.kind in ("expand", "rollout"):
+            told["gen_ai.request.temperature"] = self._facts.temperature
+        span = self._settings.tracer.start_span(
+            f"{operation} {model}".strip(), context=self._context, kind=self._trace.SpanKind.CLIENT, attributes=told,
+            start_time=end - int(call.usage.seconds * _NS),
+        )  # fmt: skip
+        span.end(end_time=end)
+
+    def end(self, solution: Solution) -> None:
+        """End the span with what came of the search."""
+        told: dict[str, Any] = {
+            **_spent(solution.usage),
+            "tts.samples": solution.usage.samples,
+            "tts.candidates": len(solution.candidates),
+            "tts.stopped_by": solution.stopped_by,
+        }
+        if solution.confidence == solution.confidence:
+            told["tts.confidence"] = solution.confidence
+        if self._settings.texts and solution.text is not None:
+            told["gen_ai.output.messages"] = _messages((Message("assistant", solution.text),))
+            told["tts.answer"] = solution.answer
+        self._span.set_attributes(told)
+        self._ended(solution.error)
+
+    def fail(self, failure: BaseException) -> None:
+        """End the span of a search that raised."""
+        self._ended(failure)
+
+    def _ended(self, failure: BaseException | None) -> None:
+        if failure is not None:
+            self._span.set_attribute("error.type", type(failure).__name__)
+            self._span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, type(failure).__name__))
+        self._span.end(end_time=self._settings.clock())
+
+
+def _spent(usage: Usage) -> Mapping[str, Any]:
+    told: dict[str, Any] = {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens + (usage.reused_tokens or 0),
+        "gen_ai.usage.output_tokens": usage.generated_tokens + usage.cancelled_tokens,
+        "tts.usage.verifier_tokens": usage.verifier_tokens,
+    }
+    if usage.reused_tokens:
+        told["gen_ai.usage.cache_read.input_tokens"] = usage.reused_tokens
+    if usage.usd is not None:
+        told["tts.cost.usd"] = float(usage.usd)
+    if usage.flops is not None:
+        told["tts.cost.flops"] = float(usage.flops)
+    return told
+
+
+def _messages(prompt: Prompt) -> str:
+    turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
+    return json.dumps([{"role": turn.role, "parts": [{"type": "text", "content": turn.content}]} for turn in turns], ensure_ascii=False)
