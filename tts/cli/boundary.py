@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -29,7 +30,7 @@ def boundary(*, debug: bool) -> Generator[None]:
         typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where nobody reads the output, 130 for Ctrl-C.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _notes():
             if not debug:
                 warnings.showwarning = lambda message, *_, **__: warn(str(message))
             yield
@@ -45,6 +46,29 @@ def boundary(*, debug: bool) -> Generator[None]:
     except Exception as failure:  # noqa: BLE001 - the boundary
         report(failure, debug=debug)
         raise typer.Exit(MISTAKE if isinstance(failure, ConfigError | MissingDependency) else FAILED) from None
+
+
+class _Notes(logging.Handler):
+    """Writes what the library logs to standard error, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        warning = record.levelno >= logging.WARNING
+        _line("warning" if warning else "note", record.getMessage(), typer.colors.YELLOW if warning else typer.colors.CYAN)
+
+
+@contextmanager
+def _notes() -> Generator[None]:
+    """Show what the library logs, from INFO on."""
+    logger, handler = logging.getLogger("tts"), _Notes()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
 
 
 def report(failure: BaseException, *, debug: bool) -> None:

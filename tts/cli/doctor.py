@@ -52,7 +52,7 @@ def doctor(
 ) -> None:
     """Show what is installed, which device is there, and which models are present; with --url what a server can do."""
     with boundary(debug=debug):
-        settings = settings_of(model_option, key_variable=key_from)
+        settings = settings_of(model_option, key_from=key_from)
         if url is not None or model or settings:
             show_server(model or "", url, settings)
             return
@@ -162,7 +162,7 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
     from rich import box
     from rich.table import Table
 
-    from tts.backends.openai.backend import OpenAIBackend
+    from tts.backends.openai.access import ServerAccess
     from tts.cli.terminal import output, visible
     from tts.errors import ConfigError
     from tts.models import registry
@@ -172,7 +172,8 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
     record = registry.resolve(model, url, settings)
     if record.url is None:
         raise ConfigError(f"model is {model!r}, which no server runs, and only servers are probed", hint="give --url, or see `tts models`")
-    capabilities = OpenAIBackend.probed(record)
+    access = ServerAccess.of(record)
+    capabilities = access.probed()
     table = Table(box=box.ROUNDED, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -180,4 +181,6 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
         if name == "strategies":
             table.add_section()
         table.add_row(name, visible(found))
+    table.add_section()
+    table.add_row("kept in", visible(str(access.kept.path)))
     output().print(table)

@@ -18,16 +18,28 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--model-option", metavar="KEY=VALUE", help="A field of the model's record or an option of its backend: usd_out=0.60/M."),
 ]
+Rpm = Annotated[int | None, typer.Option("--rpm", help="Most requests a minute to the server.")]
+Tpm = Annotated[int | None, typer.Option("--tpm", help="Most tokens a minute, prompts included.")]
 KeyFrom = Annotated[
     str | None, typer.Option("--key-from", metavar="VARIABLE", help="The environment variable that holds the server's key.")
 ]
+NoProbe = Annotated[bool, typer.Option("--no-probe", help="Ask the server nothing first: plain chat, unless its record declares more.")]
 
 
-def settings_of(texts: Sequence[str] | None, **options: Any) -> dict[str, Any]:
+def settings_of(
+    texts: Sequence[str] | None,
+    *,
+    key_from: str | None = None,
+    no_probe: bool = False,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
     """Return the settings of a model that the command line gives.
 
     Args:
-        texts: "KEY=VALUE" each. options: of the backend, by name; None: not given.
+        texts: "KEY=VALUE" each. key_from, no_probe, rpm, tpm: options of the backend of servers.
+        fields: other settings, by name; None: not given.
 
     Raises:
         ConfigError: a text has another form, or a setting is given twice.
@@ -37,6 +49,7 @@ def settings_of(texts: Sequence[str] | None, **options: Any) -> dict[str, Any]:
     from tts.models.settings import from_texts
 
     given = from_texts(ModelRecord, texts or ())
+    options = {"key_variable": key_from, "probe": "never" if no_probe else None, "rpm": rpm, "tpm": tpm, **fields}
     named = {name: value for name, value in options.items() if value is not None}
     for name in named:
         if name in given:

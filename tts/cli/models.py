@@ -62,7 +62,7 @@ def add(  # noqa: PLR0913 - the options of the command
         from tts.models.user_records import write_record
 
         given: dict[str, Any] = {"url": url, "usd_in": usd_in, "usd_reused": usd_reused, "usd_out": usd_out, "parameters": parameters}
-        settings = settings_of(model_option, served_as=served_as, key_variable=key_from, **given)
+        settings = settings_of(model_option, served_as=served_as, key_from=key_from, **given)
         registry.check_own(name, settings)
         typer.echo(f"{name} is in {write_record(name, settings)}")
 

@@ -47,6 +47,8 @@ class ModelRecord:
         self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
         expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
         verifier: what scores its solutions where the caller names nothing; "": nothing does.
+        capabilities: of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
+            probed, and lacks those that are not named. (): it is probed.
         options: of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
     """
 
@@ -72,4 +74,5 @@ class ModelRecord:
     self_evaluation: Question | None = None
     expected_tokens: int | None = None
     verifier: str = ""
+    capabilities: tuple[tuple[str, str | int | float | bool], ...] = ()
     options: tuple[tuple[str, str | int | float], ...] = ()

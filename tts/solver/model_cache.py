@@ -90,9 +90,9 @@ def _with_name(record: ModelRecord) -> ModelRecord:
         return record
     if record.backend != registry.SERVER:
         raise ConfigError(f"the model is not named, but the backend {record.backend!r} needs a name", hint="give model=")
-    from tts.backends.openai.backend import OpenAIBackend
+    from tts.backends.openai.access import ServerAccess
 
-    return dataclasses.replace(record, name=OpenAIBackend.only_model(record))
+    return dataclasses.replace(record, name=ServerAccess.of(record).only_model())
 
 
 class ModelCache:

@@ -75,6 +75,7 @@ class ToyServer:
     ignores_cap: bool = False
     key: str = ""
     shows_models: bool = False  # to everybody
+    list_reply: tuple[int, Any] | None = None  # in place of the list of models
     version: str = ""
     metrics: str = ""
     strict: bool = False  # refuses parameters that the API does not have
@@ -131,6 +132,8 @@ class ToyServer:
         return self.plain(writer, 404, {"detail": "Not Found"})
 
     def got(self, path: str) -> tuple[int, Any]:
+        if path == "/v1/models" and self.list_reply is not None:
+            return self.list_reply
         if path == "/v1/models":
             return 200, {"object": "list", "data": [{"id": one, "max_model_len": self.context} for one in (self.model, *self.others)]}
         if path == "/metrics" and self.metrics:

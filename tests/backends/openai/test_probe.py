@@ -171,7 +171,7 @@ def told(*arguments: str) -> list[str]:
     result = CliRunner().invoke(app, ["solve", PROMPT, *arguments])
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
-    return result.stderr.splitlines()
+    return [line for line in result.stderr.splitlines() if not line.startswith("note: probed ")]
 
 
 def page(content: bytes, kind: bytes = b"text/html") -> bytes:

@@ -18,17 +18,18 @@ from typing import Any, Literal, TypeVar
 from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, Sample, SampleRequest
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
-from tts.backends.openai.call import ServerCall, explained
+from tts.backends.openai.access import Probe, ServerAccess
+from tts.backends.openai.call import CONTRADICTIONS, ServerCall, explained
 from tts.backends.openai.capabilities import Capabilities, Mode
 from tts.backends.openai.errors import Key, ServerError
 from tts.backends.openai.http import HttpClient, Timeouts
-from tts.backends.openai.probe import PROBE_TIMEOUT_S, probe_server, served_model
+from tts.backends.openai.kept_capabilities import KeptCapabilities
 from tts.backends.openai.prompt import input_bound, joined, messages
 from tts.backends.openai.rows import ServerHandle, ServerRows
 from tts.backends.text.lengths import check_prompt, check_text
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.meter import Rates
-from tts.errors import CapabilityError, ConfigError, EngineError
+from tts.errors import CapabilityError, EngineError
 from tts.models.registry import ModelRecord, rates
 from tts.types import Prompt
 
@@ -37,27 +38,10 @@ _MOST_ROWS = 32  # of one call with `n`
 _TIMEOUTS = Timeouts()
 
 
-def _url(record: ModelRecord) -> str:
-    if record.url is None:
-        raise ConfigError(
-            f"the backend 'openai' calls a server, but the model {record.name!r} has no url",
-            hint="give one: --url http://localhost:8000, or url= in solve and in the record",
-        )
-    return record.url
-
-
 def _priced(rates: Rates) -> str:
     """Return the part of an identity that states prices and FLOPs, on which budgets in them depend."""
     known = {name: value for name, value in dataclasses.asdict(rates).items() if value is not None}
     return f" {json.dumps(known, sort_keys=True)}" if known else ""
-
-
-def _key(options: Mapping[str, Any]) -> Key:
-    return Key.find(options.get("key_variable", ""), options.get("key_file", ""))
-
-
-def _timeout(options: Mapping[str, Any]) -> float:
-    return min(options.get("connect_s", _TIMEOUTS.connect_s), PROBE_TIMEOUT_S)
 
 
 class OpenAIBackend(Backend):
@@ -70,6 +54,7 @@ class OpenAIBackend(Backend):
     Args:
         capabilities: of the server. key: sent with each request. timeouts: of requests, and how many are in flight.
         rates: what tokens cost. context: most tokens of prompt and path; None: as the server reports it.
+        kept: the file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
 
     Attributes:
         errors: of all calls, by kind, those that a later try made good included.
@@ -87,6 +72,7 @@ class OpenAIBackend(Backend):
         timeouts: Timeouts | None = None,
         rates: Rates | None = None,
         context: int | None = None,
+        kept: KeptCapabilities | None = None,
     ) -> None:
         self.capabilities = capabilities
         self.caps = capabilities.caps
@@ -96,6 +82,7 @@ class OpenAIBackend(Backend):
             self.rates
         )
         self.errors: Counter[str] = Counter()
+        self._kept = kept
         self._limit = context or capabilities.context
         self._key = key or Key()
         self._timeouts = timeouts or Timeouts()
@@ -112,6 +99,7 @@ class OpenAIBackend(Backend):
         served_as: str = "",
         key_variable: str = "",
         key_file: str = "",
+        probe: Probe = "kept",
         concurrency: int = _TIMEOUTS.concurrency,
         tries: int = _TIMEOUTS.tries,
         connect_s: float = _TIMEOUTS.connect_s,
@@ -119,43 +107,23 @@ class OpenAIBackend(Backend):
         gap_s: float = _TIMEOUTS.gap_s,
         call_s: float = _TIMEOUTS.call_s,
     ) -> OpenAIBackend:
-        """Return the backend of a model on a server, after probing it.
+        """Return the backend of a model on a server, whose capabilities are kept on disk, else probed now.
 
         Args:
             mode: how it is called: "tokens", "text", "continued chat", "chat"; "auto": the first of these that works.
             served_as: the model's name on the server; "": the record's.
             key_variable, key_file: of the key; "": `TTS_API_KEY`, or the file that `TTS_API_KEY_FILE` names, if there is one.
+            probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
             concurrency, tries, connect_s, first_s, gap_s, call_s: as in `Timeouts`.
 
         Raises:
             ConfigError: `tts.backends.openai.probe.probe_server`, or there is no url.
         """
-        url = _url(record)
+        del mode, served_as, key_variable, key_file, probe  # which `ServerAccess` reads
         timeouts = Timeouts(concurrency=concurrency, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s)
-        key = Key.find(key_variable, key_file)
-        capabilities = probe_server(url, served_as or record.name, key, mode, min(connect_s, PROBE_TIMEOUT_S))
-        return cls(capabilities, key=key, timeouts=timeouts, rates=rates(record), context=record.context)
-
-    @classmethod
-    def probed(cls, record: ModelRecord) -> Capabilities:
-        """Return the capabilities of a record's server, found by a new probe.
-
-        Raises:
-            ConfigError: as `from_record`.
-        """
-        options: dict[str, Any] = dict(record.options)
-        name = options.get("served_as") or record.name
-        return probe_server(_url(record), name, _key(options), options.get("mode", "auto"), _timeout(options))
-
-    @classmethod
-    def only_model(cls, record: ModelRecord) -> str:
-        """Return the name of the only model of a record's server.
-
-        Raises:
-            ConfigError: as `tts.backends.openai.probe.served_model`.
-        """
-        options: dict[str, Any] = dict(record.options)
-        return options.get("served_as") or served_model(_url(record), _key(options), _timeout(options))
+        access = ServerAccess.of(record)
+        kept = None if access.declared or access.probe == "never" else access.kept
+        return cls(access.capabilities(), key=access.key, timeouts=timeouts, rates=rates(record), context=record.context, kept=kept)
 
     def _capability_hint(self, capability: str) -> str:
         """Return what works on this server without a capability."""
@@ -227,6 +195,8 @@ class OpenAIBackend(Backend):
                 ids = told.get("tokens")
                 if isinstance(ids, list) and all(type(one) is int for one in ids):
                     return tuple(ids)
+        if why.status in CONTRADICTIONS:
+            self._drop_kept(why.cause)
         kind, _, cause = explained(why).partition(": ")
         raise EngineError(f"the server {self.capabilities.root} does not give the tokens of a text: {kind}: {cause}", kind=kind) from None
 
@@ -323,7 +293,13 @@ class OpenAIBackend(Backend):
         if self._http is None:
             self._http = HttpClient(self.capabilities.root, self._key, self._timeouts)
             self._http.errors = self.errors
+            self._http.contradicted = self._drop_kept
         return self._http
+
+    def _drop_kept(self, why: str) -> None:
+        if self._kept is not None:
+            self._kept.drop(f"{self.capabilities.root} refused a call ({why})")
+            self._kept = None
 
     async def close(self) -> None:
         """Fail every row under way with an EngineError, and close every connection."""

@@ -30,6 +30,7 @@ _FOR_GOOD = (
     "ContentFilter",
     "Overrun",
 )  # another try would fail as well
+CONTRADICTIONS = (400, 404, 405, 415, 422)  # statuses of calls that no server refuses which does what was found
 _MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
 _BYTES_A_TOKEN = (4, 3, 2, 1)
 _MOST_BYTES = 512  # of a token; the longest of known vocabularies have 128 characters
@@ -150,6 +151,8 @@ class ServerCall:
         if failed is None or (complete and failed.kind not in _MIXED):
             self._finish(seconds)
         elif not self._smaller(failed):
+            if failed.status in CONTRADICTIONS and not _NO_ROOM.search(failed.cause):
+                self._http.contradicted(failed.cause)
             self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")  # else it cost nothing
             self._give_up("error", explained(failed), seconds, failed)
 
@@ -235,6 +238,7 @@ class ServerCall:
             error = ServerError("Overrun", f"{choice.num_visible} tokens where {self._cap} were asked for")
         if error is None and self._capabilities.token_ids and not choice.ids and (choice.pieces or num_tokens):
             error = ServerError("BadReply", "a text without its token ids")
+            self._http.contradicted(error.cause)
         return error
 
     def _charges(self) -> list[tuple[int, bool]]:

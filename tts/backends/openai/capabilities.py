@@ -92,7 +92,7 @@ class Capabilities:
         """Return a table to show: names and values."""
         return [
             ("server", " ".join(part for part in (self.root, self.version and f"version {self.version}") if part)),
-            ("model", f"{self.model} (served: {', '.join(self.served)})"),
+            ("model", f"{self.model} (served: {', '.join(self.served) or 'no list of models'})"),
             ("asked by", _MODES[self.mode]),
             ("context", "not said" if self.context is None else f"{self.context} tokens"),
             ("messages", "rendered by the model's own template" if self.template else "joined by blank lines: there is no template"),

@@ -148,6 +148,7 @@ class HttpClient:
 
     Attributes:
         gate: limits the calls at once; the caller acquires it. in_flight: calls under way.
+        contradicted: called with the cause where the server refuses what its capabilities promise.
         errors: of every try, by kind, those that a later try made good included.
     """
 
@@ -157,6 +158,7 @@ class HttpClient:
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()
         self.in_flight = 0
+        self.contradicted: Callable[[str], None] = lambda _: None
         self.gate = asyncio.Semaphore(timeouts.concurrency)
         self._down_s: float | None = None  # since when no connection was made, by the loop's clock
         self._checks: ssl.SSLContext | bool = False

@@ -1,56 +1,70 @@
 """Probe a server before it is used: which models it serves, how it may be called, and which parameters it obeys.
 
 Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model says nothing in so few. No problem is
-charged for them. Nothing is concluded from a server's address or name, with one exception: vLLM on CPUs before 0.33 ends when a
-request has a seed, so that seeds cannot be tried there.
+charged for them. What is found is kept on disk (`tts.backends.openai.kept_capabilities`). Nothing is concluded from a server's address or
+name, with one exception: vLLM on CPUs before 0.33 ends when a request has a seed, so that seeds cannot be tried there.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from tts.backends.base import TEMPLATE_TOKENS
-from tts.backends.openai.call import HOW_CERTIFICATE
 from tts.backends.openai.capabilities import MODES, Capabilities, Mode
-from tts.backends.openai.errors import HOW_KEY, Key, ServerError
-from tts.backends.openai.http import roots
+from tts.backends.openai.errors import Key
 from tts.backends.openai.probe_client import ProbeClient
 from tts.backends.openai.prompt import CONTINUE
+from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, reached, refused
 from tts.backends.openai.reply import ServerReply
-from tts.errors import CapabilityError, ConfigError, EngineError, TTSError, shown
+from tts.errors import CapabilityError, ConfigError
 
 T = TypeVar("T")
 _TEXT = "One, two, three, four, five,"
-_TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _BEGUN = "One, two, three,"
 _TOKENS = 8
 _THOUGHTS = 256  # where a model writes nothing in so few
-PROBE_TIMEOUT_S = 3.5  # of a server's first reply
 _NEUTRAL = (
     {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "repeat_penalty": 1.0},  # llama.cpp's, where it would be 1.1
     {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
     {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
 )
-_ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")  # which are no part of a base url
-_NAMED = 12  # models in one message
 _CONTROLS = 8  # rows that are compared; one is mostly enough
 _ALIKE = "not known: without them it writes the same; refused if asked for"
 _SEEDLESS = "not tried: seeds end vLLM's server on CPUs in this version; rows are drawn without"
 
 
-def probe_server(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = "auto", timeout_s: float = PROBE_TIMEOUT_S) -> Capabilities:
+@dataclass(frozen=True, slots=True)
+class ProbeCost:
+    """What a probe spent: requests, tokens that the server reported, and seconds."""
+
+    requests: int
+    tokens: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.requests} requests, {self.tokens} tokens reported, {self.seconds:.1f} s; charged to no problem"
+
+
+def probe_server(
+    url: str,
+    model: str,
+    key: Key,
+    mode: Mode | Literal["auto"] = "auto",
+    timeout_s: float = PROBE_TIMEOUT_S,
+    told: Callable[[ProbeCost], None] = lambda _: None,
+) -> Capabilities:
     """Return the capabilities of a server for a model.
 
     Args:
         model: its name there; "": the only one that is served. mode: how it is called; "auto": the best mode that works.
-        timeout_s: of its first reply.
+        timeout_s: of its first reply. told: called with what the probe spent, also where it fails after its first reply.
 
     Raises:
         ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the mode does not
@@ -59,88 +73,13 @@ def probe_server(url: str, model: str, key: Key, mode: Mode | Literal["auto"] = 
     url = url.strip()
     if mode != "auto" and mode not in MODES:
         raise ConfigError(f"mode is {mode!r}, but must be auto, {', '.join(MODES)}")
-    client, entry, served = _reached(url, model, key, timeout_s)
+    began = time.monotonic()
+    client, entry, served = reached(url, model, key, timeout_s)
     try:
         return _Probe(client, entry, served).capabilities(mode)
     finally:
         client.close()
-
-
-def served_model(url: str, key: Key, timeout_s: float = PROBE_TIMEOUT_S) -> str:
-    """Return the name of the only model that a server has.
-
-    Raises:
-        ConfigError: as `probe_server`.
-    """
-    client, entry, _ = _reached(url.strip(), "", key, timeout_s)
-    client.close()
-    return entry["id"]
-
-
-def _reached(url: str, model: str, key: Key, timeout_s: float) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
-    """Return the client, the server's entry of the model, and the names of all models."""
-    error: ServerError | None = None
-    end = time.monotonic() + timeout_s
-    told: Any = None
-    for root in roots(url):
-        client = ProbeClient(root, key, max(min(0.5, timeout_s), min(timeout_s, end - time.monotonic())))
-        try:
-            told = client.call("/models")
-            listed = [one for one in told["data"] if isinstance(one["id"], str)]
-        except ServerError as found:
-            error = error or found
-            again = found.status in (404, 500) or found.kind == "BadReply"
-        except (TypeError, KeyError, LookupError):
-            error, again = error or ServerError("BadReply", f"{shown(told)} where a list of models must be"), True
-        else:
-            served = tuple(one["id"] for one in listed)
-            name = model or (served[0] if len(served) == 1 else "")
-            entry = next((one for one in listed if one["id"] == name), None)
-            if entry is not None:
-                return client, entry, served
-            client.close()
-            raise ConfigError(
-                f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}",
-                hint=f"for example --model {_nearest(name, served)}" if served else "start the server with a model",
-            )
-        client.close()
-        if not again or time.monotonic() > end:
-            break
-    raise _unreached(url, error or ServerError("BadReply", "nothing"), key)
-
-
-def _several(served: Sequence[str]) -> str:
-    """Return the names of models; the first of them where there are many."""
-    return ", ".join(served[:_NAMED]) + (f" and {len(served) - _NAMED} others" if len(served) > _NAMED else "")
-
-
-def _nearest(name: str, served: Sequence[str]) -> str:
-    return next(iter(difflib.get_close_matches(name, served, n=1)), served[0])
-
-
-def _refused(url: str, error: ServerError, key: Key) -> ConfigError:
-    """Return the error of a server that needs a key, or another one."""
-    sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
-    return ConfigError(f"{url} does not let us in: {sent} ({error.cause})", hint=HOW_KEY)
-
-
-def _unreached(url: str, error: ServerError, key: Key) -> TTSError:
-    if error.status in (401, 403):
-        return _refused(url, error, key)
-    if error.kind == "CertificateError":
-        return ConfigError(f"{url} has a certificate that cannot be trusted: {error.cause}", hint=HOW_CERTIFICATE)
-    if error.kind in ("ConnectionFailed", "ConnectionLost"):
-        return ConfigError(
-            f"{url} cannot be reached: {error.cause}", hint="start the server, or correct the url (host, port, http or https)"
-        )
-    if error.kind in ("ServerError", "Unavailable", "RateLimited"):
-        return EngineError(f"{url} cannot serve now: {error.cause}", hint="try again later")
-    if error.kind == "TimedOut":
-        return ConfigError(f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?")
-    return ConfigError(
-        f"{url} does not answer as an OpenAI-compatible server does ({error.cause})",
-        hint=f"give the url of its API, for example {_ENDPOINT.sub('', url) if _ENDPOINT.search(url) else 'http://host:8000'}",
-    )
+        told(ProbeCost(client.requests, client.tokens, time.monotonic() - began))
 
 
 class _Probe:
@@ -162,7 +101,7 @@ class _Probe:
         self._cap_name = cap_name
         if chat is None and completions is None:
             if self._client.denied is not None:  # some servers list their models without a key
-                raise _refused(self._client.root, self._client.denied, self._client.key)
+                raise refused(self._client.root, self._client.denied, self._client.key)
             raise ConfigError(
                 f"{self._client.root} lists {self._model!r}, but writes neither by completions nor by chat",
                 hint="is it a model that writes text?",
@@ -180,7 +119,7 @@ class _Probe:
         reasoning = chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
         mode = self._mode(asked, works, reasoning=reasoning)
         path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
-        start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(_TURNS)}
+        start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(TURNS)}
         start |= {cap_name: _TOKENS if path == "/completions" else self._chat_tokens}
         context = self._entry.get("max_model_len")
         common = chat if path != "/completions" else completions
@@ -223,7 +162,7 @@ class _Probe:
     def _endpoints(self) -> tuple[str, ServerReply | None, ServerReply | None]:
         """Return the name of the parameter that limits a row, and the replies of chat and of completions."""
         for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
-            chat = self._write("/chat/completions", {"messages": list(_TURNS), name: size})
+            chat = self._write("/chat/completions", {"messages": list(TURNS), name: size})
             if chat is not None:
                 self._chat_tokens = size
                 break
@@ -241,8 +180,8 @@ class _Probe:
 
         Then its prompt is shorter than one with a new turn, and than one with a line end more: many templates trim messages.
         """
-        turns = [*_TURNS, {"role": "assistant", "content": _BEGUN}]
-        line = [*_TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
+        turns = [*TURNS, {"role": "assistant", "content": _BEGUN}]
+        line = [*TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
         lengths: list[int] = []
         for told, more in ((turns, {}), (turns, CONTINUE), (line, CONTINUE)):
             reply = self._write("/chat/completions", {"messages": told, cap_name: 1, **more})
@@ -265,7 +204,7 @@ class _Probe:
         )
 
     def _template_tokens(self, chat: ServerReply | None) -> int:
-        said = sum(len(turn["content"].encode()) for turn in _TURNS)
+        said = sum(len(turn["content"].encode()) for turn in TURNS)
         return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None and said else TEMPLATE_TOKENS
 
     def _logprobs(self, path: str, start: Mapping[str, Any]) -> bool:

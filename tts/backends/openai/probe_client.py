@@ -32,12 +32,14 @@ class ProbeClient:
 
     Attributes:
         denied: the last reply of status 401 or 403.
+        requests: that were sent. tokens: that replies reported, of prompts and texts.
     """
 
     def __init__(self, root: str, key: Key, timeout_s: float) -> None:
         self.root = root
         self.key = key
         self.denied: ServerError | None = None
+        self.requests = self.tokens = 0
         try:
             self._client = httpx.Client(headers={**key.headers, "Content-Type": "application/json"}, verify=checks(root))
         except ValueError as failure:
@@ -72,6 +74,7 @@ class ProbeClient:
         Raises:
             ServerError: there is no reply in time, or it does not end.
         """
+        self.requests += 1
         url, content = path if path.startswith("http") else self.root + path, None if body is None else encoded(body)
         told, stage, end = Future[T](), ["answers"], time.monotonic() + seconds
 
@@ -148,6 +151,7 @@ class ProbeClient:
             reply.take(told if isinstance(told, dict) else {})
         except ServerError:
             return None
+        self._count(reply)
         return reply if all(reply.error(i) is None for i in range(count)) else None
 
     def grows(self, path: str, body: Mapping[str, Any]) -> tuple[bool, bool]:
@@ -173,7 +177,12 @@ class ProbeClient:
             if error.kind in ("TimedOut", "BadReply") and silent:
                 raise self._failed("it ended no stream") from None
             return False, False
+        self._count(reply)
         return ended and reply.events > 2, ended and reply.usage is not None
+
+    def _count(self, reply: ServerReply) -> None:
+        if reply.usage is not None:
+            self.tokens += reply.usage.prompt + reply.usage.generated
 
     def _take(self, reply: ServerReply, told: list[bytes], end: float) -> None:
         for data in told:

@@ -1,0 +1,105 @@
+"""How a model's record says that its server is reached: url, name there, key; and its capabilities: declared, kept, or probed now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from tts.backends.openai.capabilities import Capabilities, Mode
+from tts.backends.openai.errors import Key
+from tts.backends.openai.http import Timeouts, roots
+from tts.backends.openai.kept_capabilities import LOG, KeptCapabilities, declared_capabilities
+from tts.backends.openai.probe import ProbeCost, probe_server
+from tts.backends.openai.reaching import PROBE_TIMEOUT_S, check_reachable, served_model
+from tts.errors import ConfigError
+from tts.models.registry import ModelRecord
+
+Probe = Literal["kept", "new", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAccess:
+    """A model on a server, as its record describes it.
+
+    Args:
+        url: of the server. model: its name there; "": the only one. key: sent with each request.
+        mode: how it is called; "auto": the best that works. timeout_s: of a first reply.
+        probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
+        declared: capabilities that the record states; where there are any, nothing is probed.
+    """
+
+    url: str
+    model: str
+    key: Key
+    mode: Mode | Literal["auto"] = "auto"
+    timeout_s: float = PROBE_TIMEOUT_S
+    probe: Probe = "kept"
+    declared: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, record: ModelRecord) -> ServerAccess:
+        """Return the access that a record describes.
+
+        Raises:
+            ConfigError: there is no url, or the key or `probe` is not valid.
+        """
+        if record.url is None:
+            raise ConfigError(
+                f"the backend 'openai' calls a server, but the model {record.name!r} has no url",
+                hint="give one: --url http://localhost:8000, or url= in solve and in the record",
+            )
+        options: dict[str, Any] = dict(record.options)
+        mode, probe = options.get("mode", "auto"), options.get("probe", "kept")
+        if probe not in get_args(Probe):
+            raise ConfigError(f"probe is {probe!r}, but must be {', '.join(get_args(Probe))}")
+        return cls(
+            url=record.url.strip(),
+            model=str(options.get("served_as") or record.name),
+            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")),
+            mode=mode,
+            timeout_s=min(options.get("connect_s", Timeouts().connect_s), PROBE_TIMEOUT_S),
+            probe=probe,
+            declared=record.capabilities,
+        )
+
+    @property
+    def kept(self) -> KeptCapabilities:
+        """The file that the server's capabilities are kept in."""
+        return KeptCapabilities.of(self.url, self.model, self.mode)
+
+    def only_model(self) -> str:
+        """Return the name of the model; where there is none, of the only one that is served.
+
+        Raises:
+            ConfigError: as `tts.backends.openai.reaching.served_model`.
+        """
+        return self.model or served_model(self.url, self.key, self.timeout_s)
+
+    def capabilities(self) -> Capabilities:
+        """Return the server's capabilities. What a probe spent is logged.
+
+        Raises:
+            ConfigError: as `tts.backends.openai.probe.probe_server`, or a declared capability is not valid.
+        """
+        if self.declared or self.probe == "never":
+            mode = {} if self.mode == "auto" else {"mode": self.mode}
+            return declared_capabilities(roots(self.url)[0], self.model, {**mode, **dict(self.declared)})
+        known = self.kept.read() if self.probe == "kept" else None
+        if known is not None:
+            if check_reachable(known, self.url, self.key, self.timeout_s):
+                return known
+            self.kept.drop(f"{self.url} is of another version than when it was probed")
+        return self.probed()
+
+    def probed(self) -> Capabilities:
+        """Return what a new probe finds, which is kept.
+
+        Raises:
+            ConfigError: as `tts.backends.openai.probe.probe_server`.
+        """
+        found = probe_server(self.url, self.model, self.key, self.mode, self.timeout_s, self._tell)
+        self.kept.write(found)
+        return found
+
+    def _tell(self, cost: ProbeCost) -> None:
+        LOG.info("probed %s: %s", self.url, cost)

@@ -1,0 +1,105 @@
+"""Capabilities of servers kept on disk, so that each is probed once: a file for each url, model and mode.
+
+They are used until they are older than a week, the server states another version, or it refuses what they promise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tts.backends.openai.capabilities import Capabilities
+from tts.errors import ConfigError, shown, unknown_name
+from tts.models.user_files import cache_file, write_whole
+
+LOG = logging.getLogger("tts.servers")
+MOST_AGE_S = 7 * 86400.0
+_FORMAT = 1  # raised when probes find other things
+_NOT_DECLARED = ("model", "served", "version", "seed_note", "filter_note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCapabilities:
+    """The file of a server's capabilities for a model, which need not exist.
+
+    Args:
+        path: of the file.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = ()) -> KeptCapabilities:
+        """Return the file for a url, a model there, and the mode that was asked for."""
+        name = hashlib.sha256(json.dumps([_FORMAT, url.strip().rstrip("/"), model, mode, query]).encode()).hexdigest()[:24]
+        return cls(path=cache_file(f"servers/{name}.json"))
+
+    def read(self, *, most_age_s: float = MOST_AGE_S) -> Capabilities | None:
+        """Return the capabilities; None where there are none, they are too old, or the file is damaged."""
+        try:
+            told: Any = json.loads(self.path.read_text(encoding="utf-8"))
+            if not 0 <= time.time() - told["probed_at"] <= most_age_s:
+                return None
+            return capabilities_from(told["capabilities"])
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, ConfigError):
+            return None
+
+    def write(self, capabilities: Capabilities) -> bool:
+        """Write capabilities with the time; return whether that could be done."""
+        told = {"probed_at": time.time(), "capabilities": dataclasses.asdict(capabilities)}
+        try:
+            write_whole(self.path, json.dumps(told, indent=1) + "\n")
+        except OSError as failure:
+            LOG.warning("what the server %s can do cannot be kept in %s: %s", capabilities.root, self.path, failure.strerror)
+            return False
+        return True
+
+    def drop(self, why: str) -> None:
+        """Remove the file, so that the next process probes the server again; `why`: one line."""
+        if self.path.exists():
+            LOG.warning("%s; what was kept about the server is dropped, and the next run probes it again", why)
+            with suppress(OSError):
+                self.path.unlink()
+
+
+def capabilities_from(given: dict[str, Any]) -> Capabilities:
+    """Return capabilities from plain values.
+
+    Raises:
+        ConfigError: a name is unknown, or a value is not valid.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    known = {field.name for field in dataclasses.fields(Capabilities)}
+    for name in given:
+        if name not in known:
+            raise unknown_name("capability", name, known)
+    try:
+        return TypeAdapter(Capabilities).validate_python(given)
+    except ValidationError as failure:
+        fault = failure.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise ConfigError(f"the capability {where} is {shown(fault['input'])}, but {fault['msg'][:1].lower()}{fault['msg'][1:]}") from None
+
+
+def declared_capabilities(root: str, model: str, given: dict[str, Any]) -> Capabilities:
+    """Return the capabilities that a record declares: plain chat, and what it names.
+
+    Raises:
+        ConfigError: as `capabilities_from`, or one is stated by the server alone.
+    """
+    for name in given:
+        if name in _NOT_DECLARED:
+            raise ConfigError(f"the capability {name} cannot be declared", hint="leave it out")
+    neutral = given.get("neutral", ())
+    if isinstance(neutral, str):
+        neutral = tuple(sorted(json.loads(neutral).items()))
+    plain = {"root": root, "model": model, "mode": "chat", **given, "neutral": neutral}
+    return capabilities_from(plain)

@@ -1,0 +1,144 @@
+"""Reaches a server before it is probed or used: its base url, the models that it lists, and the errors of one that cannot be used."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tts.backends.openai.call import HOW_CERTIFICATE
+from tts.backends.openai.capabilities import Capabilities
+from tts.backends.openai.errors import HOW_KEY, Key, ServerError
+from tts.backends.openai.http import roots
+from tts.backends.openai.probe_client import ProbeClient
+from tts.errors import ConfigError, EngineError, TTSError, shown
+
+_NO_LIST = (404, 405, 500, 501)  # of servers that list no models
+_NAMED = 12  # models in one message
+_ENDPOINT = re.compile(r"/+(chat/completions|completions|models|responses|embeddings)/*$")  # which are no part of a base url
+PROBE_TIMEOUT_S = 3.5  # of a server's first reply
+TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
+_TOKENS = 8
+
+
+def served_model(url: str, key: Key, timeout_s: float = PROBE_TIMEOUT_S) -> str:
+    """Return the name of the only model that a server has.
+
+    Raises:
+        ConfigError: as `probe_server`.
+    """
+    client, entry, _ = reached(url.strip(), "", key, timeout_s)
+    client.close()
+    return entry["id"]
+
+
+def reached(url: str, model: str, key: Key, timeout_s: float) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
+    """Return the client, the server's entry of the model, and the names of all models.
+
+    Some servers list no models. A model that is named is then looked for by a request for chat.
+    """
+    error: ServerError | None = None
+    end = time.monotonic() + timeout_s
+    told: Any = None
+    for root in roots(url):
+        client = ProbeClient(root, key, max(min(0.5, timeout_s), min(timeout_s, end - time.monotonic())))
+        try:
+            told = client.call("/models")
+            listed = [one for one in told["data"] if isinstance(one["id"], str)]
+        except ServerError as found:
+            error = error or found
+            again = found.status in _NO_LIST or found.kind == "BadReply"
+        except (TypeError, KeyError, LookupError):
+            error, again = error or ServerError("BadReply", f"{shown(told)} where a list of models must be"), True
+        else:
+            served = tuple(one["id"] for one in listed)
+            name = model or (served[0] if len(served) == 1 else "")
+            entry = next((one for one in listed if one["id"] == name), None)
+            if entry is not None:
+                return client, entry, served
+            client.close()
+            raise ConfigError(
+                f"the model is {name or 'not named'}, but {url} serves {_several(served) or 'none'}",
+                hint=f"for example --model {_nearest(name, served)}" if served else "start the server with a model",
+            )
+        client.close()
+        if not again or time.monotonic() > end:
+            break
+    else:
+        if model and (client := _by_chat(url, model, key, timeout_s)) is not None:
+            return client, {"id": model}, ()
+    raise _unreached(url, error or ServerError("BadReply", "nothing"), key)
+
+
+def _by_chat(url: str, model: str, key: Key, timeout_s: float) -> ProbeClient | None:
+    """Return the client of a server that answers a request for chat; None where there is none."""
+    for root in roots(url):
+        client = ProbeClient(root, key, timeout_s)
+        try:
+            told = client.call("/chat/completions", {"model": model, "messages": list(TURNS), "max_tokens": _TOKENS})
+        except ServerError as error:
+            if error.status in (401, 403):
+                client.close()
+                raise refused(url, error, key) from None
+            if error.status in (400, 422):  # of a parameter, which the probe finds out
+                return client
+            told = None
+        if isinstance(told, dict) and "choices" in told:
+            return client
+        client.close()
+    return None
+
+
+def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: float) -> bool:
+    """Return whether a server that was probed before still states the same version; one request.
+
+    Raises:
+        ConfigError: it cannot be reached, or refuses the key.
+    """
+    client = ProbeClient(capabilities.root, key, timeout_s)
+    path = f"{capabilities.site}/version" if capabilities.version else "/models"
+    try:
+        told = client.call(path)
+    except ServerError as error:
+        if error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut") or error.status in (401, 403):
+            raise _unreached(url, error, key) from None
+        return not capabilities.version
+    finally:
+        client.close()
+    return not capabilities.version or (isinstance(told, dict) and str(told.get("version")) == capabilities.version)
+
+
+def _several(served: Sequence[str]) -> str:
+    """Return the names of models; the first of them where there are many."""
+    return ", ".join(served[:_NAMED]) + (f" and {len(served) - _NAMED} others" if len(served) > _NAMED else "")
+
+
+def _nearest(name: str, served: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(name, served, n=1)), served[0])
+
+
+def refused(url: str, error: ServerError, key: Key) -> ConfigError:
+    """Return the error of a server that needs a key, or another one."""
+    sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
+    return ConfigError(f"{url} does not let us in: {sent} ({error.cause})", hint=HOW_KEY)
+
+
+def _unreached(url: str, error: ServerError, key: Key) -> TTSError:
+    if error.status in (401, 403):
+        return refused(url, error, key)
+    if error.kind == "CertificateError":
+        return ConfigError(f"{url} has a certificate that cannot be trusted: {error.cause}", hint=HOW_CERTIFICATE)
+    if error.kind in ("ConnectionFailed", "ConnectionLost"):
+        return ConfigError(
+            f"{url} cannot be reached: {error.cause}", hint="start the server, or correct the url (host, port, http or https)"
+        )
+    if error.kind in ("ServerError", "Unavailable", "RateLimited"):
+        return EngineError(f"{url} cannot serve now: {error.cause}", hint="try again later")
+    if error.kind == "TimedOut":
+        return ConfigError(f"{url} takes connections but does not answer", hint="is it still loading, or is it another kind of server?")
+    return ConfigError(
+        f"{url} does not answer as an OpenAI-compatible server does ({error.cause})",
+        hint=f"give the url of its API, for example {_ENDPOINT.sub('', url) if _ENDPOINT.search(url) else 'http://host:8000'}",
+    )
