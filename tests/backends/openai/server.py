@@ -7,18 +7,15 @@ is a flag; every way to go wrong is a fault that a test names for each call.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import socket
-import ssl
 import struct
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.backends.openai.listening import serving
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.backends.toy.language import token_id, tokens_of
@@ -26,6 +23,7 @@ from tts.errors import ConfigError
 from tts.randomness import hash64
 from tts.tasks.base import find_stop
 
+__all__ = ["ASSISTANT", "FAULTS", "Served", "ToyServer", "serving"]
 ASSISTANT = "\n<assistant>\n"
 FAULTS = (
     "429", "500", "503", "close", "reset", "cut", "json", "empty", "none", "extra", "twice", "hang", "drip", "usage", "error",
@@ -132,10 +130,11 @@ class ToyServer:
         return self.plain(writer, 404, {"detail": "Not Found"})
 
     def got(self, path: str) -> tuple[int, Any]:
-        if path == "/v1/models" and self.list_reply is not None:
-            return self.list_reply
         if path == "/v1/models":
-            return 200, {"object": "list", "data": [{"id": one, "max_model_len": self.context} for one in (self.model, *self.others)]}
+            return self.list_reply or (
+                200,
+                {"object": "list", "data": [{"id": one, "max_model_len": self.context} for one in (self.model, *self.others)]},
+            )
         if path == "/metrics" and self.metrics:
             return 200, self.metrics.encode()
         return (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})
@@ -359,45 +358,3 @@ class ToyServer:
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
         return False
-
-
-@contextmanager
-def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Iterator[str]:
-    """Serve on this machine alone, in a thread with a loop of its own; gives the url."""
-    context = None
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*certificate)
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda _loop, _context: None)  # handshakes that clients break off
-
-    async def start() -> asyncio.Server:
-        return await asyncio.start_server(server.connected, "127.0.0.1", 0, ssl=context, backlog=2048)
-
-    async def stop(listening: asyncio.Server) -> None:
-        listening.close()
-        idle, tasks = 0, set[asyncio.Task[Any]]()
-        for _ in range(200):  # connections that were just taken end by themselves, for their clients have gone
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
-            idle = 0 if tasks else idle + 1
-            if idle == 4:  # between being taken and being served one has no task for a turn
-                break
-            await asyncio.sleep(0.002)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    listening = loop.run_until_complete(start())
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        port = listening.sockets[0].getsockname()[1]
-        yield f"{'https' if context else 'http'}://127.0.0.1:{port}"
-    finally:
-        asyncio.run_coroutine_threadsafe(stop(listening), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-        with warnings.catch_warnings():  # of a connection that was taken in the last turn
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect(1)

@@ -200,7 +200,7 @@ def test_no_depth_of_nesting_makes_an_untyped_error(depth: int) -> None:
         told = str(probed(lambda asked: whole(deep) if asked.path == "/v1/models" else good(asked)).served)
     except ConfigError as error:
         told = str(error)
-    assert told == "('toy',)" or "does not answer as an OpenAI-compatible server does" in told
+    assert told in ("('toy',)", "()") or "does not answer as an OpenAI-compatible server does" in told
 
 
 @pytest.mark.parametrize("name", ["nowhere.pem", "empty.pem"])

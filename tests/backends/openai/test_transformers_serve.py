@@ -51,20 +51,8 @@ def url(model: Path) -> Iterator[str]:
 
 def test_a_named_model_is_used_though_the_list_of_models_fails(url: str, model: Path) -> None:
     assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 500
-    command = [
-        "solve",
-        "12 + 7 * 3",
-        "--url",
-        url,
-        "--model",
-        str(model),
-        "--task",
-        "pocket",
-        "--budget",
-        "samples=2",
-        "--max-tokens",
-        "60",
-    ]
+    asked = ["12 + 7 * 3", "--url", url, "--model", str(model)]
+    command = ["solve", *asked, "--task", "pocket", "--budget", "samples=2", "--max-tokens", "60"]
     first, second = (CliRunner().invoke(app, [*command, "--json"]) for _ in range(2))
     for result in (first, second):
         assert result.exit_code == 0, result.stderr

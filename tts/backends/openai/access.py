@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -37,8 +38,8 @@ class ServerAccess:
     declared: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, record: ModelRecord) -> ServerAccess:
-        """Return the access that a record describes.
+    def of(cls, record: ModelRecord, options: Mapping[str, Any] | None = None) -> ServerAccess:
+        """Return the access that a record describes, by these options of the backend; None: by its own.
 
         Raises:
             ConfigError: there is no url, or the key or `probe` is not valid.
@@ -48,7 +49,7 @@ class ServerAccess:
                 f"the backend 'openai' calls a server, but the model {record.name!r} has no url",
                 hint="give one: --url http://localhost:8000, or url= in solve and in the record",
             )
-        options: dict[str, Any] = dict(record.options)
+        options = dict(record.options) if options is None else options
         mode, probe = options.get("mode", "auto"), options.get("probe", "kept")
         if probe not in get_args(Probe):
             raise ConfigError(f"probe is {probe!r}, but must be {', '.join(get_args(Probe))}")

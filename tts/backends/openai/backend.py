@@ -119,9 +119,9 @@ class OpenAIBackend(Backend):
         Raises:
             ConfigError: `tts.backends.openai.probe.probe_server`, or there is no url.
         """
-        del mode, served_as, key_variable, key_file, probe  # which `ServerAccess` reads
+        named = {"mode": mode, "served_as": served_as, "key_variable": key_variable, "key_file": key_file, "probe": probe}
         timeouts = Timeouts(concurrency=concurrency, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s)
-        access = ServerAccess.of(record)
+        access = ServerAccess.of(record, {**named, "connect_s": connect_s})
         kept = None if access.declared or access.probe == "never" else access.kept
         return cls(access.capabilities(), key=access.key, timeouts=timeouts, rates=rates(record), context=record.context, kept=kept)
 
