@@ -59,8 +59,8 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _notes() -> Generator[None]:
-    """Show what the library logs, from INFO on."""
-    logger, handler = logging.getLogger("tts"), _Notes()
+    """Show what the library logs of servers, from INFO on."""
+    logger, handler = logging.getLogger("tts.servers"), _Notes()
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -165,7 +165,7 @@ def test_what_a_probe_spent_is_printed_once() -> None:
     assert "tokens reported" in note
     assert "charged to no problem" in note
     assert "note: probed" not in second.stderr
-    assert logging.getLogger("tts").handlers == []
+    assert logging.getLogger("tts.servers").handlers == []
 
 
 # Servers that list no models --------------------------------------------------------------------------------------------------------
