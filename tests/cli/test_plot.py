@@ -114,3 +114,23 @@ def test_a_baseline_is_the_strategy_whatever_its_budgets_limit(tts, tmp_path: Pa
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"<h3>Compared with {VOTE}</h3>" in page
     assert f"<td>{WEIGHTED}, by tokens</td><td>{VOTE}, by tokens</td>" in page
+
+
+def test_a_figure_looks_as_it_is_asked_to(tts, store: Path, tmp_path: Path) -> None:
+    done = tts(
+        "plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), "--single-column", "--ylim", "0,1",
+        "--label", f"{VOTE}=Voting", "--legend", "ends",
+    )  # fmt: skip
+    assert (done.exit_code, done.stderr) == (0, "")
+    drawn = (tmp_path / "curve.svg").read_text()
+    assert "Voting" in drawn
+    assert f">{VOTE}<" not in drawn
+    assert (tmp_path / "styles.json").exists()
+    for wrong, cause in (
+        (("--size", "6"), "--size is '6'"),
+        (("--legend", "left"), "legend is 'left'"),
+        (("--label", "a"), "--label is 'a'"),
+    ):
+        refused = tts("plot", "sums", "--store", str(store), "--out", str(tmp_path / "curve.svg"), *wrong)
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith(f"error: {cause}")

@@ -57,7 +57,7 @@ def test_a_study_that_was_cut_off_is_shown_as_far_as_it_is(tts, store):
     result = tts("show", "early")
     assert result.exit_code == 0
     assert result.stderr == "warning: study early: 1 of 4 cells are done, so this is not its final table\n"
-    assert re.search(r"^accuracy \[95 %\] +unknown: every run failed$", result.stdout, re.MULTILINE)
+    assert re.search(r"^ +accuracy \[95 %\]\nunknown: every run failed$", result.stdout, re.MULTILINE)
     assert re.search(r"^errors +1 EngineError$", result.stdout, re.MULTILINE)
 
 

@@ -35,7 +35,8 @@ def test_a_solution_is_one_table(solve):
     rows = cells(result.stdout)
     assert result.exit_code == 0
     assert list(rows) == [
-        "answer", "confidence", "agreed", "tokens in", "tokens reused", "tokens out", "verifier tokens", "calls", "seconds", "stopped by",
+        "answer", "confidence", "agreed", "tokens in", "tokens reused", "tokens out", "verifier tokens", "calls", "wall seconds",
+        "stopped by",
     ]  # fmt: skip
     assert rows["answer"] == "5"
     assert rows["confidence"] == "0.88 (share of the selection's weight, not calibrated)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,12 @@ def plot(  # noqa: PLR0913 - the options of the command
     bands: Annotated[bool, typer.Option("--bands/--no-bands", help="Show 95 % intervals over problems.")] = True,
     front: Annotated[bool, typer.Option("--front/--no-front", help="Mark the Pareto front.")] = True,
     title: Annotated[str, typer.Option(help="Above the figure.")] = "",
+    single_column: Annotated[bool, typer.Option("--single-column", help="For a paper's column of 3.35 inches.")] = False,
+    size: Annotated[str | None, typer.Option(metavar="WxH", help="Inches: 6x4.")] = None,
+    xlim: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Least and greatest cost.")] = None,
+    ylim: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Least and greatest accuracy: 0.2,0.8.")] = None,
+    legend: Annotated[str, typer.Option(help="beside, above, below, inside, ends (of the lines) or none.")] = "auto",
+    label: Annotated[list[str] | None, typer.Option(metavar="STRATEGY=WORDS", help="Words for a line; again for others.")] = None,
     store: StoreFile = None,
     debug: Debug = False,
 ) -> None:
@@ -38,8 +45,10 @@ def plot(  # noqa: PLR0913 - the options of the command
         from tts.experiments.api import Study
 
         compared = Study.stored(study, store=store).plot(
-            out, x, baseline=baseline, by_group=by_group, title=title, scale="linear" if linear else "auto", bands=bands, front=front
-        )
+            out, x, baseline=baseline, by_group=by_group, title=title, scale="linear" if linear else "auto", bands=bands, front=front,
+            single_column=single_column, size=_pair("--size", size, "x"), xlim=_pair("--xlim", xlim), ylim=_pair("--ylim", ylim),
+            legend=legend, labels=_labels(label or ()),
+        )  # fmt: skip
         for one in compared:
             parts = [*([one.gain] if one.gain else []), *one.differences[-1:], *one.crossings]
             where = f"{one.dataset}: " if len({each.dataset for each in compared}) > 1 else ""
@@ -47,3 +56,26 @@ def plot(  # noqa: PLR0913 - the options of the command
             against = "" if one.base == baseline else f" against {one.base}"
             typer.echo(visible(f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
         typer.echo(f"{out}")
+
+
+def _pair(option: str, text: str | None, between: str = ",") -> tuple[float, float] | None:
+    """Return the two numbers of "6x4" or "0.2,0.8"."""
+    from tts.errors import ConfigError
+
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(between))
+    except ValueError:
+        raise ConfigError(f"{option} is {text!r}, but must be two numbers with {between!r} between them") from None
+    return low, high
+
+
+def _labels(texts: Sequence[str]) -> dict[str, str]:
+    """Return the words of "STRATEGY=WORDS" by strategy; the last sign of equality divides."""
+    from tts.errors import ConfigError
+
+    pairs = [text.rpartition("=") for text in texts]
+    if wrong := next((text for text, pair in zip(texts, pairs, strict=True) if not pair[0]), None):
+        raise ConfigError(f"--label is {wrong!r}, but must be STRATEGY=WORDS", hint="for example --label 'best_of_n | majority=voting'")
+    return {strategy.strip(): words.strip() for strategy, _, words in pairs}

@@ -41,6 +41,7 @@ def replay(  # noqa: PLR0913 - the options of the command
         from tts.experiments.analysis.points import points_of
         from tts.experiments.api import Study
         from tts.experiments.output import plots, tables
+        from tts.experiments.output.look import Palette
 
         if as_csv + as_json + laws > 1:
             raise ConfigError("of --csv, --json and --laws several were asked for, but only one can be", hint="leave one out")
@@ -49,16 +50,15 @@ def replay(  # noqa: PLR0913 - the options of the command
         sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n) if n else []
         if out is not None:
             plots.check_path(out)
-        replayed = Study.stored(study, store=store).replay(
-            strategy or (), sizes, unit="tokens" if tokens else "samples", first=first, draws=draws, by_group=by_group
-        )
+        stored = Study.stored(study, store=store)
+        replayed = stored.replay(strategy or (), sizes, unit="tokens" if tokens else "samples", first=first, draws=draws, by_group=by_group)
         curves, points = [one.curve for one in replayed], points_of(replayed)
         text = (tables.as_csv if as_csv else tables.as_json if as_json else tables.as_text)(points).rstrip("\n")
         typer.echo(text if as_csv or as_json else visible(text))
         if laws:
             typer.echo("\n" + visible("\n".join(describe_laws(curves))))
         if out is not None:
-            plots.save(plots.draw(curves, x), out)
+            plots.save(plots.draw(curves, x, palette=Palette.beside(stored.store)), out)
 
 
 def _sizes(option: str, text: str) -> list[int]:

@@ -135,7 +135,7 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
         ("tokens out", _out(usage), ""),
         ("verifier tokens", f"{usage.verifier_tokens:,}", ""),
         ("calls", _UNKNOWN if solution.trace is None else f"{len(solution.trace.calls):,}", ""),
-        ("seconds", f"{usage.seconds:.3f}" if usage.seconds < 10 else f"{usage.seconds:,.1f}", ""),
+        ("wall seconds", f"{usage.seconds:.3f}" if usage.seconds < 10 else f"{usage.seconds:,.1f}", ""),
         ("stopped by", solution.stopped_by, ""),
     ]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from tts.experiments.analysis.replay import DRAWS, ReplayedCurve, fitting_strate
 from tts.experiments.analysis.table import TableRow, table
 from tts.experiments.output import plots, tables
 from tts.experiments.output.export import export
+from tts.experiments.output.look import Look, Palette
 from tts.experiments.output.report import report
 from tts.experiments.run.progress import show_progress
 from tts.experiments.run.runner import PreparedStudy, RunSummary, run
@@ -28,6 +30,9 @@ from tts.experiments.store.store import Store, default_store
 from tts.experiments.study.config import StudyConfig, study_config
 from tts.experiments.study.file import read_study
 from tts.experiments.study.record import Result, StoredStudy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Form = Literal["text", "csv", "json"]
 _FORMS: Final = {"text": tables.ShownTable.of, "csv": tables.as_csv, "json": tables.as_json}
@@ -223,7 +228,7 @@ class Study:
 
     def plot(  # noqa: PLR0913 - the options of a figure
         self,
-        path: str | Path,
+        path: str | Path | None = None,
         x: str = "tokens",
         *,
         replayed: Sequence[ReplayedCurve] = (),
@@ -233,15 +238,20 @@ class Study:
         scale: plots.Scale = "auto",
         bands: bool = True,
         front: bool = True,
+        ax: Axes | None = None,
+        **look: Any,
     ) -> list[Comparison]:
         """Write a figure of accuracy against cost.
 
         Args:
-            path: ends in .png, .svg or .pdf. x: the cost: tokens, samples, generated_tokens, verifier_tokens, flops, seconds,
-                work_seconds, usd or kv_bytes, each of one problem. replayed: more curves, from `replay`.
+            path: ends in .png, .svg or .pdf; None with `ax`: nothing is written. x: the cost: tokens, samples, generated_tokens,
+                verifier_tokens, flops, seconds, work_seconds, usd or kv_bytes, each of one problem. replayed: more curves, from `replay`.
             baseline: a strategy that the others are compared with. by_group: a panel for each group of problems.
             title: above the figure. scale: of x: "log", "linear" or "auto". bands: whether to draw 95 % intervals over problems.
-            front: whether to mark the Pareto front.
+            front: whether to mark the Pareto front. ax: axes of matplotlib to draw in, for figures of your own.
+            look: style, labels, size, xlabel, ylabel, xlim, ylim, legend and single_column, as in `tts.experiments.output.look.Look`.
+
+        A strategy keeps its colour in all figures of a project: the file `styles.json` beside the store has their numbers.
 
         Returns:
             What each other curve gains over the baseline; empty without one.
@@ -249,12 +259,22 @@ class Study:
         Raises:
             ConfigError: another ending, an unknown cost or baseline, or as `curves`. MissingDependency: matplotlib is not installed.
         """
-        path = plots.check_path(path)
+        path = None if path is None else plots.check_path(path)
+        if path is None and ax is None:
+            raise ConfigError("there is no path and no ax, but the figure must go somewhere", hint="give a path such as curve.png")
+        if unknown := set(look) - {f.name for f in dataclasses.fields(Look)}:
+            raise unknown_name("option of a figure", min(unknown), [f.name for f in dataclasses.fields(Look)])
+        chosen = Look(**look)
         curves = [*self.curves(by_group=by_group), *(one.curve for one in replayed)]
         compared = [] if baseline is None else compare(curves, baseline, x, rng=np.random.default_rng(SEED))
         gains = [one.gain for one in compared if one.gain is not None and one.gain.ratio.low > 1]
         shown = max(gains, key=lambda gain: gain.ratio.value) if gains and len({one.group for one in compared}) == 1 else None
-        plots.save(plots.draw(curves, x, title=title, scale=scale, bands=bands, front=front, gained=shown), path)
+        palette = Palette.beside(self.store)
+        figure = plots.draw(
+            curves, x, title=title, scale=scale, bands=bands, front=front, gained=shown, look=chosen, palette=palette, ax=ax
+        )  # fmt: skip
+        if path is not None:
+            plots.save(figure, path)
         return compared
 
     def report(self, path: str | Path, x: str = "tokens", *, baseline: str | None = None, problems: Sequence[str] = ()) -> None:

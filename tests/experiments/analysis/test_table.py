@@ -163,8 +163,9 @@ def test_the_text_says_once_what_is_the_same_in_all_rows():
         run(i, right=i > 2, usage=Usage(generated_tokens=123_456, flops=2 * 10**12), of={"budget": {"tokens": 20000}}) for i in range(10)
     ]
     above, below = as_text(rows_of(*small, *large)).split("\n\n")
-    assert "model         toy" in above.splitlines()
-    assert "strategy      best_of_n(n=4) | majority" in above.splitlines()
+    facts = [line.split(maxsplit=1) for line in above.splitlines()]
+    assert ["model", "toy"] in facts
+    assert ["strategy", "best_of_n(n=4) | majority"] in facts
     header, *body = below.splitlines()
     assert header.split("  ")[0] == "budget"
     assert header.split()[1:] == ["accuracy", "[95", "%]", "out", "FLOPs"]
@@ -173,6 +174,13 @@ def test_the_text_says_once_what_is_the_same_in_all_rows():
     assert "50.0 % [" in body[0]
     assert "70.0 % [" in body[1]
     assert len({len(line) for line in below.splitlines()}) == 1
+
+
+def test_accuracy_is_a_column_also_where_all_rows_have_the_same():
+    runs = [run(i, right=i > 4, of={"budget": {"tokens": size}}) for size in (1000, 20000) for i in range(10)]
+    above, below = as_text(rows_of(*runs)).split("\n\n")
+    assert "accuracy" not in above
+    assert [line.split()[1] for line in below.splitlines()] == ["accuracy", "50.0", "50.0"]
 
 
 def test_texts_of_several_lines_do_not_break_the_table():

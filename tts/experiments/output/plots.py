@@ -1,26 +1,28 @@
 """Figures of scaling curves: accuracy against a cost, with bands, the Pareto front, reference lines and small multiples.
 
 Lines differ in colour (Okabe and Ito's palette for all kinds of colour vision), marker and dashes, so they can be told apart in grey
-too. Hollow markers are replayed. A caption names problems, seeds, model and verifier. Equal curves give equal bytes.
+too. A palette keeps them in all figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier.
+Equal curves and palettes give equal bytes.
 """
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
 from tts.errors import ConfigError, missing_extra, unknown_name
 from tts.experiments.analysis.comparing import Gain, amount, in_words, pareto_front
 from tts.experiments.analysis.curves import AXES, Curve
+from tts.experiments.output.look import COLOURS, DASHES, MARKERS, Look, Palette
+from tts.experiments.output.naming import NamedLine, caption, name_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,14 +30,10 @@ if TYPE_CHECKING:
 
 Scale = Literal["auto", "log", "linear"]
 
-# Okabe and Ito, "Color universal design" (2008), in an order in which neighbours differ in grey; black is for reference lines.
-COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
-_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
 _REFERENCES: Final[Mapping[str, dict[str, Any]]] = {
-    "oracle": {"color": "#000000", "linestyle": _DASHES[2], "marker": "None"},
-    "uniform": {"color": "#7A7A7A", "linestyle": _DASHES[1], "marker": "x"},
-    "allocator": {"color": "#000000", "linestyle": _DASHES[0], "marker": "*", "markersize": 8},
+    "oracle": {"color": "#000000", "linestyle": DASHES[2], "marker": "None"},
+    "uniform": {"color": "#7A7A7A", "linestyle": DASHES[1], "marker": "x"},
+    "allocator": {"color": "#000000", "linestyle": DASHES[0], "marker": "*", "markersize": 8},
 }
 _FRONT: Final[dict[str, Any]] = {"linestyle": "none", "marker": "o", "markersize": 12, "color": "#CFCFCF", "markeredgewidth": 0}
 _FRONT_LABEL: Final = "_front"
@@ -47,11 +45,14 @@ _RC: Final[dict[str, Any]] = {
     "axes.edgecolor": "#4A4A4A", "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.grid": True, "grid.color": "#E3E3E3",
     "grid.linewidth": 0.7, "svg.fonttype": "none", "svg.hashsalt": "tts", "pdf.fonttype": 42, "text.parse_math": False,
 }  # fmt: skip
-_INK, _SOFT = "#1A1A1A", "#5A5A5A"
+_INK = "#1A1A1A"
 _PANEL = (5.2, 3.6)  # inches, of a panel that is alone; its legend comes beside it
 _SMALL = (3.1, 2.4)  # of one among several
 _MOST_BANDS = 5  # more would cover one another: those have whiskers
 _LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis is logarithmic
+
+
+_PLAIN: Final = Look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class _Style:
     role: str
 
 
-def draw(
+def draw(  # noqa: PLR0913 - the options of a figure
     curves: Sequence[Curve],
     x: str = "tokens",
     *,
@@ -70,6 +71,9 @@ def draw(
     bands: bool = True,
     front: bool = True,
     gained: Gain | None = None,
+    look: Look = _PLAIN,
+    palette: Palette | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
     """Return the figure of curves, with a panel for each data set and group.
 
@@ -78,9 +82,11 @@ def draw(
         title: above the figure. scale: of x; "auto": logarithmic where costs differ by a factor of 5 and none is 0.
         bands: 95 % intervals over problems. front: marks the points that no other beats, where there are several curves.
         gained: an efficiency gain, drawn between its two costs at its accuracy.
+        look: sizes, words and limits. palette: of the project; None: lines are numbered in this figure alone.
+        ax: axes to draw one panel in, whose figure is returned; it gets no title and no caption, and a legend "inside" or at the "ends".
 
     Raises:
-        ConfigError: no curve has that axis, or a logarithmic scale was asked for with costs of 0.
+        ConfigError: no curve has that axis, a logarithmic scale was asked for with costs of 0, or `ax` is given for several panels.
         MissingDependency: matplotlib is not installed.
     """
     style = styled()
@@ -91,24 +97,30 @@ def draw(
     for curve in shown:
         panels.setdefault((curve.dataset, curve.group), []).append(curve)
     panels = dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
-    styles = _styles(shown)
-    with style:
-        figure, axes = _panels(len(panels))
+    styles = _styles(shown, Palette() if palette is None else palette, look)
+    if ax is not None and len(panels) > 1:
+        raise ConfigError(f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group")
+    with style, _matplotlib().rc_context(look.small_type):
+        figure, axes = _panels(len(panels), look) if ax is None else (cast("Figure", ax.figure), [ax])
         for panel, (name, lines) in zip(axes, panels.items(), strict=True):
             if front and len([line for line in lines if line.role != "oracle"]) > 1:
                 _draw_front(panel, lines, x)
             for curve in lines:
-                _draw_curve(panel, curve, x, styles[curve.label])
+                _draw_curve(panel, curve, x, styles[curve.label], clipped=look.xlim is not None or look.ylim is not None)
                 if bands and curve.role != "oracle":
                     _draw_intervals(panel, curve, x, styles[curve.label].colour, filled=len(lines) <= _MOST_BANDS + 1)
             if len(panels) > 1:
                 panel.set_title(_panel_title(*name, lines), loc="left", color=_INK)
         if gained is not None:
             _draw_gain(axes[0], gained, x)
-        _dress(axes, x, logarithmic=logarithmic)
-        _name(figure, axes, styles, shown, title)
-        facts = textwrap.wrap(" · ".join(_facts(shown, unknown, x, bands=bands)), int(figure.get_figwidth() * 19))
-        figure.text(0.0, -0.02, "\n".join(facts).replace("\u00a0", " "), ha="left", va="top", fontsize=7.5, linespacing=1.4, color=_SOFT)
+        _dress(axes, x, look, logarithmic=logarithmic)
+        marked = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
+        lines = [
+            NamedLine(label, one.line, one.role, _peak(shown, label), _ends(panels.values(), label, x)) for label, one in styles.items()
+        ]
+        name_lines(figure, axes, lines, look, title=title, front=_FRONT if marked else None, own=ax is None)
+        if ax is None:
+            caption(figure, _facts(shown, unknown, x, bands=bands), look)
     return figure
 
 
@@ -175,33 +187,48 @@ def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
     return scale == "log" or (scale == "auto" and bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min()))
 
 
-def _styles(curves: Sequence[Curve]) -> dict[str, _Style]:
+def _peak(curves: Sequence[Curve], label: str) -> float:
+    return max(max(e.value for e in curve.accuracy) for curve in curves if curve.label == label)
+
+
+def _ends(panels: Iterable[Sequence[Curve]], label: str, x: str) -> tuple[tuple[int, float, float], ...]:
+    """Return panel, cost and accuracy of the last points of a line."""
+    of = [(i, curve, int(np.argmax(curve.costs[x]))) for i, lines in enumerate(panels) for curve in lines if curve.label == label]
+    return tuple((i, float(curve.costs[x][last]), curve.accuracy[last].value) for i, curve, last in of)
+
+
+def _styles(curves: Sequence[Curve], palette: Palette, look: Look) -> dict[str, _Style]:
     """Return a style for each label, the same in all panels. Reference lines beyond the number of dash patterns look as others do."""
     roles = {curve.label: curve.role for curve in reversed(list(curves))}
     counts, drawn, styles = Counter(roles.values()), Counter[str](), dict[str, _Style]()
+    plain = [c.label for c in curves if not (c.role in _REFERENCES and counts[c.role] <= len(DASHES))]
+    numbers = palette.numbers(plain)
     for curve in curves:
         if curve.label in styles:
             continue
-        reference = curve.role in _REFERENCES and counts[curve.role] <= len(_DASHES)
-        kind = curve.role if reference else "strategy"
-        i, drawn[kind] = drawn[kind], drawn[kind] + 1
+        reference = curve.role in _REFERENCES and counts[curve.role] <= len(DASHES)
+        if reference:
+            i, drawn[curve.role] = drawn[curve.role], drawn[curve.role] + 1
+        else:
+            i = numbers[curve.label]
         own: dict[str, Any] = {
             "color": COLOURS[i % len(COLOURS)],
-            "marker": _MARKERS[i % len(_MARKERS)],
-            "linestyle": _DASHES[i % len(_DASHES)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linestyle": DASHES[i % len(DASHES)],
         }
         if reference:
             own = _REFERENCES[curve.role]
-            own = own | {"linestyle": [own["linestyle"], *(dash for dash in _DASHES if dash != own["linestyle"])][i]}
+            own = own | {"linestyle": [own["linestyle"], *(dash for dash in DASHES if dash != own["linestyle"])][i]}
         face = "white" if curve.kind == "replayed" else own["color"]
         line = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
-        styles[curve.label] = _Style(own["color"], line, curve.role)
+        line |= dict(look.style.get(curve.label, {}))
+        styles[curve.label] = _Style(str(line["color"]), line, curve.role)
     return styles
 
 
-def _draw_curve(panel: Axes, curve: Curve, x: str, style: _Style) -> None:
+def _draw_curve(panel: Axes, curve: Curve, x: str, style: _Style, *, clipped: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
-    panel.plot(curve.costs[x][order], [curve.accuracy[i].value for i in order], zorder=4, clip_on=False, **style.line)
+    panel.plot(curve.costs[x][order], [curve.accuracy[i].value for i in order], zorder=4, clip_on=clipped, **style.line)
 
 
 def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: str, *, filled: bool) -> None:
@@ -240,26 +267,28 @@ def _matplotlib() -> Any:
     return mpl
 
 
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, look: Look) -> tuple[Figure, list[Axes]]:
     """Return a figure with so many panels. Legend and caption lie outside of it, and are included when it is saved."""
     from matplotlib.figure import Figure
 
     columns = count if count < 3 else 2 if count == 4 else 3
+    columns = 1 if look.single_column else columns
     rows = -(-count // columns)
-    width, height = _PANEL if count == 1 else (_SMALL[0] * columns, _SMALL[1] * rows)
+    width, height = look.panel or (_PANEL if count == 1 else (_SMALL[0] * columns, _SMALL[1] * rows))
+    height = height * rows if look.single_column and look.size is None else height
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for place, panel in enumerate(grid.flat):
         panel.tick_params(labelbottom=place + columns >= count, length=3)
     for panel in grid[:, 0]:
-        panel.set_ylabel("accuracy")
+        panel.set_ylabel("accuracy" if look.ylabel is None else look.ylabel)
     axes = list(grid.flat)
     for panel in axes[count:]:
         panel.remove()
     return figure, axes[:count]
 
 
-def _dress(axes: Sequence[Axes], x: str, *, logarithmic: bool) -> None:
+def _dress(axes: Sequence[Axes], x: str, look: Look, *, logarithmic: bool) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
     low, high = axes[0].get_ylim()
@@ -268,51 +297,17 @@ def _dress(axes: Sequence[Axes], x: str, *, logarithmic: bool) -> None:
     if logarithmic:
         base = 2 if x == "samples" else 10
         axes[0].set_xscale("log", base=base)
+        axes[0].set_xlim(look.xlim)
         least, most = axes[0].get_xlim()
         steps = (1.0,) if base == 2 else (1.0, 2.0, 5.0) if most / least < 150 else (1.0, 3.0) if most / least < 5000 else (1.0,)
         axes[0].xaxis.set_major_locator(LogLocator(base, subs=steps, numticks=20))
         axes[0].xaxis.set_minor_locator(NullLocator())
     axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
+    axes[0].set_xlim(look.xlim)
+    axes[0].set_ylim(look.ylim)
     columns = len({panel.get_position().x0 for panel in axes})
     for panel in axes[columns * ((len(axes) - 1) // columns) :]:
-        panel.set_xlabel(AXES[x].title)
-
-
-def _wrapped(labels: Iterable[str]) -> list[str]:
-    """Return labels with line breaks, none of them after a bar or a "by"."""
-    kept = (label.replace("| ", "|\u00a0").replace(", by ", ", by\u00a0") for label in labels)
-    wrapped = (textwrap.wrap(label, 36, break_long_words=False) for label in kept)
-    return ["\n".join(lines).replace("\u00a0", " ") for lines in wrapped]
-
-
-def _name(figure: Figure, axes: Sequence[Axes], styles: Mapping[str, _Style], curves: Sequence[Curve], title: str) -> None:
-    """Draw title and legend, the most accurate first: beside a single panel, and above several."""
-    from matplotlib.lines import Line2D
-
-    best = {label: max(max(e.value for e in curve.accuracy) for curve in curves if curve.label == label) for label in styles}
-    labels = sorted(styles, key=lambda label: -best[label])
-    lines = [Line2D([], [], **styles[label].line) for label in labels]
-    words = _wrapped(f"{label} (oracle)" if styles[label].role == "oracle" else label for label in labels)
-    if any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines):
-        lines.append(Line2D([], [], **_FRONT))
-        words.append("Pareto front")
-    bold: dict[str, Any] = {"size": 11, "weight": "bold"}
-    looks: dict[str, Any] = {"frameon": False, "handlelength": 3.2, "labelcolor": _INK, "borderaxespad": 0, "alignment": "left"}
-    if len(axes) == 1:
-        figure.text(0.0, 1.02, title, ha="left", va="bottom", color=_INK, **bold)
-        figure.legend(lines, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **looks)
-    else:
-        columns = min(len(words), len(axes), 3)
-        figure.legend(
-            lines,
-            words,
-            loc="lower left",
-            bbox_to_anchor=(0.0, 1.02),
-            ncols=columns,
-            title=title or None,
-            title_fontproperties=bold,
-            **looks,
-        )
+        panel.set_xlabel(AXES[x].title if look.xlabel is None else look.xlabel)
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

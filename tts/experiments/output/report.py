@@ -23,6 +23,7 @@ from tts.experiments.analysis.comparing import bases_of, compare, in_words
 from tts.experiments.analysis.curves import AXES, Curve, curves_of
 from tts.experiments.analysis.table import table
 from tts.experiments.output import plots
+from tts.experiments.output.look import Palette
 from tts.experiments.output.tables import columns
 from tts.experiments.study.record import Cell, StoredStudy
 from tts.trace.html import SLOT, embedded, script_hash, sealed, viewer
@@ -165,10 +166,11 @@ def _figures(store: Store, study: StoredStudy, x: str, baseline: str | None, rng
     by_group = curves_of(store.results(study.id, drawn=False), rng=rng, by_group=True)
     known = [name for name in AXES if any(name in curve.costs and curve.costs[name].max() > 0 for curve in curves)]
     axes = sorted(known, key=lambda name: name != x)
+    palette = Palette.beside(store.path)
     compared = _comparisons(curves, baseline, axes[0], rng)
-    figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name)) for name in axes)
+    figures = "".join(_figure(name, AXES[name].unit, plots.draw(curves, name, palette=palette)) for name in axes)
     if len({curve.group for curve in by_group}) > 1:
-        figures += _figure("groups", "by group", plots.draw(by_group, axes[0]))
+        figures += _figure("groups", "by group", plots.draw(by_group, axes[0], palette=palette))
     return figures + compared
 
 

@@ -84,9 +84,9 @@ def columns(rows: Rows) -> dict[str, list[str]]:
 
 
 def text_of(columns: Mapping[str, Sequence[str]]) -> str:
-    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it."""
-    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0]}
-    varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1}
+    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it, but never accuracy."""
+    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in _STAYS}
+    varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in _STAYS}
     margin = max(map(len, same), default=0)
     lines = [f"{title:<{margin}}  {cell}" for title, cell in same.items()]
     if varied:
@@ -135,6 +135,7 @@ def _origin(point: Point) -> str:
 _LEFT: Final = frozenset(
     {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows", "errors", "notes"}
 )
+_STAYS: Final = frozenset({"accuracy [95 %]"})  # the result itself: a column also where all values are equal
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
     "model": lambda row: row.model,
@@ -155,8 +156,8 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "lost": lambda row: f"{row.lost_tokens:,}",
     "FLOPs": lambda row: _known(row.flops, ".3g"),
     "dollars": lambda row: _known(row.usd, ",.4f"),
-    "seconds": lambda row: f"{row.seconds:,.1f}",
-    "work seconds": lambda row: f"{row.work_seconds:,.1f}",
+    "seconds, summed": lambda row: f"{row.seconds:,.1f}",
+    "model seconds, summed": lambda row: f"{row.work_seconds:,.1f}",
     "stopped by": lambda row: _counted(row.stops),
     "failed rows": lambda row: _counted(row.failures) or "none",
     "failed runs": lambda row: f"{row.failed:,}",

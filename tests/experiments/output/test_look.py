@@ -1,0 +1,121 @@
+"""What a caller chooses of a figure, and colours that stay in all figures of a project."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib", reason="figures need the extra experiments")
+from tests.experiments.output.test_plots import curve, svg, words
+from tts.errors import ConfigError
+from tts.experiments.output import plots
+from tts.experiments.output.look import COLOURS, Look, Palette
+from tts.experiments.output.naming import _apart
+
+
+def colours(figure: Any) -> dict[int, str]:
+    return {i: line.get_color() for i, line in enumerate(figure.axes[0].lines)}
+
+
+def test_a_strategy_keeps_its_colour_in_every_figure_of_a_project(tmp_path: Path) -> None:
+    store = tmp_path / "store.sqlite"
+    first = plots.draw([curve("a"), curve("b"), curve("c")], front=False, palette=Palette.beside(store))
+    alone = plots.draw([curve("d"), curve("c")], front=False, palette=Palette.beside(store))
+    assert [line.get_color() for line in alone.axes[0].lines] == [COLOURS[3], first.axes[0].lines[2].get_color()]
+    assert json.loads((tmp_path / "styles.json").read_text()) == {"a": 0, "b": 1, "c": 2, "d": 3}
+    other = plots.draw([curve("c")], front=False)
+    assert other.axes[0].lines[0].get_color() == COLOURS[0]
+
+
+def test_a_damaged_palette_is_refused_in_one_line_and_one_that_cannot_be_written_is_used(tmp_path: Path) -> None:
+    for content in ("{", "[]", '{"a": -1}', '{"a": "red"}'):
+        (tmp_path / "styles.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"styles of lines") as refused:
+            Palette.beside(tmp_path / "store.sqlite")
+        assert refused.value.hint == "delete the file: lines get new colours"
+    assert Palette(tmp_path / "no" / "folder" / "styles.json").numbers(["a", "b", "a"]) == {"a": 0, "b": 1}
+
+
+def test_styles_labels_limits_and_titles_are_those_that_are_given() -> None:
+    look = Look(
+        style={"a": {"color": "#123456", "linewidth": 4}}, labels={"a": "Ours"}, xlim=(10, 1000), ylim=(0.1, 0.9), xlabel="cost",
+        ylabel="solved", size=(7, 3),
+    )  # fmt: skip
+    figure = plots.draw([curve("a"), curve("b")], front=False, look=look)
+    [panel] = figure.axes
+    assert (panel.lines[0].get_color(), panel.lines[0].get_linewidth()) == ("#123456", 4)
+    assert (panel.get_xlim(), panel.get_ylim()) == ((10, 1000), (0.1, 0.9))
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("cost", "solved")
+    assert tuple(figure.get_size_inches()) == (7, 3)
+    shown = words(svg(curve("a"), curve("b"), look=look))
+    assert "Ours" in shown
+    assert "a" not in shown
+
+
+def test_a_single_column_is_narrow_and_small() -> None:
+    figure = plots.draw([curve("a"), curve("b")], look=Look(single_column=True))
+    assert figure.get_size_inches()[0] == pytest.approx(3.35)
+    panels = plots.draw([curve("a"), curve("a", dataset="other")], look=Look(single_column=True))
+    assert panels.get_size_inches()[0] == pytest.approx(3.35)
+    assert len({round(panel.get_position().x0, 6) for panel in panels.axes}) == 1
+
+
+@pytest.mark.parametrize("place", ["beside", "above", "below", "inside", "ends"])
+def test_the_legend_is_where_it_is_asked_for(place: Any) -> None:
+    shown = words(svg(curve("first"), curve("second"), look=Look(legend=place), front=False))
+    assert {"first", "second"} <= set(shown)
+    assert not {"first", "second"} & set(words(svg(curve("first"), curve("second"), look=Look(legend="none"), front=False)))
+
+
+def test_many_lines_are_named_at_their_ends_and_names_do_not_meet() -> None:
+    many = [curve(f"strategy {i}") for i in range(22)]
+    figure = plots.draw(many, front=False)
+    assert figure.legends == []
+    [panel] = figure.axes
+    names = {note.get_text(): note.xyann[1] for note in panel.texts}
+    assert set(names) == {c.label for c in many}
+    heights = sorted(names.values())
+    assert np.diff(heights).min() >= 0.045 - 1e-9
+    colour = {note.get_text(): note.get_color() for note in panel.texts}
+    drawn = [line for line in panel.lines if line.get_linestyle() != "None"]
+    assert [colour[one.label] for one in many] == [line.get_color() for line in drawn]
+    few = plots.draw(many[:8], front=False)
+    assert len(few.legends) == 1
+
+
+def test_heights_stay_where_there_is_room() -> None:
+    assert _apart([0.9, 0.5, 0.1], 0.05) == [0.9, 0.5, 0.1]
+    assert _apart([0.5, 0.5], 0.1) == pytest.approx([0.5, 0.4])
+
+
+def test_a_figure_of_ones_own_gets_a_panel() -> None:
+    from matplotlib.figure import Figure
+
+    mine = Figure()
+    left, right = mine.subplots(1, 2)
+    assert plots.draw([curve("a"), curve("b")], ax=right) is mine
+    assert len(right.lines) >= 2
+    assert left.lines == [] or len(left.lines) == 0
+    assert right.get_legend() is not None
+    assert mine.texts == []
+    with pytest.raises(ConfigError, match="ax is given, but the curves have 2 panels"):
+        plots.draw([curve("a"), dataclasses.replace(curve("a"), dataset="other")], ax=left)
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ({"size": (0, 3)}, "size is"),
+        ({"xlim": (3, 1)}, "xlim is"),
+        ({"ylim": ("a", 1)}, "ylim is"),
+        ({"legend": "left"}, "legend is 'left', but must be one of auto, beside"),
+    ],
+)
+def test_values_that_are_refused(given: Any, cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        Look(**given)

@@ -1,0 +1,130 @@
+"""How figures look: what a caller chooses, and the styles by which lines are told apart, kept in a file for all figures of a project."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from tts.errors import ConfigError, shown
+
+Legend = Literal["auto", "beside", "above", "below", "inside", "ends", "none"]
+
+# Okabe and Ito, "Color universal design" (2008), in an order in which neighbours differ in grey; black is for reference lines.
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: Final = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (9, 2)))
+_COLUMN: Final = (3.35, 2.5)  # inches: a column of a paper with two
+_FILE: Final = "styles.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a caller chooses of a figure.
+
+    Args:
+        style: by a line's label, properties of matplotlib's lines that replace its own, such as {"color": "black", "linewidth": 3}.
+        labels: by a line's label, the words that the legend has in its place.
+        size: width and height in inches, without a legend beside or above; None: by the number of panels.
+        xlabel, ylabel: of the axes; None: the cost's name, and "accuracy". xlim, ylim: least and greatest value; None: by the points.
+        legend: "beside", "above" or "below" the panels, "inside" the first, at the "ends" of lines, or "none". "auto": beside one panel and
+            above several, but at the ends where one panel has more than eight lines.
+        single_column: for a paper's column of 3.35 inches, with smaller type and the legend below; `size` replaces the size.
+
+    Raises:
+        ConfigError: a value is none of these.
+    """
+
+    style: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    size: tuple[float, float] | None = None
+    xlabel: str | None = None
+    ylabel: str | None = None
+    xlim: tuple[float, float] | None = None
+    ylim: tuple[float, float] | None = None
+    legend: Legend = "auto"
+    single_column: bool = False
+
+    def __post_init__(self) -> None:
+        _check_pair("size", self.size, "two lengths above 0, in inches", lambda low, high: low > 0 and high > 0)
+        for name in ("xlim", "ylim"):
+            _check_pair(name, getattr(self, name), "two numbers, the smaller first", lambda low, high: low < high)
+        if self.legend not in get_args(Legend):
+            raise ConfigError(f"legend is {shown(self.legend)}, but must be one of {', '.join(get_args(Legend))}")
+
+    @property
+    def panel(self) -> tuple[float, float] | None:
+        """The size in inches that is asked for; None: none is."""
+        return self.size or (_COLUMN if self.single_column else None)
+
+    @property
+    def small_type(self) -> dict[str, Any]:
+        """What a single column changes of matplotlib's settings."""
+        sizes = {"font.size": 7.5, "axes.labelsize": 8.0, "legend.fontsize": 7.0, "xtick.labelsize": 7.0, "ytick.labelsize": 7.0}
+        return {**sizes, "lines.linewidth": 1.2} if self.single_column else {}
+
+    def place(self, *, lines: int, panels: int) -> Legend:
+        """Return where the legend of so many lines is drawn."""
+        if self.legend != "auto":
+            return self.legend
+        if panels == 1 and lines > _MOST_ROWS:
+            return "ends"
+        return "below" if self.single_column else "beside" if panels == 1 else "above"
+
+
+_ANEW: Final = "delete the file: lines get new colours"
+_MOST_ROWS: Final = 8  # of a legend beside a panel
+
+
+def _check_pair(name: str, pair: Any, rule: str, valid: Callable[[float, float], bool]) -> None:
+    numbers = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | float) and abs(n) < 1e300 for n in pair)
+    if pair is not None and not (numbers and valid(*pair)):
+        raise ConfigError(f"{name} is {shown(pair)}, but must be {rule}")
+
+
+class Palette:
+    """The numbers of lines, by label: a line keeps its colour, marker and dashes in every figure that is drawn by one palette.
+
+    Args:
+        path: the file that keeps them; None: they are kept in this object. A file that cannot be written is left as it is.
+
+    Raises:
+        ConfigError: the file is no palette.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._numbers: dict[str, int] = {} if path is None else _read(path)
+
+    @classmethod
+    def beside(cls, store: Path) -> Palette:
+        """Return the palette of a project: the file `styles.json` beside its store."""
+        return cls(store.parent / _FILE)
+
+    def numbers(self, labels: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of labels; new ones follow those that are known, and are kept."""
+        asked = list(dict.fromkeys(labels))
+        new = [label for label in asked if label not in self._numbers]
+        for label in new:
+            self._numbers[label] = len(self._numbers)
+        if new and self._path is not None:
+            with suppress(OSError):
+                self._path.write_text(json.dumps(self._numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return {label: self._numbers[label] for label in asked}
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        given: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as failure:
+        raise ConfigError(
+            f"the styles of lines in {path} cannot be read: {failure}", hint="delete the file: lines get new colours"
+        ) from None
+    if not isinstance(given, dict) or not all(type(number) is int and number >= 0 for number in given.values()):
+        raise ConfigError(f"{path} is no file of styles of lines, a number by label", hint=_ANEW)
+    return given

@@ -1,0 +1,118 @@
+"""The words of a figure: its title, the names of its lines, and its caption."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tts.experiments.output.look import Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_INK, _SOFT = "#1A1A1A", "#5A5A5A"
+_BOLD: Final[dict[str, Any]] = {"size": 11, "weight": "bold"}
+_GAP = 0.045  # of the panel's height, between the names at the ends of lines
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLine:
+    """A line of a figure.
+
+    Args:
+        style: of matplotlib. role: see `Curve`. peak: its greatest accuracy. ends: panel, cost and accuracy of each last point.
+    """
+
+    label: str
+    style: Mapping[str, Any]
+    role: str
+    peak: float
+    ends: tuple[tuple[int, float, float], ...] = ()
+
+
+def name_lines(
+    figure: Figure, axes: Sequence[Axes], lines: Sequence[NamedLine], look: Look, *, title: str, front: Mapping[str, Any] | None, own: bool
+) -> None:
+    """Draw title and names, the most accurate first, where `look` has them.
+
+    Args:
+        front: the style of the Pareto front's marks, where there are some. own: whether the figure is this package's, with room outside.
+    """
+    place = look.place(lines=len(lines), panels=len(axes))
+    place = "inside" if not own and place not in ("ends", "none") else place
+    if own and (len(axes) == 1 or place != "above"):
+        figure.text(0.0, 1.02, title, ha="left", va="bottom", color=_INK, **_BOLD)
+    if place == "ends":
+        for index, panel in enumerate(axes):
+            _name_ends(panel, [(x, y, line) for line in lines for i, x, y in line.ends if i == index], look)
+    elif place != "none":
+        _legend(figure, axes, lines, look, place, title=title, front=front)
+
+
+def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
+    """Draw what the figure stands on, below it."""
+    told = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * (24 if look.single_column else 19)))
+    size = 6.0 if look.single_column else 7.5
+    figure.text(0.0, -0.02, "\n".join(told).replace("\u00a0", " "), ha="left", va="top", fontsize=size, linespacing=1.4, color=_SOFT)
+
+
+def _legend(
+    figure: Figure, axes: Sequence[Axes], lines: Sequence[NamedLine], look: Look, place: str, *, title: str, front: Mapping[str, Any] | None
+) -> None:
+    from matplotlib.lines import Line2D
+
+    ordered = sorted(lines, key=lambda line: -line.peak)
+    handles = [Line2D([], [], **line.style) for line in ordered]
+    words = _wrapped(_words(line, look) for line in ordered)
+    if front is not None:
+        handles.append(Line2D([], [], **front))
+        words.append("Pareto front")
+    looks: dict[str, Any] = {"frameon": False, "handlelength": 3.2, "labelcolor": _INK, "borderaxespad": 0, "alignment": "left"}
+    columns = min(len(words), len(axes), 3)
+    if place == "inside":
+        axes[0].legend(handles, words, loc="best", **(looks | {"handlelength": 2.4, "borderaxespad": 0.5}))
+    elif place == "beside":
+        figure.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.0), **looks)
+    elif place == "below":
+        figure.legend(handles, words, loc="upper left", bbox_to_anchor=(0.0, -0.02 - 0.05 * look.single_column), ncols=columns, **looks)
+    else:
+        above = {"title": title or None, "title_fontproperties": _BOLD} if len(axes) > 1 else {}
+        figure.legend(handles, words, loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, **above, **looks)
+
+
+def _name_ends(panel: Axes, ends: Sequence[tuple[float, float, NamedLine]], look: Look) -> None:
+    """Write each line's name right of the panel, as near to its last point as names leave room, joined to it by a thin line."""
+    low, high = panel.get_ylim()
+    heights = _apart([(y - low) / (high - low) for _, y, _ in ends], _GAP)
+    for (x, y, named), height in zip(ends, heights, strict=True):
+        colour = named.style["color"]
+        joined = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7, "shrinkA": 0, "shrinkB": 2, "relpos": (0, 0.5)}
+        panel.annotate(
+            _words(named, look), (x, y), xytext=(1.04, height), textcoords="axes fraction", ha="left", va="center", color=colour,
+            fontsize=6.5 if look.single_column else 7.5, arrowprops=joined, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _apart(wanted: Sequence[float], gap: float) -> list[float]:
+    """Return heights in the order of those that are wanted, at least `gap` apart and near to them; below they may leave [0, 1]."""
+    order = sorted(range(len(wanted)), key=lambda i: (-wanted[i], i))
+    heights = [0.0] * len(wanted)
+    last = max(1.0, gap * len(wanted)) + gap if len(wanted) * gap > 1 else 1.0 + gap
+    for i in order:
+        last = heights[i] = min(wanted[i], last - gap)
+    return heights
+
+
+def _words(line: NamedLine, look: Look) -> str:
+    told = look.labels.get(line.label, line.label)
+    return f"{told} (oracle)" if line.role == "oracle" else told
+
+
+def _wrapped(labels: Iterable[str]) -> list[str]:
+    """Return labels with line breaks, none of them after a bar or a "by"."""
+    kept = (label.replace("| ", "|\u00a0").replace(", by ", ", by\u00a0") for label in labels)
+    wrapped = (textwrap.wrap(label, 36, break_long_words=False) for label in kept)
+    return ["\n".join(lines).replace("\u00a0", " ") for lines in wrapped]
