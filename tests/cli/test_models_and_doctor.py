@@ -89,3 +89,13 @@ def test_doctor_measures_what_the_engine_is_held_against(tts):
     assert re.search(r"bandwidth +│ \d+\.\d GB/s read, \d+ threads? \(measured\)", shown)
     assert re.search(r"compute +│ \d+ at 1 row, \d+ at 16 rows", shown)
     assert re.search(r"engine +│ attention by the executor strict", shown)
+
+
+def test_doctor_lists_the_bounds_of_programs(tts, monkeypatch):
+    from tts.verifiers.code import bounds
+
+    told = bounds.SandboxBound("all memory", "", "no control group can be made", required=False)
+    monkeypatch.setattr(bounds, "bounds", lambda: [bounds.SandboxBound("files", "Landlock"), told])
+    shown = " ".join(tts("doctor").stdout.replace("│", " ").split())
+    assert "code files holds: Landlock" in shown
+    assert "all memory absent: no control group" in shown

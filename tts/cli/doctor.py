@@ -63,6 +63,7 @@ def doctor(
         from tts.cli.models import presence
         from tts.cli.terminal import output
         from tts.models import registry
+        from tts.verifiers.code.bounds import bounds
 
         table = Table(box=box.ROUNDED, show_header=False)
         table.add_column(style="bold", no_wrap=True)
@@ -74,6 +75,9 @@ def doctor(
         table.add_row("device", "", device())
         for name, found in limits():
             table.add_row("", name, found)
+        table.add_section()
+        for i, bound in enumerate(bounds()):
+            table.add_row("" if i else "code", bound.name, bound.text)
         table.add_section()
         for i, name in enumerate(registry.names()):
             table.add_row("" if i else "models", name, presence(registry.get(name)))

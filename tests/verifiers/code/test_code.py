@@ -144,7 +144,7 @@ class TestShutIn:
             "import os; os.rename({0!r} + '/kept.txt', 'mine')",
             "import os; os.utime({0!r} + '/kept.txt', (0, 0))", "print(open({0!r} + '/kept.txt').read())",
             "import os; os.symlink({0!r}, 'link'); open('link/kept.txt', 'w')",
-            "import subprocess; subprocess.run(['rm', '-rf', {0!r}], check=True)",
+            "import subprocess; subprocess.run(['rm', '-r', {0!r}], check=True)",
         ],
     )  # fmt: skip
     def test_nothing_outside_its_folder_is_touched(self, victim: Path, attempt: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import errno
 import json
 import numbers
 import os
@@ -42,7 +43,8 @@ def run_program(program: str, steps: list[dict[str, Any]], room: int, folder: st
     except BaseException as failure:  # noqa: BLE001 - whatever the program raises, it has failed
         by_file = type(failure) in (EOFError, SystemExit) and any("solution.py" in _dumps(step) for step in steps)
         if not by_file:  # the tests run the file themselves, with an input
-            return {"error": _line(failure), "kind": type(failure).__name__}
+            full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+            return {"error": _line(failure), "kind": "disk" if full else type(failure).__name__}
     done: list[dict[str, Any]] = []
     left = [room]
     for step, codes in work:

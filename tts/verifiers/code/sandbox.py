@@ -1,8 +1,9 @@
 """Runs an untrusted program with its tests in a sandbox, and returns an outcome for every way in which it may end.
 
 The sandbox contains the accidents of generated programs: endless loops, forks, floods of output, deleted files, open connections.
-It uses Landlock, read-only mounts except for one folder, namespaces of users, network and processes, and resource limits. The parent
-process polls processes, memory, files and output.
+It uses Landlock, a root of its own with one writable folder, namespaces of users, network, processes and System V IPC, a filter of system
+calls, resource limits, and a control group where one can be made. The parent process polls processes, memory and output. `bounds` lists
+which mechanism holds which bound on this machine.
 
 It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also manipulate tests that
 run in its process (see `steps`).
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,15 +30,18 @@ from pathlib import Path
 from typing import Any
 
 from tts.errors import CapabilityError, VerifierError
+from tts.verifiers.code import cgroup, sandbox_child, seccomp
 from tts.verifiers.code import program as runner
-from tts.verifiers.code import sandbox_child
+from tts.verifiers.code.process_tree import MOST_FILES, descendants, held_in, memory_of, unlinked
 from tts.verifiers.code.steps import CodeTests, NothingTestedError, NotTestsError, read_tests
+from tts.verifiers.code.view import may_enter, view
 
-_CHILD, _RUNNER = Path(sandbox_child.__file__), Path(runner.__file__)
+_CHILD, _RUNNER, _FILTER = Path(sandbox_child.__file__), Path(runner.__file__), Path(seccomp.__file__)
 TEST_SOMETHING = "end them in assertions, or in a call of what has some"
 _WATCH_S = 0.02
 _START_S = 20.0  # for the child to start on a busy machine, in addition to the program's time
-_MOST_FILES, _DEEPEST = 1000, 40
+_OWN_MEMORY = 64 << 20  # bytes of the sandbox's own processes and of the kernel for them
+_SLOW = 10  # counting memory that is shared takes at most one part of so many
 _KEPT = 4096  # characters of output
 
 
@@ -53,6 +57,9 @@ class ProgramOutcome(StrEnum):
     PROCESSES = "processes"
     OUTPUT = "output"
     DISK = "disk"
+
+
+_KINDS = {"MemoryError": ProgramOutcome.MEMORY, "disk": ProgramOutcome.DISK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,8 @@ class _Program:
         self._tests = tests
         self._limits = limits
         self._folder = folder
+        self._isolated = isolated
+        self._count_again = 0.0
         self._mark = secrets.token_hex(8)
         self._said: dict[str, Any] = {}
         self._output = bytearray()
@@ -138,14 +147,15 @@ class _Program:
             "runner": str(_RUNNER),
             "folder": folder,
             "isolated": isolated,
-            "drop": os.getuid() == 0 and (isolated or not _closed(folder)),
-            "closed": _closed(folder),
+            "drop": os.getuid() == 0 and (isolated or may_enter(folder)),
             "mark": self._mark,
-            "readable": _readable(),
+            "view": view(),
+            "filter": str(_FILTER),
             "limits": {
                 "memory": limits.memory, "seconds": int(limits.seconds) + 1, "file": limits.disk, "processes": limits.processes,
             },
         }  # fmt: skip
+        self._group = cgroup.make(self._mark, limits.memory + 2 * limits.disk + _OWN_MEMORY)
         with os.fdopen(writing, "wb"):
             self._process = subprocess.Popen(
                 [sys.executable, "-I", str(_CHILD), str(writing)],
@@ -157,6 +167,9 @@ class _Program:
                 pass_fds=(writing,),
                 start_new_session=True,
             )
+        if self._group is not None and not self._group.add(self._process.pid):
+            self._group.remove()
+            self._group = None
         assert self._process.stdin is not None, "opened as a pipe"
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(config).encode())
@@ -169,7 +182,7 @@ class _Program:
         """Kill all of its processes."""
         with suppress(ProcessLookupError):  # the supervisor last: it adopts processes whose parent has died
             for _ in range(100):
-                if not (below := list(_descendants(self._process.pid))):
+                if not (below := list(descendants(self._process.pid))):
                     break
                 for pid, _ in below:
                     with suppress(ProcessLookupError):
@@ -182,6 +195,8 @@ class _Program:
             assert self._process.stdin is not None, "opened as a pipe"
             self._process.stdin.close()
         os.close(self._reading)
+        if self._group is not None:
+            self._group.remove()
 
     def watch(self) -> ProgramResult:
         """Wait until it ends or passes a limit, and return the outcome."""
@@ -213,7 +228,7 @@ class _Program:
 
     def _is_working(self) -> bool:
         """Whether the process has started; its time is measured from then on."""
-        return self._process.poll() is not None or any(True for _ in _descendants(self._process.pid))
+        return self._process.poll() is not None or any(True for _ in descendants(self._process.pid))
 
     def _take(self, end: int, *, is_output: bool) -> bool:
         """Read at most one piece from a pipe; return whether it is still open."""
@@ -237,17 +252,19 @@ class _Program:
         return bool(piece)
 
     def _passed_limit(self) -> ProgramResult | None:
-        processes = memory = 0
-        for _, resident in _descendants(self._process.pid):
-            processes += 1
-            memory += resident
-        if processes > self._limits.processes + 2:  # the two processes of the sandbox
+        running = list(descendants(self._process.pid))
+        if len(running) > self._limits.processes + 2:  # the two processes of the sandbox
             return self._ended(ProgramOutcome.PROCESSES, f"it had more than {self._limits.processes} processes")
-        if memory > self._limits.memory:
-            return self._ended(ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes")
-        held = _held(self._folder)
-        if held is None or held > self._limits.disk:
-            return self._ended(ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {_MOST_FILES} files")
+        if sum(resident for _, resident in running) > self._limits.memory and (now := time.monotonic()) > self._count_again:
+            memory = memory_of(running)
+            self._count_again = time.monotonic() + _SLOW * (time.monotonic() - now)
+            if memory > self._limits.memory:
+                return self._ended(ProgramOutcome.MEMORY, f"its processes held more than {self._limits.memory} bytes")
+        if self._isolated:
+            return None  # its folder is bounded by its size
+        held = held_in(self._folder)
+        if held is None or held + unlinked(pid for pid, _ in running) > self._limits.disk:
+            return self._ended(ProgramOutcome.DISK, f"its folder held more than {self._limits.disk} bytes or {MOST_FILES} files")
         return None
 
     def _verdict(self) -> ProgramResult:
@@ -256,6 +273,8 @@ class _Program:
             raise CapabilityError(str(said["refused"]), hint="give code(sandbox='docker'), or sandbox='none' to run programs without it")
         if {"error", "steps"} & said.keys():
             return judged(said, self._tests, self._text)
+        if self._group is not None and self._group.killed():
+            return self._ended(ProgramOutcome.MEMORY, f"the kernel ended it for more than {self._limits.memory} bytes")
         status = int(said.get("status", 0))
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
@@ -291,7 +310,7 @@ def steps_of(tests: str) -> CodeTests:
 def judged(said: Mapping[str, Any], tests: CodeTests, output: str, seconds: float = 0.0) -> ProgramResult:
     """Return the outcome of a program from its report (see `program.run_program`), which the program may have written itself."""
     if "error" in said:
-        kind = ProgramOutcome.MEMORY if said.get("kind") == "MemoryError" else ProgramOutcome.ERROR
+        kind = _KINDS.get(str(said.get("kind")), ProgramOutcome.ERROR)
         return ProgramResult(kind, str(said["error"])[:400], output=output, seconds=seconds)
     if "flood" in said:
         return ProgramResult(ProgramOutcome.OUTPUT, "it wrote more than it may", output=output, seconds=seconds)
@@ -309,69 +328,6 @@ def _environment(folder: str) -> dict[str, str]:
     """Return the variables of a program's process. A memory pool for each thread would take up its address space."""
     place = {"HOME": folder, "TMPDIR": folder}
     return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", **place}
-
-
-def _readable() -> list[str]:
-    """Return the paths that a Python program must read: this interpreter, its packages and the system's libraries."""
-    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, os.path.realpath(sys.executable)}
-    system = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
-    return [*sorted(places - {"/"}), *system, str(_CHILD), str(_RUNNER)]
-
-
-def _closed(folder: str) -> dict[str, list[str]]:
-    """Return the topmost folders that other users may not enter above this interpreter's files or `folder`, each with those paths."""
-    closed: dict[str, list[str]] = {}
-    for place in sorted({os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, folder)}):
-        for above in reversed(Path(place).parents):
-            if not above.stat().st_mode & 0o1:
-                closed.setdefault(str(above), []).append(place)
-                break
-    return closed
-
-
-def _descendants(root: int) -> Iterator[tuple[int, int]]:
-    """Yield the descendants of a process, each with its resident memory in bytes."""
-    parents: dict[int, list[tuple[int, int]]] = {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal():
-            continue
-        try:
-            with open(f"{entry.path}/stat", "rb") as file:  # noqa: PTH123 - hundreds of them, every moment
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != b"Z":
-            parents.setdefault(int(fields[1]), []).append((int(entry.name), int(fields[21]) * _PAGE))
-    below = [root]
-    while below:
-        for child in parents.get(below.pop(), []):
-            below.append(child[0])
-            yield child
-
-
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def _held(folder: str) -> int | None:
-    """Return the bytes of the files in a folder; None if there are too many, or they are nested too deeply."""
-    total = files = 0
-    below = [(folder, 0)]
-    while below:
-        place, depth = below.pop()
-        try:
-            entries = list(os.scandir(place))
-        except OSError:
-            continue
-        files += len(entries)
-        if files > _MOST_FILES or depth > _DEEPEST:
-            return None
-        for entry in entries:
-            with suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    below.append((entry.path, depth + 1))
-                else:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-    return total
 
 
 def _remove(folder: str) -> None:

@@ -9,22 +9,25 @@ end kills all others in it. The child of that process runs the program.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import json
 import os
 import resource
 import signal
+import stat
 import struct
 import sys
 from typing import Any, Final, NoReturn
 
 _NEW_USER, _NEW_NET, _NEW_PID, _NEW_IPC, _NEW_MOUNT = 0x10000000, 0x40000000, 0x20000000, 0x08000000, 0x00020000
-_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
+_BIND, _RECURSIVE, _PRIVATE, _NO_DEVICES, _DETACH = 4096, 16384, 1 << 18, 6, 2
+_DEVICES, _WRITABLE, _MOST_FILES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"), ("/dev/shm",), 1000
 _MOUNT_SETATTR, _CREATE, _ADD_RULE, _RESTRICT = 442, 444, 445, 446  # numbers of system calls, equal on all 64-bit architectures
 _READ_ONLY, _AT_RECURSIVE, _AT_FDCWD = 1, 0x8000, -100
 NOBODY: Final = 65534
-_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SUBREAPER = 1, 38, 36
+_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SUBREAPER, _DROP_BOUND, _CAPABILITY_VERSION = 1, 38, 36, 24, 0x20080522
 # rights of Landlock: all on files, by version; those that a file that is no folder can have; those to read and execute
 _FILES: Final = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 _OF_A_FILE, _TO_READ, _TO_READ_AND_WRITE = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000, 0x1 | 0x4 | 0x8, 0x2 | 0x4
@@ -56,51 +59,73 @@ def landlock_version() -> int:
     return _call("Landlock (create_ruleset)", _libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
 
 
-def isolate(folder: str, closed: dict[str, list[str]], shared: int, *, drop: bool) -> bool:
-    """Enter new namespaces of users, network, processes and mounts, in which all but the folder is read-only.
+def isolate(config: dict[str, Any]) -> bool:
+    """Enter new namespaces of users, network, processes, System V IPC and mounts, with a root of their own.
 
-    Args:
-        closed: folders that other users may not enter, each with the paths in it that the program needs; the rest is hidden.
-        shared: bytes of shared memory, which `multiprocessing` uses.
-        drop: whether to map the user `NOBODY`, who has no rights, beside this one.
+    The root has the folder, shared memory, plain devices, and read-only what a Python program reads. All else is out of view: files, and
+    sockets by their path. The folder and shared memory lie in memory and hold `limits["file"]` bytes each, with unlinked files.
 
     Returns:
-        Whether `NOBODY` is mapped.
+        Whether the user `NOBODY`, who has no rights, is mapped beside this one.
 
     Raises:
         RefusedError: the kernel denies it.
     """
-    mapped = _mapped_from_outside() if drop else None
+    mapped = _mapped_from_outside() if config["drop"] else None
     user, group = os.getuid(), os.getgid()
     _call("a user and network namespace (unshare)", _libc.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_MOUNT))
-    if mapped is None or not mapped():
-        drop = False
+    drop = mapped is not None and mapped()
+    if not drop:
         try:
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{user} {user} 1")
             _write("/proc/self/gid_map", f"{group} {group} 1")
         except OSError as failure:
             raise RefusedError(f"a user namespace (its map of users) failed: {failure}") from failure
-    path = os.fsencode(folder)
     _call("a private mount", _libc.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None))
-    for place, needed in closed.items() if drop else ():
-        _open_up(place, needed)
-    _call("a mount of the folder", _libc.mount(path, path, None, ctypes.c_ulong(_BIND), None))
-    _set_mount("a read-only root", b"/", _AT_RECURSIVE, on=_READ_ONLY)
-    _set_mount("a writable folder", path, 0, off=_READ_ONLY)
-    _call("shared memory of its own", _libc.mount(b"none", b"/dev/shm", b"tmpfs", ctypes.c_ulong(0), f"mode=1777,size={shared}".encode()))
+    _new_root(config["folder"], config["view"], config["limits"]["file"])
     return drop
 
 
-def _open_up(place: str, needed: list[str]) -> None:
-    """Mount an empty folder that all users may enter over a closed one, and bind the needed paths in their old places."""
-    opened = [(path, os.open(path, os.O_PATH)) for path in needed]
-    _call("a cover", _libc.mount(b"none", os.fsencode(place), b"tmpfs", ctypes.c_ulong(0), b"mode=755,size=1m"))
-    for path, handle in opened:
-        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - no more imports than it takes
-        source = f"/proc/self/fd/{handle}".encode()
-        _call("a mount of what is needed", _libc.mount(source, os.fsencode(path), None, ctypes.c_ulong(_BIND | _RECURSIVE), None))
-        os.close(handle)
+def _new_root(folder: str, view: dict[str, Any], size: int) -> None:
+    """Make a root in memory at the folder's place, and enter it.
+
+    Args:
+        view: "paths": what is bound; "links": symbolic links, each with its target.
+    """
+    sources = {path: os.open(path, os.O_PATH) for path in (*view["paths"], *_DEVICES) if os.path.exists(path)}  # noqa: PTH110
+    _mount_memory(folder, "mode=755,size=1m")
+    for path, source in sources.items():
+        _bind(source, folder + path)
+    for path, target in view["links"].items():
+        os.makedirs(os.path.dirname(folder + path), exist_ok=True)  # noqa: PTH103, PTH120 - no more imports than it takes
+        os.symlink(target, folder + path)  # noqa: PTH211
+    os.chdir(folder)
+    _call("a root of its own (pivot_root)", _libc.pivot_root(b".", b"."))
+    _call("a root of its own (umount)", _libc.umount2(b".", _DETACH))
+    os.chdir("/")
+    for place in _WRITABLE:
+        os.makedirs(place, exist_ok=True)  # noqa: PTH103
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    _set_mount("a read-only root", b"/", _AT_RECURSIVE, on=_READ_ONLY)
+    for place in (*_WRITABLE, folder):
+        _mount_memory(place, f"mode=1777,size={size},nr_inodes={_MOST_FILES}")
+
+
+def _mount_memory(place: str, options: str) -> None:
+    _call(f"memory at {place}", _libc.mount(b"none", os.fsencode(place), b"tmpfs", ctypes.c_ulong(_NO_DEVICES), options.encode()))
+
+
+def _bind(source: int, place: str) -> None:
+    """Bind an open file or folder at a place, which is made."""
+    if stat.S_ISDIR(os.fstat(source).st_mode):
+        os.makedirs(place, exist_ok=True)  # noqa: PTH103 - no more imports than it takes
+    else:
+        os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+    path = f"/proc/self/fd/{source}".encode()
+    _call("a mount of what is needed", _libc.mount(path, os.fsencode(place), None, ctypes.c_ulong(_BIND | _RECURSIVE), None))
+    os.close(source)
 
 
 def _mapped_from_outside() -> Any:
@@ -168,8 +193,9 @@ def restrict(folder: str, readable: list[str]) -> None:
     attributes = struct.pack("QQQ", files, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = _call("Landlock (create_ruleset)", _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
-    devices = [(f"/dev/{name}", _TO_READ_AND_WRITE) for name in ("null", "zero", "random", "urandom")]
-    for path, rights in [(folder, files), ("/dev/shm", files), *((path, _TO_READ) for path in readable), *devices]:
+    devices = [(path, _TO_READ_AND_WRITE) for path in _DEVICES]
+    own = [(path, files) for path in (folder, *_WRITABLE)]
+    for path, rights in [*own, *((path, _TO_READ) for path in readable), *devices]:
         try:
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
@@ -199,9 +225,9 @@ def limit(limits: dict[str, int], others: int) -> None:
         resource.setrlimit(kind, (soft, last))
 
 
-def _runner(path: str) -> Any:
-    """Import the module that runs programs by its path: the package is not in this process."""
-    spec = importlib.util.spec_from_file_location("tts_program", path)
+def _module(path: str) -> Any:
+    """Import a module by its path: the package is not in this process."""
+    spec = importlib.util.spec_from_file_location("tts_" + os.path.basename(path)[:-3], path)  # noqa: PTH119
     assert spec is not None, "a Python file"
     assert spec.loader is not None, "a Python file"
     module = importlib.util.module_from_spec(spec)
@@ -209,18 +235,30 @@ def _runner(path: str) -> Any:
     return module
 
 
-def _run(config: dict[str, Any], report: int) -> NoReturn:
+def drop_capabilities() -> None:
+    """Give up all rights over the namespaces, also those that the execution of a program would give back."""
+    capability = 0
+    while _libc.prctl(_DROP_BOUND, capability, 0, 0, 0) == 0:
+        capability += 1
+    header, none = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    _call("dropping capabilities (capset)", _libc.capset(header, none))
+
+
+def _run(config: dict[str, Any], report: int, runner: Any, refuse_calls: Any) -> NoReturn:
     """Run the program in this process and report the outcome."""
     said: dict[str, Any]
-    runner = _runner(config["runner"])
     try:
         others = 2 if config["isolated"] else processes_of(NOBODY if config["drop"] else os.getuid())
         if config["drop"]:
             drop_rights()
         limit(config["limits"], others)
+        if config["isolated"]:
+            drop_capabilities()
         _call("no new privileges (prctl)", _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
         if config["isolated"]:
-            restrict(config["folder"], config["readable"])
+            restrict(config["folder"], config["view"]["paths"])
+        with contextlib.nullcontext() if config["isolated"] else contextlib.suppress(OSError):
+            refuse_calls()
     except (RefusedError, OSError, ValueError) as failure:
         said = {"refused": str(failure)}
     else:
@@ -269,17 +307,18 @@ def main() -> int:
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    runner, seccomp = _module(config["runner"]), _module(config["filter"])
     if config["isolated"]:
         try:
             landlock_version()
-            config["drop"] = isolate(config["folder"], config["closed"], config["limits"]["file"], drop=config["drop"])
+            config["drop"] = isolate(config)
             os.chdir(config["folder"])
         except (RefusedError, OSError) as failure:
             os.write(report, json.dumps({"refused": str(failure), "mark": config["mark"]}).encode() + b"\n")
             return 3
 
     def first() -> None:
-        status = _below(lambda: _run(config, report))
+        status = _below(lambda: _run(config, report, runner, seccomp.refuse_calls))
         os.write(report, json.dumps({"status": status, "mark": config["mark"]}).encode() + b"\n")
 
     _below(first)

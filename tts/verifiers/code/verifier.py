@@ -41,9 +41,9 @@ class Code(Verifier):
     plain data that it is; an object of another class equals no data. All other tests run in the program's process. A program can manipulate
     those: by objects with an `__eq__` of their own, by replacing functions that the tests call, by reading the expected values in frames,
     or by writing its own report. The sandbox itself contains accidents and is not a defence against an attacker
-    (`tts.verifiers.code.sandbox`). If Landlock or a namespace is not available, a solver raises CapabilityError with the reason. With
-    `sandbox="none"`, a program can also read the files and, as the same user, the memory of this process; and only polling limits the
-    number of processes of root's programs.
+    (`tts.verifiers.code.sandbox`). If Landlock, seccomp or a namespace is not available, a solver raises CapabilityError with the reason;
+    `tts doctor` lists the bounds that hold. With `sandbox="none"`, a program can also read the files and, as the same user, the memory of
+    this process; it can write outside of its folder; and only polling limits the number of processes of root's programs.
 
     Args:
         tests: Python source; None: the problem's reference answer, which makes this verifier an oracle.
@@ -91,7 +91,7 @@ class Code(Verifier):
         """Return the verifier unchanged.
 
         Raises:
-            CapabilityError: Landlock or a namespace is not available, or no Docker daemon answers.
+            CapabilityError: Landlock, seccomp or a namespace is not available, or no Docker daemon answers.
             MissingDependency: llm-sandbox is not installed.
         """
         del record, backend
@@ -102,7 +102,7 @@ class Code(Verifier):
         """Check that the sandbox is available.
 
         Raises:
-            CapabilityError: Landlock or a namespace is not available, or no Docker daemon answers.
+            CapabilityError: Landlock, seccomp or a namespace is not available, or no Docker daemon answers.
             MissingDependency: llm-sandbox is not installed.
         """
         if self.sandbox == "docker":

@@ -1,0 +1,133 @@
+"""A control group of its own for the processes of a program, where this process may make one: the kernel bounds their memory as a whole.
+
+It counts all memory: private, shared, files in memory and the kernel's own. Version 2 and the memory hierarchy of version 1 are used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_PREFIX = "tts-code-"
+_TRIES, _WAIT_S = 100, 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """A control group that bounds memory.
+
+    Args:
+        path: its folder. version: 1 or 2.
+    """
+
+    path: Path
+    version: int
+
+    def add(self, pid: int) -> bool:
+        """Move a process into the group, with all that it will start; return whether it could be."""
+        try:
+            (self.path / "cgroup.procs").write_text(str(pid), encoding="ascii")
+        except OSError:
+            return False
+        return True
+
+    def killed(self) -> bool:
+        """Whether the kernel has killed a process of the group for its memory."""
+        try:
+            text = (self.path / ("memory.events" if self.version == 2 else "memory.oom_control")).read_text(encoding="ascii")
+        except OSError:
+            return False
+        return bool(re.search(r"^oom_kill [1-9]", text, re.MULTILINE))
+
+    def remove(self) -> None:
+        """Remove the group, whose processes have been killed; the last of them may take a moment to end."""
+        for _ in range(_TRIES):
+            try:
+                self.path.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(_WAIT_S)
+            else:
+                return
+
+
+def make(name: str, memory: int) -> ControlGroup | None:
+    """Return a new control group that bounds memory in bytes, or None where none can be made.
+
+    Args:
+        name: of its own among all groups of this process.
+    """
+    found = place()
+    if found is None:
+        return None
+    parent, version = found
+    group = ControlGroup(parent / f"{_PREFIX}{os.getpid()}-{name}", version)
+    try:
+        group.path.mkdir()
+        (group.path / ("memory.max" if version == 2 else "memory.limit_in_bytes")).write_text(str(memory), encoding="ascii")
+    except OSError:
+        group.remove()
+        return None
+    with suppress(OSError):  # where there is no swap, there is none to bound
+        swap, most = ("memory.swap.max", 0) if version == 2 else ("memory.memsw.limit_in_bytes", memory)
+        if (group.path / swap).exists():
+            (group.path / swap).write_text(str(most), encoding="ascii")
+    return group
+
+
+@cache
+def place() -> tuple[Path, int] | None:
+    """Return the folder in which groups can be made, and the version."""
+    try:
+        own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    for parent, version in candidates(own, mounts):
+        if os.access(parent, os.W_OK):
+            _remove_left(parent)
+            return parent, version
+    return None
+
+
+def candidates(own: str, mounts: str) -> list[tuple[Path, int]]:
+    """Return the folders in which groups that bound memory may be made, best first.
+
+    A group of version 2 with processes cannot have groups with limits below it, so there the group above is tried.
+
+    Args:
+        own, mounts: the texts of /proc/self/cgroup and /proc/self/mounts.
+    """
+    found: list[tuple[Path, int]] = []
+    for line in mounts.splitlines():
+        _, top, kind, options, *_ = line.split()
+        if kind == "cgroup" and "memory" in options.split(","):
+            paths = [path for _, names, path in (entry.split(":", 2) for entry in own.splitlines()) if "memory" in names.split(",")]
+            found += [(Path(top + path), 1) for path in paths]
+        elif kind == "cgroup2":
+            paths = [path for number, _, path in (entry.split(":", 2) for entry in own.splitlines()) if number == "0"]
+            above = [Path(top + path).parent if path != "/" else Path(top) for path in paths]
+            found += [(path, 2) for path in above if _bounds_memory(path)]
+    return found
+
+
+def _bounds_memory(group: Path) -> bool:
+    try:
+        return "memory" in (group / "cgroup.subtree_control").read_text(encoding="ascii").split()
+    except OSError:
+        return False
+
+
+def _remove_left(parent: Path) -> None:
+    """Remove the empty groups of processes that were killed."""
+    for left in parent.glob(f"{_PREFIX}*-*"):
+        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path(f"/proc/{pid}").exists():
+            with suppress(OSError):
+                left.rmdir()

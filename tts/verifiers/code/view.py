@@ -1,0 +1,48 @@
+"""What a program sees of the file system: this interpreter, its packages and the system's libraries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import Any
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives")
+
+
+@cache
+def view() -> dict[str, Any]:
+    """Return "paths", files and folders that a Python program must read, and "links", the symbolic links that lead to them."""
+    links: dict[str, str] = {}
+    wanted = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, sys.executable, *_SYSTEM}
+    real = sorted({_resolved(path, links) for path in wanted if os.path.lexists(path)} - {"/"})
+    paths: list[str] = []
+    for path in real:
+        if not any(path.startswith(f"{kept}/") for kept in paths):
+            paths.append(path)
+    outside = {link: target for link, target in links.items() if not any(link.startswith(f"{path}/") for path in paths)}
+    return {"paths": paths, "links": outside}
+
+
+def _resolved(path: str, links: dict[str, str]) -> str:
+    """Return a path without symbolic links, and note those on the way."""
+    done, left = "/", [part for part in os.path.normpath(path).split("/") if part]
+    while left:
+        step = os.path.join(done, left.pop(0))  # noqa: PTH118 - texts, as links have them
+        if os.path.islink(step) and len(links) < 1000:  # noqa: PTH114
+            links[step] = os.readlink(step)  # noqa: PTH115
+            target = os.path.normpath(os.path.join(done, links[step]))  # noqa: PTH118
+            done, left = "/", [part for part in target.split("/") if part] + left
+        else:
+            done = step
+    return done
+
+
+def may_enter(folder: str) -> bool:
+    """Whether users without rights may enter all folders above this interpreter's files and a folder."""
+    for place in (sys.prefix, sys.base_prefix, folder):
+        above = os.path.realpath(place)
+        while (above := os.path.dirname(above)) != "/":  # noqa: PTH120
+            if not os.stat(above).st_mode & 0o1:  # noqa: PTH116
+                return False
+    return True
