@@ -1,12 +1,14 @@
 """Train the embedded pair: `python -m research.pocket.train STAGE --out DIR --minutes M --seed S`.
 
-The stages, in order, each from what the earlier ones left in DIR:
+The stages, in order, each from what the earlier ones left in DIR ("judge" and "calibrate" stand in place of "rollouts" and "prm"):
 
     policy      a Llama learns to write worked solutions                                   -> base/
     self-eval   it draws samples of its own, learns to judge and to correct them           -> policy/
     rollouts    its solutions are drawn, and every prefix continued eight times            -> stages/rollouts/
     prm         a process model, begun from the policy, learns what the prefixes are worth -> process/, heads/process.safetensors
     probe       a head on the policy's hidden states learns the same                       -> heads/probe.safetensors
+    judge       a process model of its own, from scratch, on exact labels of states     -> judge/, judge-heads/
+    calibrate   its head is scaled on samples of the validation split                   -> process/, heads/process.safetensors
     ship        what users need is copied into the package, with its checksums
 """
 
@@ -31,6 +33,8 @@ _STAGES = {
     "policy": ("policy", "run"),
     "self-eval": ("self_eval", "run"),
     "rollouts": ("rollouts", "run"),
+    "judge": ("judge", "run"),
+    "calibrate": ("calibrate", "run"),
     "prm": ("prm", "run_prm"),
     "probe": ("prm", "run_probe"),
     "ship": ("shipping", "run"),

@@ -82,6 +82,7 @@ def train(
     held_out_loss: Callable[[], float],
     identity: Mapping[str, Any],
     keep_best: bool = False,
+    tools: list[torch.optim.Optimizer] | None = None,
 ) -> dict[str, float]:
     """Train a model and return the last losses and the seconds it took; go on where an earlier run in the folder stopped.
 
@@ -90,13 +91,14 @@ def train(
         folder: where `checkpoint.pt` and `loss.csv` (step, loss, validation, seconds) are kept.
         held_out_loss: on the validation split; shown now and then.
         identity: what a run is defined by (seed, recipe, …): a checkpoint of another is refused.
+        tools: the optimizers of the matrices and of all else; None: those of `optimizers`.
         keep_best: whether the model ends as it was where its loss on the validation split was lowest of all that were shown.
 
     Raises:
         ConfigError: the folder holds a checkpoint of another run, or one that cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tools = optimizers(model, recipe)
+    tools = optimizers(model, recipe) if tools is None else tools
     state = _resumed(model, tools, folder, identity)
     done, seconds, recent = state["step"], state["seconds"], list(state["recent"])
     best: dict[str, Any] = state["best"]

@@ -1,0 +1,117 @@
+"""The command: `python -m research.pocket.gates [--policy DIR --process DIR] [--problems N] [--out FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import tts
+from research.pocket.evaluate.intervals import Intervals
+from research.pocket.evaluate.pair import load, pair_record
+from research.pocket.evaluate.problems import Cell
+from research.pocket.gates import gates, newcomer
+from research.pocket.gates.drawing import draw_pools, draw_problems, read_steps
+from research.pocket.gates.gates import Gate
+from tts.errors import TTSError
+from tts.solver.solver import Solver
+
+RUNGS = (3, 4, 5, 6)
+VALIDATED = (20, 16)  # problems of a rung on the validation split, samples of each
+
+
+def measure(options: argparse.Namespace) -> list[Gate]:
+    """Return every gate that is asked for."""
+    intervals, number = Intervals(0), options.problems
+    record = pair_record(options.policy, options.process, options.heads)
+    backend = load(record)
+    print("arithmetic …", file=sys.stderr, flush=True)
+    tried = {size: draw_pools(backend, draw_problems(Cell("plain-2", size), "validation", VALIDATED[0]), VALIDATED[1]) for size in RUNGS}
+    rung = gates.nearest_rung(dict(tried))
+    sizes = {size: (number, gates.BEST_AT) if size == rung else (number // 2, gates.BEST_AT // 2) for size in RUNGS}
+    plain = {size: draw_pools(backend, draw_problems(Cell("plain-2", size), "test", of), each) for size, (of, each) in sizes.items()}
+    print("countdown …", file=sys.stderr, flush=True)
+    items = draw_problems(Cell("countdown", 4), "test", number)
+    pools, steps = draw_pools(backend, items, gates.BEST_AT), read_steps(backend, items)
+    everything = [pool for of in plain.values() for pool in of]
+    found = [
+        *gates.auc_of_samples(everything, intervals),
+        *gates.auc_of_steps(steps, intervals),
+        *gates.best_of_n(plain[rung], f"{rung} operations", intervals, wanted=gates.WANTED),
+        *gates.best_of_n(pools, "countdown of 4 numbers", intervals, wanted=None),
+        gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals),
+        gates.calibration(pools, "countdown of 4 numbers", intervals),
+        wheel(),
+    ]
+    if not options.without_newcomer:
+        print("newcomer …", file=sys.stderr, flush=True)
+        with Solver(record) as solver:
+            found += newcomer.gates(solver, draw_problems(Cell("plain-2", rung), "test", number), f"{rung} operations", intervals)
+            found += newcomer.gates(solver, items, "countdown of 4 numbers", intervals)
+    return found
+
+
+def wheel() -> Gate:
+    """Return the size of the package's files, packed as a wheel packs them."""
+    root, packed = Path(tts.__path__[0]), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                file.write(path, path.relative_to(root.parent))
+    megabytes = len(packed.getvalue()) / 1e6
+    return Gate(f"wheel at most {gates.WHEEL_MB:g} MB", f"{megabytes:.1f} MB", megabytes <= gates.WHEEL_MB)
+
+
+def page(found: list[Gate], problems: int, seconds: float) -> str:
+    """Return the gates as a page."""
+    missed = [gate.name for gate in found if gate.met is False]
+    return "\n".join(
+        [
+            "# Gates of the embedded pair",
+            "",
+            f"Made by `python -m research.pocket.gates --problems {problems}` in {seconds:.0f} s, on fresh problems of the test split, at",
+            "temperature 0.8. 95 % intervals, resampled by problem (of AUC among steps, by state). Lines without a verdict inform.",
+            f"Missed: {len(missed)} of {sum(gate.met is not None for gate in found)}.",
+            "",
+            "| gate | found | |",
+            "| :-- | :-- | :-- |",
+            *map(str, found),
+            "",
+        ]
+    )
+
+
+def main() -> int:
+    """Measure, print, and write the page where one is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m research.pocket.gates", description="Print the gates of a pair, met or missed.")
+    parser.add_argument("--policy", type=Path, metavar="DIR", help="a candidate's policy, instead of the shipped pair")
+    parser.add_argument("--process", type=Path, metavar="DIR", help="the candidate's process model")
+    parser.add_argument("--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its process model)")
+    parser.add_argument("--problems", type=int, default=100, metavar="N", help="problems of each set (default 100)")
+    parser.add_argument("--without-newcomer", action="store_true", help="leave out the gates of the default strategy")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there too")
+    options = parser.parse_args()
+    if options.problems < 2:
+        parser.error(f"--problems is {options.problems}, but must be at least 2")
+    began = time.perf_counter()
+    try:
+        found = measure(options)
+        text = page(found, options.problems, time.perf_counter() - began)
+    except TTSError as failure:
+        sys.stderr.write(f"error: {failure.cause}\n" + (f"hint: {failure.hint}\n" if failure.hint else ""))
+        return 2
+    print(text)
+    if options.out is not None:
+        options.out.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

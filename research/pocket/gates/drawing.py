@@ -1,0 +1,145 @@
+"""Samples of problems with their log-probabilities and readings, and the readings of all next steps of a countdown's states."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from research.pocket.evaluate.problems import Cell, Item, draw_item
+from research.pocket.train.reach import after, legal_steps, reachable
+from tts import tasks
+from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
+from tts.backends.protocol import BackendProtocol
+from tts.errors import EngineError
+from tts.randomness import child_stream, generator, problem_key, root_stream
+from tts.tasks.arithmetic.countdown import CountdownProblem
+from tts.tasks.arithmetic.generator import Split
+
+TEMPERATURE = 0.8
+FRESH_SEED = 20_270_101  # of the problems: another than that of the card's sets
+_MOST_TOKENS = 256
+_AT_ONCE = 32  # problems in flight
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A sample. reading: of the process model, behind its last line; logprob: the sum over its tokens."""
+
+    right: bool
+    reading: float
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A problem and its samples, in the order of their streams."""
+
+    item: Item
+    samples: tuple[Sampled, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRead:
+    """A right next step of a state: what the process model says of it, and whether the target can still be reached behind it."""
+
+    state: int
+    problem: int
+    depth: int
+    reading: float
+    leads: bool
+
+
+def draw_problems(cell: Cell, split: Split, number: int) -> list[Item]:
+    """Return the first problems of a cell's fresh series."""
+    return [draw_item(cell, split, FRESH_SEED, i) for i in range(number)]
+
+
+def draw_pools(backend: BackendProtocol, items: Sequence[Item], samples: int, seed: int = 0) -> list[Pool]:
+    """Return samples of every problem, read by the process model.
+
+    Raises:
+        EngineError: the backend failed.
+    """
+
+    async def all_of_them() -> list[Pool]:
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(item: Item) -> Pool:
+            async with gate:
+                return await _pool(backend, item, samples, seed)
+
+        return list(await asyncio.gather(*map(one, items)))
+
+    return asyncio.run(all_of_them())
+
+
+async def _pool(backend: BackendProtocol, item: Item, count: int, seed: int) -> Pool:
+    task = tasks.get(item.problem.task or "pocket")
+    (opened,) = await backend.open([task.prompt(item.problem)])
+    stream = root_stream(seed, problem_key(item.problem, task.name), "solve")
+    rows = tuple(Row(child_stream(stream, 0, j), 0, _MOST_TOKENS) for j in range(count))
+    stop = StopCondition(step=task.step_stop, finished=task.is_finished)
+    drawn = backend.sample(SampleRequest(opened.value, rows, Sampling(temperature=TEMPERATURE), stop))
+    samples = [await drawn.row(j) for j in range(count)]
+    if any(sample.handle is None for sample in samples):
+        raise EngineError(f"a sample of problem {item.problem.id} failed")
+    read = await backend.value([sample.handle for sample in samples], "process")
+    backend.release([opened.value, *(sample.handle for sample in samples)])
+    found: list[Sampled] = []
+    for sample, reply in zip(samples, read, strict=True):
+        answer = task.extract(sample.text) if sample.finish in ("answer", "eos") else None
+        right = answer is not None and task.equivalent(answer, item.problem.answer or "")
+        found.append(Sampled(right, float(reply.value[-1]), float(sum(sample.logprobs))))
+    return Pool(item, tuple(found))
+
+
+def read_steps(backend: BackendProtocol, items: Sequence[Item], seed: int = 0) -> list[StepRead]:
+    """Return the readings of all right steps of two states a countdown: of its start, and of one that can still be solved behind that.
+
+    Steps with a negative result, which the policy next to never writes, are left out.
+    """
+
+    async def all_of_them() -> list[StepRead]:
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(number: int, item: Item) -> list[StepRead]:
+            async with gate:
+                return await _states(backend, number, item, seed)
+
+        found = await asyncio.gather(*(one(i, item) for i, item in enumerate(items)))
+        return [step for of in found for step in of]
+
+    return asyncio.run(all_of_them())
+
+
+async def _states(backend: BackendProtocol, number: int, item: Item, seed: int) -> list[StepRead]:
+    asked = item.asked
+    assert isinstance(asked, CountdownProblem), "only countdowns have states"
+    task, rng = tasks.get("countdown"), generator(seed, 0, "gate states", number)
+    (opened,) = await backend.open([task.prompt(item.problem)])
+    found: list[StepRead] = []
+    left, prefix = tuple(sorted(asked.numbers)), ""
+    for depth in range(2):
+        steps = [step for step in legal_steps(left) if step.result >= 0]
+        rests = [after(left, step) or () for step in steps]
+        leads = [reachable(rest, asked.target) for rest in rests]
+        texts = [f"{prefix}{step}\n" for step in steps]
+        readings = await _read(backend, opened.value, texts)
+        found += [StepRead(2 * number + depth, number, depth, r, good) for r, good in zip(readings, leads, strict=True)]
+        good = [i for i, one in enumerate(leads) if one]
+        if not good:
+            break
+        chosen = good[int(rng.integers(len(good)))]
+        left, prefix = rests[chosen], texts[chosen]
+    backend.release([opened.value])
+    return found
+
+
+async def _read(backend: BackendProtocol, handle: Any, texts: Sequence[str]) -> list[float]:
+    replies = await backend.extend([handle] * len(texts), texts)
+    handles = [reply.value.handle for reply in replies]
+    readings = [float(reply.value[-1]) for reply in await backend.value(handles, "process")]
+    backend.release(handles)
+    return readings

@@ -1,0 +1,95 @@
+"""What is asked of a pair before it ships, each as an estimate with its interval and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from research.pocket.evaluate.intervals import Intervals, Observed
+from research.pocket.gates.drawing import Pool, Sampled, StepRead
+from tts.statistics import Estimate
+
+SHIP, FREE = 0.80, 0.77  # AUC within problems: the least that ships; what log-probabilities have for nothing
+BEST_AT, WANTED = 32, 0.65  # samples, and the share right of the best of them
+CALIBRATED = 0.05
+WHEEL_MB, DEMO_S = 40.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A gate. found: the figures. met: None where it is for information."""
+
+    name: str
+    found: str
+    met: bool | None
+
+    def __str__(self) -> str:
+        verdict = "" if self.met is None else "met" if self.met else "MISSED"
+        name = self.name.replace("|", "\\|")  # a bar would end the cell
+        return f"| {name} | {self.found} | {verdict} |"
+
+
+def shown(one: Estimate) -> str:
+    """Return an estimate as the tables have it."""
+    return f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]"
+
+
+def auc_of_samples(pools: Sequence[Pool], intervals: Intervals) -> list[Gate]:
+    """Return how well readings, and log-probabilities beside them, rank the samples of one problem."""
+    made: list[Gate] = []
+    for name, score in _SCORES.items():
+        of = [Observed(score(one), one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
+        found = intervals.auc_within(of, "gate", "samples", name)
+        told = f"{shown(found)}, {found.num} problems with both kinds"
+        met = found.value >= SHIP and found.low > FREE if name == "process" else None
+        made.append(Gate(f"AUC among samples of one problem, {name}", told, met))
+    return made
+
+
+_SCORES: dict[str, Callable[[Sampled], float]] = {"process": lambda one: one.reading, "log-probability": lambda one: one.logprob}
+
+
+def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:
+    """Return how well readings rank the right next steps of one state of a countdown: over all states, first and second steps."""
+    made: list[Gate] = []
+    for name, depths in (("all", (0, 1)), ("first", (0,)), ("second", (1,))):
+        of = [Observed(one.reading, one.leads, one.state) for one in steps if one.depth in depths]
+        found = intervals.auc_within(of, "gate", "steps", name)
+        met = found.value >= SHIP and found.low > FREE if name == "all" else None
+        made.append(Gate(f"AUC among {name} steps of one state, countdown", f"{shown(found)}, {found.num} states with both kinds", met))
+    return made
+
+
+def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted: float | None) -> list[Gate]:
+    """Return accuracy of the sample with the greatest reading among the first N, and whether a doubling of N lowers it."""
+    sizes = [2**k for k in range(BEST_AT.bit_length()) if 2**k <= BEST_AT]
+    chosen = {n: [float(max(pool.samples[:n], key=lambda one: one.reading).right) for pool in pools] for n in sizes}
+    curve = ", ".join(f"{n}: {np.mean(chosen[n]):.3f}" for n in sizes)
+    falls = [
+        f"{small} to {large}"
+        for small, large in pairwise(sizes)
+        if intervals.difference(chosen[large], chosen[small], "gate", "best", what, large).high < 0
+    ]
+    last = intervals.share(chosen[BEST_AT], "gate", "best", what)
+    anything = np.mean([any(one.right for one in pool.samples[:BEST_AT]) for pool in pools])
+    once = np.mean([one.right for pool in pools for one in pool.samples])
+    told = f"{curve}; any of {BEST_AT}: {anything:.3f}; one sample: {once:.3f}; {len(pools)} problems"
+    return [
+        Gate(f"best of 1 to {BEST_AT} by the process model never falls, {what}", f"{told}; falls: {', '.join(falls) or 'none'}", not falls),
+        Gate(f"best of {BEST_AT} by the process model, {what}", shown(last), None if wanted is None else last.value >= wanted),
+    ]
+
+
+def calibration(pools: Sequence[Pool], what: str, intervals: Intervals) -> Gate:
+    """Return the calibration error of the last readings."""
+    of = [Observed(one.reading, one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
+    found = intervals.ece(of, "gate", "ece", what)
+    return Gate(f"ECE, {what}", shown(found), found.value <= CALIBRATED)
+
+
+def nearest_rung(pools: dict[int, Sequence[Pool]], target: float = 0.4) -> int:
+    """Return the number of operations whose accuracy of one sample is nearest a target."""
+    return min(pools, key=lambda size: abs(float(np.mean([one.right for pool in pools[size] for one in pool.samples])) - target))

@@ -1,0 +1,49 @@
+"""What a newcomer gets: `solve` and `solve_many` without options, against one sample and a vote at the FLOPs that they spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from research.pocket.evaluate.intervals import Intervals
+from research.pocket.evaluate.problems import Item
+from research.pocket.gates.gates import Gate, shown
+from tts.budget.budget import Budget
+from tts.solver.solver import Solver
+from tts.types import Solution
+
+SAMPLES_WORTH = 8  # of a problem's budget
+
+
+def gates(solver: Solver, items: Sequence[Item], what: str, intervals: Intervals, seed: int = 0) -> list[Gate]:
+    """Return the gates of one task. solver: of the pair, without options.
+
+    Both baselines are given, problem by problem, at most the mean FLOPs that the default spent.
+    """
+    problems = [item.problem for item in items]
+    single = [solver.solve(problem, Budget(samples=1), strategy="single", seed=seed) for problem in problems]
+    each = SAMPLES_WORTH * float(np.mean([one.usage.flops or 0 for one in single]))
+    alone = [solver.solve(problem, Budget(flops=each), seed=seed) for problem in problems]
+    together = solver.solve_many(problems, Budget(flops=each * len(problems)), seed=seed)
+    made: list[Gate] = []
+    for name, found in (("solve", alone), ("solve_many", together)):
+        spent = float(np.mean([one.usage.flops or 0 for one in found]))
+        voted = [solver.solve(problem, Budget(flops=spent), strategy="best_of_n | majority", seed=seed) for problem in problems]
+        mine = _right(solver, items, found)
+        for base, others in (("one sample", single), ("best_of_n | majority at equal FLOPs", voted)):
+            theirs = _right(solver, items, others)
+            gained = intervals.difference(mine, theirs, "gate", "newcomer", what, name, base)
+            told = f"{np.mean(mine):.3f} against {np.mean(theirs):.3f}, {shown(gained)}, {len(items)} problems"
+            made.append(Gate(f"{name} beats {base}, {what}", told, gained.low > 0))
+    return made
+
+
+def _right(solver: Solver, items: Sequence[Item], found: Sequence[Solution]) -> list[float]:
+    from tts import tasks
+
+    task = tasks.get(items[0].problem.task or "pocket")
+    return [
+        float(one.answer is not None and task.equivalent(one.answer, item.problem.answer or ""))
+        for item, one in zip(items, found, strict=True)
+    ]

@@ -1,0 +1,189 @@
+"""Stage "judge": a process model learns, from exact labels, whether a solution still leads to the right answer behind each of its lines.
+
+It is a trunk of its own, smaller than the policy, trained from scratch on states with many next lines each (states.py): of fresh
+countdowns by a solver, of expressions and stories by working them out. Beside the labels' cross-entropy it learns to rank the lines of one
+state, and, by a second head that no file keeps, what a judge must know there: the targets that can still be reached, or the line that
+should stand there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from research.pocket.train.loop import Recipe, train
+from research.pocket.train.muon import Muon
+from research.pocket.train.network import CONTEXT, save, save_head
+from research.pocket.train.states import HINTS, Forest, Forests, State, countdown_state, pocket_state
+from tts.models.registry import SHIPPED
+
+TOKENS = 4096  # of a batch, about
+WARMUP, DECAY = 30, 7 / 12  # steps in which the rate rises; share of the steps, at the end, in which it falls
+SHARES = ((0, 0.6), (200, 0.8))  # of countdowns among the batches from a step on; raised once, by what the validation split said
+RANK, HINT, SPEECH = 0.5, 1.0, 0.3  # weights of the losses beside the labels' own
+_AVERAGE = {"countdown": 121, "pocket": 99}
+
+
+class Judge(torch.nn.Module):
+    """A decoder, its head, and two heads that say what it knows: of a countdown and of other arithmetic."""
+
+    def __init__(self, trunk: LlamaForCausalLM) -> None:
+        super().__init__()
+        self.trunk = trunk
+        width = trunk.config.hidden_size
+        self.head = torch.nn.Linear(width, 1)
+        self.hints = torch.nn.ModuleList(torch.nn.Linear(width, HINTS) for _ in range(2))
+
+
+def new_judge(tokenizer: Any, seed: int) -> Judge:
+    """Return an untrained process model: Llama, 1.3 million parameters, four heads of 32."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=CONTEXT,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(seed)
+        return Judge(LlamaForCausalLM(config))
+
+
+def optimizers(model: Judge, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Return Muon in float32 for the layers' matrices and AdamW for all else."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
+    chosen = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in chosen]
+    return [Muon(matrices, lr=recipe.matrix_rate), torch.optim.AdamW(others, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0)]
+
+
+def read_states(model: Judge, batch: Forest) -> torch.Tensor:
+    """Return hidden states, [rows, tokens, hidden]."""
+    return model.trunk.model(
+        input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.mask, use_cache=False
+    ).last_hidden_state
+
+
+def losses(model: Judge, batch: Forest) -> dict[str, torch.Tensor]:
+    """Return the mean losses of a batch, in nats: of labels, of rankings, of hints, of what is said."""
+    states = read_states(model, batch)
+    read = states[batch.at]
+    logits = model.head(read)[:, 0]
+    found = {"label": torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels), "rank": ranking(logits, batch)}
+    parts = []
+    for kind in (0, 1):
+        chosen = batch.hinted & (batch.kind == kind)
+        if chosen.any():
+            wanted = batch.hints[chosen[batch.hinted]]
+            parts.append(torch.nn.functional.binary_cross_entropy_with_logits(model.hints[kind](read[chosen]), wanted))
+    found["hint"] = torch.stack(parts).mean() if parts else logits.sum() * 0
+    if len(batch.next_tokens):
+        found["speech"] = torch.nn.functional.cross_entropy(model.trunk.lm_head(states[batch.spoken]), batch.next_tokens)
+    return found
+
+
+def ranking(logits: torch.Tensor, batch: Forest) -> torch.Tensor:
+    """Return the mean, over groups that have both labels, of the mean loss of their pairs: -ln sigmoid(right one - wrong one)."""
+    same = batch.group[:, None] == batch.group[None, :]
+    pairs = same & (batch.labels[:, None] > batch.labels[None, :])
+    if not pairs.any():
+        return logits.sum() * 0
+    first, second = pairs.nonzero(as_tuple=True)
+    lost = torch.nn.functional.softplus(logits[second] - logits[first])
+    of = batch.group[first]
+    count = torch.zeros(int(batch.group.max()) + 1).index_add(0, of, torch.ones_like(lost))
+    return (lost / count[of]).sum() / (count > 0).sum()
+
+
+def total(found: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return the loss that is trained on."""
+    zero = found["label"] * 0
+    return found["label"] + RANK * found["rank"] + HINT * found["hint"] + SPEECH * found.get("speech", zero)
+
+
+def auc_within(model: Judge, batches: list[Forest]) -> dict[str, float]:
+    """Return the mean, over groups that have both labels, of the AUC among their lines, by kind of problem."""
+    areas: dict[str, list[float]] = {"pocket": [], "countdown": []}
+    model.eval()
+    with torch.no_grad():
+        for batch in batches:
+            logits = model.head(read_states(model, batch)[batch.at])[:, 0]
+            for group in batch.group.unique():
+                chosen = batch.group == group
+                good, bad = (logits[chosen & (batch.labels == label)] for label in (1.0, 0.0))
+                if len(good) and len(bad):
+                    difference = good[:, None] - bad[None, :]
+                    name = "countdown" if batch.kind[chosen][0] else "pocket"
+                    areas[name].append(((difference > 0).float() + 0.5 * (difference == 0).float()).mean().item())
+    return {name: sum(values) / len(values) if values else math.nan for name, values in areas.items()}
+
+
+def number_of(step: int) -> tuple[str, int]:
+    """Return of which kind the batch of a step is, and which of that kind: countdowns at the shares of `SHARES`, evenly spread."""
+    before, now = _countdowns(step), _countdowns(step + 1)
+    return ("countdown", before) if now > before else ("pocket", step - before)
+
+
+def _countdowns(step: int) -> int:
+    """Return how many of the first `step` batches are of countdowns."""
+    edges = [first for first, _ in SHARES[1:]] + [step]
+    return math.floor(sum(share * max(0, min(step, end) - first) for (first, share), end in zip(SHARES, edges, strict=True)) + 1e-9)
+
+
+def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
+    """Train a process model from scratch; save OUT/judge and its head, not yet calibrated, as OUT/judge-heads/process.safetensors."""
+    del device
+    recipe = Recipe(tokens=TOKENS, minutes=minutes, matrix_rate=0.006, rate=3e-3, decay=DECAY, save_every=50)
+    recipe = replace(recipe, warmup=WARMUP / recipe.steps)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
+    model = new_judge(tokenizer, seed)
+    kinds: dict[str, Callable[..., State]] = {"countdown": countdown_state, "pocket": pocket_state}
+    drawn = {
+        name: Forests(tokenizer, partial(state, seed), tokens=TOKENS, average=_AVERAGE[name], seed=seed) for name, state in kinds.items()
+    }
+    unseen = {
+        name: Forests(tokenizer, partial(state, seed, split="validation"), tokens=TOKENS, average=_AVERAGE[name], seed=seed)
+        for name, state in kinds.items()
+    }
+    checked = [unseen[name](i) for name in kinds for i in range(6)]
+
+    def held_out_loss() -> float:
+        model.eval()
+        with torch.no_grad():
+            parts = [losses(model, batch) for batch in checked]
+        means = {name: sum(part[name].item() for part in parts) / len(parts) for name in parts[0]}
+        print({**{k: round(v, 4) for k, v in means.items()}, **{k: round(v, 4) for k, v in auc_within(model, checked).items()}}, flush=True)
+        return means["label"] + RANK * means["rank"]
+
+    def loss_of(step: int) -> torch.Tensor:
+        kind, number = number_of(step)
+        return total(losses(model, drawn[kind](number)))
+
+    identity = {"stage": "judge", "seed": seed, "steps": recipe.steps, "shares": [list(one) for one in SHARES]}
+    found = train(
+        model,
+        loss_of,
+        recipe,
+        out / "stages" / "judge",
+        held_out_loss=held_out_loss,
+        identity=identity,
+        tools=optimizers(model, recipe),
+    )
+    save(model.trunk, tokenizer, out / "judge")
+    save_head(model.head.weight[0], model.head.bias, out / "judge-heads" / "process.safetensors")
+    return found

@@ -1,0 +1,71 @@
+"""Which targets of a countdown can still be reached from what is left, exactly; and whether a solution in lines still leads there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations
+
+from tts.tasks.arithmetic.countdown import LARGEST_RESULT, CountdownProblem
+from tts.tasks.arithmetic.expression import Step, apply
+from tts.tasks.arithmetic.lines import read_answer, read_step
+
+
+def reachable(left: Sequence[int], target: int) -> bool:
+    """Whether a target from 1 to 99 can be reached from all of some numbers, each used once, whatever stands on the way."""
+    return bool(targets(tuple(sorted(left))) >> target & 1)
+
+
+@lru_cache(maxsize=1 << 18)
+def targets(left: tuple[int, ...]) -> int:
+    """Return the targets that some numbers reach, as bits: bit t is set where t, from 1 to 99, can be reached. left: sorted."""
+    if len(left) == 1:
+        return 1 << left[0] if 1 <= left[0] <= LARGEST_RESULT else 0
+    found = 0
+    for i, j in combinations(range(len(left)), 2):
+        a, b = left[i], left[j]
+        others = [*left[:i], *left[i + 1 : j], *left[j + 1 :]]
+        for result in {a + b, a - b, b - a, a * b}:
+            found |= targets(tuple(sorted((*others, result))))
+    return found
+
+
+def legal_steps(left: Sequence[int]) -> Iterator[Step]:
+    """Yield each right step that some numbers allow, once; a sum or a product with the larger operand first, a difference both ways."""
+    seen = set[tuple[int, str, int]]()
+    for a, b in combinations(left, 2):
+        high, low = max(a, b), min(a, b)
+        for one in ((high, "+", low), (high, "-", low), (low, "-", high), (high, "*", low)):
+            if one not in seen:
+                seen.add(one)
+                yield Step(*one, apply(one[1], one[0], one[2]))
+
+
+def after(left: Sequence[int], step: Step) -> tuple[int, ...] | None:
+    """Return what a right step leaves, sorted; None where the step is wrong, or its operands are not there."""
+    there = Counter(left)
+    there.subtract((step.left, step.right))
+    if any(count < 0 for count in there.values()) or step.result != apply(step.operator, step.left, step.right):
+        return None
+    return tuple(sorted([*there.elements(), step.result]))
+
+
+def leads(problem: CountdownProblem, lines: Sequence[str]) -> list[bool]:
+    """Return of each line whether the solution can still be completed to a right one behind it.
+
+    A line that is wrong ends that, and so does a step from whose result and the numbers left the target cannot be reached. An answer line
+    is right if one number is left, the target, and it states that.
+    """
+    verdicts: list[bool] = []
+    left: tuple[int, ...] | None = tuple(problem.numbers)
+    for line in lines:
+        step, stated = read_step(line), read_answer(line)
+        if left is None or stated is not None:
+            verdicts.append(left == (problem.target,) and stated == problem.target)
+            left = None
+            continue
+        left = None if step is None else after(left, step)
+        verdicts.append(left is not None and reachable(left, problem.target))
+        left = left if verdicts[-1] else None
+    return verdicts
