@@ -19,6 +19,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.solver.solver import Solver
 from tts.types import Candidate, Trajectory
+from tts.verifiers.toy import ToyVerifier
 
 LANGUAGE = ToyLanguage(accuracy=0.8, mute=0.05)
 HARD = [f"{i} + 4 - 2 + 7 - 5 + 9" for i in range(24)]
@@ -145,6 +146,29 @@ def test_a_role_is_read_and_weighs_the_votes():
     (end,) = samples("auto(verifier='judge')", HARD[:1], verifiers={"judge": "toy"})
     assert end.strategy == "auto(verifier='judge') | weighted(verifier='judge')"
     assert end.usage.verifier_calls == end.usage.samples > 0
+
+
+class CountedVerifier(ToyVerifier):
+    """The toy's, which counts what it scores."""
+
+    scored = 0
+
+    async def score(self, problem, trajectories, calls):
+        type(self).scored += len(trajectories)
+        return await super().score(problem, trajectories, calls)
+
+
+def test_roles_that_the_selection_does_not_ask_are_not_read():
+    CountedVerifier.scored = 0
+    verifiers = {"main": CountedVerifier(), "judge": "toy"}
+    (end,) = samples("auto | weighted(verifier='judge')", HARD[:1], verifiers=verifiers)
+    assert end.strategy == "auto(verifier='judge') | weighted(verifier='judge')"
+    assert CountedVerifier.scored == 0
+    assert end.usage.verifier_calls == end.usage.samples > 0
+    (end,) = samples("auto | majority", HARD[:1], verifiers=verifiers)
+    assert (end.usage.verifier_calls, CountedVerifier.scored) == (0, 0)
+    (end,) = samples("auto | weighted", HARD[:1], verifiers=verifiers)
+    assert CountedVerifier.scored == end.usage.samples > 0
 
 
 def test_a_mean_is_refused_where_problems_share_a_total():

@@ -6,12 +6,14 @@ import copy
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.allocator.test_performance import COVERAGE, model
 from tts.allocator import shipped
+from tts.allocator.auto import Auto
 from tts.allocator.gauges import Gauge, PromptProbe
 from tts.allocator.performance import PerformanceModel
 from tts.errors import ConfigError
@@ -154,17 +156,55 @@ def test_no_value_anywhere_is_let_through_or_breaks_what_reads_it(tmp_path, valu
 
 def test_a_model_that_ships_is_mended_by_installing_it_again(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
-    for cached in (shipped.names, shipped.load):
+    for cached in (shipped.names, shipped._loaded):
         cached.cache_clear()
     (tmp_path / "pocket.json").write_text("{}")
     with pytest.raises(ConfigError) as caught:
         shipped.load("pocket")
     assert caught.value.hint.startswith("pip install --force-reinstall")
     monkeypatch.undo()
-    for cached in (shipped.names, shipped.load):
+    for cached in (shipped.names, shipped._loaded):
         cached.cache_clear()
 
 
 def test_a_path_that_no_file_can_have_is_refused():
     with pytest.raises(ConfigError, match="cannot be read: embedded null"):
         PerformanceModel.load("model\0.json")
+
+
+def test_a_file_that_is_fitted_again_is_read_again(tmp_path):
+    file = tmp_path / "own.json"
+    PerformanceModel.from_json(json.dumps(WHOLE)).save(file)
+    auto = Auto(model=str(file))
+    before = shipped.load(str(file)), auto.values()
+    assert shipped.load(str(file)) is before[0]
+    assert auto.values() is before[1]
+    again = copy.deepcopy(WHOLE)
+    again["first"] = 0.25
+    again["population"]["share"] = again["population"]["share"][::-1]
+    PerformanceModel.from_json(json.dumps(again)).save(file)
+    assert shipped.load(str(file)).first == 0.25
+    assert auto.values() is not before[1]
+    file.unlink()
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        shipped.load(str(file))
+
+
+def test_saving_replaces_the_file_as_a_whole(tmp_path, monkeypatch):
+    file, found = tmp_path / "own.json", PerformanceModel.from_json(json.dumps(WHOLE))
+    found.save(file)
+    (tmp_path / "link.json").symlink_to(file)
+    whole, write = file.read_text(), Path.write_text
+
+    def half(path, text, **more):
+        write(path, text[: len(text) // 2], **more)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(ConfigError, match="No space left"):
+        found.save(file)
+    monkeypatch.undo()
+    assert file.read_text() == whole
+    found.save(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "own.json"]

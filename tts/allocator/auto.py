@@ -32,6 +32,7 @@ from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Floats, Population
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
+from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import PLAIN
 from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
 from tts.checks import check_int, check_number, check_text
@@ -127,8 +128,8 @@ class Auto(Strategy):
             0.001, or what `mean` comes to.
         model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
             under a broad population.
-        verifier: the role whose scores are read as samples come, of candidates that the selection may ask about; None: "main", if
-            a verifier has it.
+        verifier: the role whose scores are read as samples come, of candidates that the selection may ask about; None: the
+            selection's, or "main", if a verifier has it.
         expected: the success rate that you take a sample of these problems to have, in (0, 1); None: you do not say.
         certainty: samples of each problem that this is worth, above 0; None: 4.
         mean: samples that problems may cost on average where they are served one at a time, above 0, in place of a price: the one that
@@ -270,7 +271,8 @@ class Auto(Strategy):
             ConfigError: the performance model cannot be read, or has no curve of plain samples.
         """
         guess = None if self.expected is None else Guess(self.expected, _CERTAINTY if self.certainty is None else self.certainty)
-        return _values(self.model, None if checked else _ROOM[each > _ROOM[0] // 4], guess)
+        known = None if self.model is None else shipped.load(self.model)
+        return _values(known, None if checked else _ROOM[each > _ROOM[0] // 4], guess)
 
     def state(self, found: Mapping[str, Any], cost: Floats, left: float, **more: Any) -> ProblemStates:
         """Return the allocator's state of problems; of `Evidence`, each field [P]. more: other fields of the state."""
@@ -372,15 +374,14 @@ def _mean(values: Iterable[float]) -> float:
 
 
 @lru_cache(maxsize=8)
-def _values(model: str | None, room: int | None, guess: Guess | None) -> Values:
+def _values(known: PerformanceModel | None, room: int | None, guess: Guess | None) -> Values:
     """Return what samples are worth by a performance model, or else by `room` votes; None: by a checker's verdicts."""
-    population = Population.beta() if model is None else shipped.load(model).population
+    population = Population.beta() if known is None else known.population
     if guess is not None:  # it is the same for all problems: another population
         weight = population.posterior(guess.evidence(population, np.zeros(1), np.zeros(1)))[0]
         population = dataclasses.replace(population, weight=weight)
-    if model is None:
+    if known is None:
         return Checked(population) if room is None else Voted(population, room)
-    known = shipped.load(model)
     sampled = [text for text in known.curves if parse(text).strategy.registered_as == PLAIN]
     others = [text for text in known.curves if parse(text).strategy.registered_as != PLAIN]
     return Curved(known, (sampled[0], *others), population, room or _ROOM[0])

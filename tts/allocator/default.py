@@ -32,6 +32,9 @@ def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str
     if not isinstance(plan.strategy, Auto):
         return plan, ()
     auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers)
+    asked = () if selection is None else selection.verifiers
+    if auto.verifier is None and asked and "main" not in (*asked, *auto.verifiers):  # scores that are not asked for are not read
+        auto = dataclasses.replace(auto, verifier=asked[0])
     auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
     return dataclasses.replace(plan, strategy=auto, selection=selection), notes
 

@@ -13,6 +13,7 @@ Shapes: G success rates, B sizes, P problems.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,13 +137,23 @@ class PerformanceModel:
         return cls(**found, curves=curves)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file.
+        """Write it to a file, which is replaced as a whole: a reader, or a process that is killed, sees the old file or the new one.
 
         Raises:
             ConfigError: the place cannot be written.
         """
+        target = Path(path)
         try:
-            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+            target = target.resolve()
+            if target.exists() and not target.is_file():  # a pipe or a device is no file to replace
+                target.write_text(self.to_json() + "\n", encoding="utf-8")
+                return
+            part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+            try:
+                part.write_text(self.to_json() + "\n", encoding="utf-8")
+                part.replace(target)
+            finally:
+                part.unlink(missing_ok=True)
         except OSError as failure:
             raise ConfigError(f"the performance model cannot be written to {str(path)!r}: {failure.strerror}") from None
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 
 from tts.allocator.performance import PerformanceModel
+from tts.allocator.performance_file import REFIT
 from tts.models.registry import REINSTALL, SHIPPED
 from tts.places import place_of
 from tts.verifiers import VERIFIERS
@@ -25,14 +27,25 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
-@cache
 def load(model: str) -> PerformanceModel:
-    """Return the performance model of a name that ships, or of a file.
+    """Return the performance model of a name that ships, or of a file; the same object until the file changes.
 
     Raises:
         ConfigError: it cannot be read, or is none.
     """
-    return PerformanceModel.load(FOLDER / f"{model}.json", cure=REINSTALL) if model in names() else PerformanceModel.load(model)
+    path, cure = (FOLDER / f"{model}.json", REINSTALL) if model in names() else (Path(model), REFIT)
+    try:
+        found = path.stat()
+    except (OSError, ValueError):  # which `PerformanceModel.load` explains
+        return PerformanceModel.load(path, cure=cure)
+    return _loaded(path, cure, (found.st_mtime_ns, found.st_size, found.st_ino))
+
+
+@lru_cache(maxsize=32)
+def _loaded(path: Path, cure: str, version: tuple[int, int, int]) -> PerformanceModel:
+    """Return the performance model in a version of a file."""
+    del version
+    return PerformanceModel.load(path, cure=cure)
 
 
 def fitting(model: str, task: str, verifiers: Mapping[str, str]) -> str | None:
