@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shutil
 import subprocess
 import zlib
@@ -79,6 +80,26 @@ def open_page(html: str, folder: Path, *, size: str, fragment: str = "") -> Page
     done = subprocess.run(command, capture_output=True, timeout=120, check=True)
     errors = done.stderr.decode("utf-8", "replace").splitlines()
     return Page(done.stdout.decode("utf-8"), [line for line in errors if "CONSOLE" in line or "Uncaught" in line])
+
+
+def milliseconds_to_open(html: str, folder: Path) -> float:
+    """Return the time from the request of a page to the end of its scripts, by the browser's own clock."""
+    (folder / "timed.html").write_text(with_script(html, "console.log(`opened in ${performance.now()} ms`)"), encoding="utf-8")
+    flags = [
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "no-first-run",
+        "disable-background-networking",
+        "disable-sync",
+        "enable-logging=stderr",
+    ]
+    own = [f"user-data-dir={folder / 'timed'}", "v=0", "window-size=1280,800", f"screenshot={folder / 'timed.png'}"]
+    command = [str(CHROMIUM), *(f"--{flag}" for flag in (*flags, *own)), (folder / "timed.html").as_uri()]
+    told = subprocess.run(command, capture_output=True, timeout=120, check=True).stderr.decode("utf-8", "replace")
+    found = re.search(r"opened in ([\d.]+) ms", told)
+    assert found is not None, told
+    return float(found[1])
 
 
 def with_script(html: str, script: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.browser import CHROMIUM, colours, open_page, with_script
+from tests.support.browser import CHROMIUM, colours, milliseconds_to_open, open_page, with_script
 from tts.budget.ledger import Call
 from tts.trace.trace import Trace, TraceNode
 from tts.types import Usage
@@ -193,6 +193,69 @@ def test_a_large_tree_starts_small_and_opens_on_demand(tmp_path: Path) -> None:
     assert log["more"] == 60
     assert log["all"] == [1500, "all 1,500 nodes drawn", True]
     assert log["sorted"] == "1450"
+
+
+def deep(count: int) -> tuple[TraceNode, ...]:
+    """A path of `count` nodes, each with a branch beside it; the last node is the winner."""
+    nodes = [node(0, None)]
+    for level in range(count - 1):
+        last = {"status": "finished", "answer": "42", "candidate": 0, "weight": 1.0} if level == count - 2 else {}
+        nodes.append(node(2 * level + 1, max(0, 2 * level - 1), scores={"prm": (0.5,)}, **last))
+        nodes.append(node(2 * level + 2, max(0, 2 * level - 1), scores={"prm": (0.1,)}, pruned=True))
+    return tuple(nodes)
+
+
+DEEP_DRIVER = """
+const log = {};
+const $ = (id) => document.getElementById(id);
+const drawn = () => document.querySelectorAll(".node").length;
+log.first = [drawn(), document.querySelectorAll("#path li").length, document.querySelector('.node[aria-selected="true"]').dataset.node];
+log.above = document.querySelector('[data-key="above"]').textContent;
+document.querySelector('[data-key="above"]').click();
+log.more = [drawn(), document.querySelector('[data-key="above"]').textContent];
+$("earlier").click();
+log.path = [document.querySelectorAll("#path li").length, $("path").start];
+document.querySelector('#path .link').click();
+log.jumped = [document.querySelector('.node[aria-selected="true"]').dataset.node, drawn() < 700];
+$("all").click();
+log.all = drawn();
+$("only").click();
+log.only = [document.querySelectorAll(".node.winner").length, document.querySelector('[data-key="above"]').textContent];
+document.body.dataset.log = JSON.stringify(log);
+"""
+
+
+def test_of_a_deep_path_the_last_levels_are_drawn_and_others_on_demand(tmp_path: Path) -> None:
+    page = open_page(with_script(trace(deep(3000)).to_html(), DEEP_DRIVER), tmp_path, size="1280,800")
+    assert page.log == []
+    log = json.loads(page.body["data-log"])
+    assert log["first"] == [100, 100, "5997"]
+    assert log["above"] == "+ 2,900 above"
+    assert log["more"] == [160, "+ 2,840 above"]
+    assert log["path"] == [200, 2800]
+    assert log["jumped"][1]
+    assert 100 < log["all"] <= 5200
+    assert log["only"] == [100, "+ 2,900 above"]
+
+
+def test_many_roots_are_drawn_on_demand(tmp_path: Path) -> None:
+    roots = tuple(node(number, None) for number in range(2000))
+    script = """
+    const drawn = () => document.querySelectorAll(".node").length;
+    const log = [drawn(), document.querySelector('[data-key="roots"]').textContent];
+    document.querySelector('[data-key="roots"]').click();
+    document.body.dataset.log = JSON.stringify([...log, drawn()]);
+    """
+    page = open_page(with_script(trace(roots).to_html(), script), tmp_path, size="1280,800")
+    assert page.log == []
+    assert json.loads(page.body["data-log"]) == [260, "+ 1,740 hidden", 320]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [wide_and_deep, lambda count: deep(count // 2)], ids=["wide", "deep"])
+def test_a_page_of_100_000_nodes_opens_within_three_seconds(made: Any, tmp_path: Path) -> None:
+    page = trace(made(100_000)).to_html()
+    assert min(milliseconds_to_open(page, tmp_path) for _ in range(3)) < 3000
 
 
 def test_one_node_in_a_narrow_window(tmp_path: Path) -> None:

@@ -13,9 +13,20 @@ from tts.cli.boundary import Debug, boundary
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")]
 
 
-def runs(*, store: StoreFile = None, debug: Debug = False) -> None:
-    """List the studies that have been run, the newest last."""
+def runs(
+    *,
+    store: StoreFile = None,
+    check: Annotated[bool, typer.Option("--check", help="Read every result, and compare it with its checksum.")] = False,
+    debug: Debug = False,
+) -> None:
+    """List the studies that have been run, the newest last.
+
+    --check reads the whole store instead. It ends with 1 where the file is damaged, or a result is not as it was written.
+    """
     with boundary(debug=debug):
+        if check:
+            _check(store)
+            return
         from rich import box
         from rich.table import Table
 
@@ -31,3 +42,21 @@ def runs(*, store: StoreFile = None, debug: Debug = False) -> None:
                 counts = (study.cells, study.done, study.failed, opened.lost_tokens(study.id))
                 table.add_row(str(study.id), one_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
         output().print(table)
+
+
+def _check(store: Path | None) -> None:
+    """Print whether a store is whole, and raise where it is not."""
+    from tts.errors import TTSError
+    from tts.experiments.store.store import Store, default_store
+
+    path = store or default_store()
+    with Store.existing(path) as opened:
+        found = opened.check()
+    unknown = f"; {found.unknown:,} results of an earlier revision have no checksum" if found.unknown else ""
+    if found.ok:
+        typer.echo(f"{found.whole:,} results are as they were written{unknown}")
+        return
+    for line in (*(f"file: {fault}" for fault in found.faults), *(f"result: {key}" for key in found.damaged)):
+        typer.echo(line)
+    count = f"{len(found.damaged):,} of {found.whole + len(found.damaged):,} results are" if found.damaged else "the file is"
+    raise TTSError(f"store {path}: {count} damaged{unknown}", hint="put back a copy of it, or run the study in another file with --store")

@@ -217,3 +217,9 @@ def test_no_interval_is_a_point():
         (row,) = rows_of(*(run(i, right=right) for i in range(5)))
         assert row.accuracy.low < row.accuracy.high
         assert math.isclose(row.accuracy.value, float(right))
+
+
+def test_no_cell_of_a_table_is_a_formula():
+    (row,) = rows_of(run(0, of={"strategy": "=cmd()", "dataset": "@x"}))
+    (read,) = csv.DictReader(io.StringIO(as_csv([row])))
+    assert (read["strategy"], read["dataset"]) == ("'=cmd()", "'@x")

@@ -44,6 +44,23 @@ def test_csv(tmp_path):
     assert json.loads(second["drawn"])[0]["tokens"] == 3
 
 
+@pytest.mark.parametrize(
+    ("answer", "written"),
+    [
+        ("=HYPERLINK(0)", "'=HYPERLINK(0)"), ("+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"), ("-2+3", "'-2+3"), ("@SUM(1)", "'@SUM(1)"),
+        (" =1", "' =1"), ("\t=1", "'\t=1"), ("\uff1d1", "'\uff1d1"), ("-7", "-7"), ("+1.5e-3", "+1.5e-3"), ("x=1", "x=1"), ("", ""),
+        ("-x", "'-x"),
+    ],
+)  # fmt: skip
+def test_no_cell_is_a_formula(tmp_path, answer, written):
+    export([result(cell(0, group=answer), 1, answer=answer, error=answer or None)], tmp_path / "x.csv")
+    with (tmp_path / "x.csv").open(encoding="utf-8", newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["answer"], row["group"], row["error"]) == (written, written, written)
+    export([result(cell(0), 1, answer=answer)], tmp_path / "x.jsonl")
+    assert json.loads((tmp_path / "x.jsonl").read_text("ascii"))["answer"] == answer
+
+
 def test_parquet(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("tts.experiments.output.export._GROUP", 1)

@@ -15,8 +15,10 @@ from tests.experiments.made import cell, result
 from tests.support.guard import program, within
 from tts.errors import ConfigError, TTSError
 from tts.experiments.store import schema
+from tts.experiments.store.checking import StoreCheck
 from tts.experiments.store.schema import VERSION
 from tts.experiments.store.store import CellCounts, Store
+from tts.experiments.study.record import RecordedSample
 
 WORK = """
 import sys
@@ -230,3 +232,92 @@ def test_what_is_kept_is_json_that_others_can_read(path):
     ((body,),) = other.execute("SELECT body FROM results")
     other.close()
     assert json.loads(body, parse_constant=pytest.fail)["confidence"] is None
+
+
+# Checks ------------------------------------------------------------------------------------------------------------------------------
+
+
+def finished(path, cells: int, *, traced: bool = True) -> None:
+    study = begun(path, cells)
+    with Store(path) as store:
+        for leased in store.lease(study, "worker", cells):
+            drawn = (RecordedSample(answer="4", answer_class=0, right=True, status="finished", tokens=3, scores={}, steps={}),)
+            assert store.finish("worker", result(leased, drawn=drawn, answer="an answer of some length"), b"a trace" if traced else None)
+
+
+def checked(path) -> StoreCheck:
+    with Store(path) as store:
+        return store.check()
+
+
+def test_a_store_as_it_was_written_is_whole(path):
+    finished(path, 12)
+    assert checked(path) == StoreCheck(12, 0, (), ())
+    with Store(path.with_name("other.sqlite")) as other:
+        other.merge(path)
+    assert checked(path.with_name("other.sqlite")) == StoreCheck(12, 0, (), ())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE results SET body = replace(body, 'answer', 'enswer')",
+        "UPDATE results SET drawn = zeroblob(length(drawn))",
+        "UPDATE results SET drawn = NULL",
+        "UPDATE results SET failed = 1",
+        "UPDATE results SET body = x'00ff'",
+        "UPDATE traces SET trace = x'00'",
+        "DELETE FROM traces",
+    ],
+)
+def test_a_result_that_was_changed_is_found(path, change):
+    finished(path, 5)
+    with sqlite3.connect(path) as db:
+        db.execute(f"{change} WHERE cell = 3")
+    db.close()
+    found = checked(path)
+    assert (found.whole, found.unknown, len(found.damaged), found.faults) == (4, 0, 1, ())
+    assert not found.ok
+
+
+def test_any_overwritten_page_of_results_is_found(path):
+    """Each page that holds results or traces, overwritten in its middle."""
+    finished(path, 300)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    db.close()
+    content = path.read_bytes()
+    pages = [place for place in range(len(content) // size) if content[place * size : (place + 1) * size].count(b"an answer of some") > 1]
+    assert len(pages) > 5
+    for place in pages:
+        middle = place * size + size // 2
+        path.write_bytes(content[:middle] + b"x" * 200 + content[middle + 200 :])
+        try:
+            found = checked(path).ok
+        except TTSError as damaged:  # so that it cannot be read
+            found = "the file is damaged" not in str(damaged)
+        assert not found
+
+
+def test_results_of_an_earlier_revision_have_no_checksum_and_later_ones_do(path):
+    finished(path, 4)
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE checksums")
+    db.close()
+    assert checked(path) == StoreCheck(0, 4, (), ())
+    with Store(path) as store:
+        store.add(1, [cell(7)])
+        [leased] = store.lease(1, "worker", 1)
+        assert store.finish("worker", result(leased))
+    assert checked(path) == StoreCheck(1, 4, (), ())
+
+
+def test_a_failed_result_that_runs_again_has_a_new_checksum(path):
+    study = begun(path, 1)
+    with Store(path) as store:
+        for error in ("EngineError: it broke", None):
+            [leased] = store.lease(study, f"worker {error}", 1)
+            assert store.finish(f"worker {error}", result(leased, error=error))
+            assert store.check() == StoreCheck(1, 0, (), ())
+            store.forget_failed(study)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from tts.errors import ConfigError, TTSError, missing_extra
+from tts.experiments.output.tables import inert
 from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Cell, Result
 from tts.types import Usage
@@ -27,7 +28,8 @@ _COLUMNS: Final = (*_CELL, *_OWN, *_USAGE, "drawn")
 def export(results: Iterable[Result], path: str | Path) -> int:
     """Write results to a file. An existing file is replaced when all rows are written.
 
-    Nested values (budget, verifiers, failures, warnings, drawn) are JSON text in CSV and Parquet. Unknown values are empty or null.
+    Nested values (budget, verifiers, failures, warnings, drawn) are JSON text in CSV and Parquet. Unknown values are empty or null. In CSV,
+    texts that a spreadsheet would run as formulas have an apostrophe before them.
 
     Args:
         path: ends in .parquet, .csv or .jsonl.
@@ -87,7 +89,7 @@ def _write_csv(rows: Iterator[dict[str, Any]], path: Path) -> int:
         writer = csv.DictWriter(file, _COLUMNS)
         writer.writeheader()
         for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
-            writer.writerow(_flat(row))
+            writer.writerow({name: inert(value) for name, value in _flat(row).items()})
     return count
 
 

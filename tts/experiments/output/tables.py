@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,13 +28,25 @@ def as_json(rows: Rows) -> str:
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=2, allow_nan=False)
 
 
+_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and in full width
+_NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+
+
+def inert(value: Any) -> Any:
+    """Return a cell that no spreadsheet runs: a text that begins as formulas do, and is no number, has an apostrophe before it."""
+    if isinstance(value, str) and value.lstrip().startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
 def as_csv(rows: Rows) -> str:
-    """Return rows as CSV with a header. Unknown values are empty, nested values are JSON."""
+    """Return rows as CSV with a header, of cells that are `inert`. Unknown values are empty, nested values are JSON."""
     text = io.StringIO()
     names = [f.name for f in dataclasses.fields(rows[0] if rows else TableRow)]
     writer = csv.DictWriter(text, [column for name in names for column in _SPREAD.get(name, (name,))], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_flat({name: getattr(row, name) for name in names}) for row in rows)
+    flat = (_flat({name: getattr(row, name) for name in names}) for row in rows)
+    writer.writerows({name: inert(value) for name, value in row.items()} for row in flat)
     return text.getvalue()
 
 

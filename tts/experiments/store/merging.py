@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+from tts.experiments.store.schema import CHECKSUMS
+
 _CARRIED: Final = """
 INSERT INTO main.studies (name, created_at, configuration, result_version)
     SELECT name, created_at, configuration, result_version FROM other.studies WHERE true ORDER BY id ON CONFLICT DO NOTHING;
@@ -46,6 +48,9 @@ def carry_over(db: sqlite3.Connection) -> int:
     """
     for statement in _CARRIED.split(";"):
         db.execute(statement)
+    if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = 'checksums'").fetchone():
+        db.execute(CHECKSUMS)
+        db.execute("INSERT OR REPLACE INTO main.checksums SELECT own, sha256 FROM taken JOIN other.checksums ON cell = theirs")
     (taken,) = db.execute("SELECT count(*) FROM taken").fetchone()
     db.execute("DROP TABLE taken")
     db.execute("DROP TABLE pairs")

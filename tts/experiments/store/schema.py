@@ -9,6 +9,7 @@ unfinished   members without a result, so that finding the next one takes consta
 attempts     runs of a cell without a result: active until `ends`, then lost, with the tokens that they `spent`
 results      one result a cell
 traces       whole searches, where the study records them
+checksums    SHA-256 of each result with its trace; results of earlier revisions have none
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ CREATE TABLE results (
 CREATE INDEX results_failed ON results (cell) WHERE failed;
 CREATE TABLE traces (cell INTEGER PRIMARY KEY REFERENCES cells (id), trace BLOB NOT NULL);
 """
+CHECKSUMS: Final = "CREATE TABLE IF NOT EXISTS checksums (cell INTEGER PRIMARY KEY REFERENCES cells (id), sha256 BLOB NOT NULL)"
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -110,7 +112,7 @@ def _make(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if not _is_store(connection, path):
-            for statement in _TABLES.split(";"):
+            for statement in (*_TABLES.split(";"), CHECKSUMS):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tts.errors import ConfigError, unknown_name
+from tts.experiments.store.checking import StoreCheck, checked, checksum
 from tts.experiments.store.merging import carry_over
 from tts.experiments.store.rows import cell_body, cell_of, condition_body, packed, result_body, result_of, to_json, tokens_of
-from tts.experiments.store.schema import connect, explained
+from tts.experiments.store.schema import CHECKSUMS, connect, explained
 from tts.experiments.study.record import RESULT_VERSION, Cell, Result, StoredRun, StoredStudy
 
 _PAGE: Final = 1000  # results read in one query
@@ -227,6 +228,8 @@ class Store:
             db.execute("INSERT INTO results (cell, failed, body, drawn) VALUES (?, ?, ?, ?)", row)
             if trace is not None:
                 db.execute("INSERT INTO traces (cell, trace) VALUES (?, ?)", (cell, trace))
+            db.execute(CHECKSUMS)  # a store of an earlier revision has none
+            db.execute("INSERT OR REPLACE INTO checksums (cell, sha256) VALUES (?, ?)", (cell, checksum(key, *row[1:], trace)))
             db.execute("DELETE FROM unfinished WHERE cell = ?", (cell,))
         return True
 
@@ -252,6 +255,8 @@ class Store:
                 _lose(db, cell, "failed", tokens_of(body))
                 db.execute("DELETE FROM results WHERE cell = ?", (cell,))
                 db.execute("DELETE FROM traces WHERE cell = ?", (cell,))
+                db.execute(CHECKSUMS)
+                db.execute("DELETE FROM checksums WHERE cell = ?", (cell,))
                 db.execute("INSERT INTO unfinished SELECT DISTINCT study, cell FROM members WHERE cell = ?", (cell,))
         return len(failed)
 
@@ -294,6 +299,11 @@ class Store:
             for _, condition, key, cell, result, candidates, lost in rows:
                 yield result_of(cell_of(key, self._condition(condition), cell), result, candidates, lost or 0)
             last = rows[-1][:2]
+
+    def check(self) -> StoreCheck:
+        """Read every result and trace, and compare them with the checksums that were written with them; nothing is changed."""
+        with self._lock, explained(self.path):
+            return checked(self._connection)
 
     def trace(self, key: str) -> bytes | None:
         """Return the search of a cell as `finish` got it; None: it was not recorded."""
