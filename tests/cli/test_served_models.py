@@ -54,11 +54,11 @@ def test_a_study_of_any_served_name_has_prices_and_sizes(tts: Callable[..., Any]
 
 def test_another_price_is_another_cell(tts: Callable[..., Any], url: str, folder: Path) -> None:
     (folder / "study.yaml").write_text(STUDY.format(url=url))
-    for more in ((), ("--model-option", "usd_out=1.20/M"), ("--set", "models.srv.usd_out=1.20/M")):
+    for more in ((), ("--rpm", "6000"), ("--model-option", "usd_out=1.20/M"), ("--set", "models.srv.usd_out=1.20/M")):
         assert tts("run", "study.yaml", *more).exit_code == 0
     with Store(folder / ".tts" / "store.sqlite") as store:
         keys = [{result.cell.key for result in store.results(one.id)} for one in store.studies()]
-    assert len(keys) == 2  # both ways to say it are one study
+    assert len(keys) == 2  # both ways to say it are one study, and a pace is no part of it
     assert keys[0].isdisjoint(keys[1])
 
 

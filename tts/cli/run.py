@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, warn
-from tts.cli.model_options import KeyFrom, NoProbe, Settings, settings_of
+from tts.cli.model_options import KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def run(  # noqa: PLR0913 - the options of the command
     model_option: Settings = None,
     key_from: KeyFrom = None,
     no_probe: NoProbe = False,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")] = False,
     store: StoreFile = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
@@ -44,7 +46,9 @@ def run(  # noqa: PLR0913 - the options of the command
     with boundary(debug=debug):
         from tts.experiments.study.file import read_study
 
-        config = read_study(study, changes or ()).with_settings(settings_of(model_option, key_from=key_from, no_probe=no_probe))
+        config = read_study(study, changes or ()).with_settings(
+            settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm)
+        )
         carry_out(config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
 
 

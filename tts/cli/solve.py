@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
-from tts.cli.model_options import KeyFrom, ModelName, NoProbe, Settings, Url, named_model, settings_of
+from tts.cli.model_options import KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, named_model, settings_of
 
 if TYPE_CHECKING:
     from tts.backends.base import Sampling
@@ -44,6 +44,8 @@ def solve(  # noqa: PLR0913 - the options of the command
     model_option: Settings = None,
     key_from: KeyFrom = None,
     no_probe: NoProbe = False,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
     task: Annotated[str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message; @FILE for a file of it.")] = None,
     messages: Annotated[str | None, typer.Option(metavar="FILE", help="Earlier chat messages, JSON; the problem is the last turn.")] = None,
@@ -74,10 +76,9 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.types import Problem
 
         limits, print_as = parse_budget(budget), printing(printed, as_json=as_json)
-        named = named_model(model, url, settings_of(model_option, key_from=key_from, no_probe=no_probe))
+        named = named_model(model, url, settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm))
         sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
-        prompt = read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template)
-        given = Problem(prompt, answer=answer)
+        given = Problem(read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer)
         if trace is not None:
             check_path(trace)
 

@@ -47,6 +47,8 @@ class ModelRecord:
         self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
         expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
         verifier: what scores its solutions where the caller names nothing; "": nothing does.
+        headers, query: of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
+            of the environment; headers with keys must have one.
         capabilities: of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
             probed, and lacks those that are not named. (): it is probed.
         options: of the backend that runs it, (name, value) each, such as ("device", "cuda"); see its `from_record`.
@@ -74,5 +76,7 @@ class ModelRecord:
     self_evaluation: Question | None = None
     expected_tokens: int | None = None
     verifier: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    query: tuple[tuple[str, str], ...] = ()
     capabilities: tuple[tuple[str, str | int | float | bool], ...] = ()
     options: tuple[tuple[str, str | int | float], ...] = ()

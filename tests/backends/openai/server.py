@@ -79,6 +79,8 @@ class ToyServer:
     strict: bool = False  # refuses parameters that the API does not have
     cap_name: str = "max_tokens"
     fault: Callable[[int, Any], str] = lambda _number, _body: ""
+    most_at_once: int | None = None  # calls, beyond which it refuses with 429
+    limit_headers: Sequence[str] = ()  # of every whole reply
     pause_s: float = 0.0
     waits_s: str = "0"
     served: list[Served] = field(default_factory=list)
@@ -90,7 +92,7 @@ class ToyServer:
     def __post_init__(self) -> None:
         self.toy = ToyBackend(self.language)
         self.words: dict[int, str] = {}
-        self.calls = 0
+        self.calls = self.writing = self.most_writing = self.refused = 0
 
     # HTTP -----------------------------------------------------------------------------------------------------------------------
 
@@ -141,7 +143,8 @@ class ToyServer:
 
     def plain(self, writer: asyncio.StreamWriter, status: int, told: Any, *more: str) -> bool:
         content = told if isinstance(told, bytes) else json.dumps(told).encode()
-        lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(content)}", *more, "", ""]
+        kept = (*more, *self.limit_headers)
+        lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(content)}", *kept, "", ""]
         writer.write("\r\n".join(lines).encode() + content)
         return True
 
@@ -223,6 +226,17 @@ class ToyServer:
     # Replies --------------------------------------------------------------------------------------------------------------------
 
     async def write(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, *, chat: bool) -> bool:
+        if self.most_at_once is not None and self.writing >= self.most_at_once:
+            self.refused += 1
+            return self.plain(writer, 429, {"error": {"message": "too many at once"}})
+        self.writing += 1
+        self.most_writing = max(self.most_writing, self.writing)
+        try:
+            return await self.written(reader, writer, body, chat=chat)
+        finally:
+            self.writing -= 1
+
+    async def written(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Any, *, chat: bool) -> bool:
         self.calls += 1
         self.bodies.append(body)
         fault = self.fault(self.calls, body)

@@ -26,6 +26,7 @@ class ServerAccess:
         url: of the server. model: its name there; "": the only one. key: sent with each request.
         mode: how it is called; "auto": the best that works. timeout_s: of a first reply.
         probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
+        query: of each request, as the record has it.
         declared: capabilities that the record states; where there are any, nothing is probed.
     """
 
@@ -36,6 +37,7 @@ class ServerAccess:
     timeout_s: float = PROBE_TIMEOUT_S
     probe: Probe = "kept"
     declared: tuple[tuple[str, Any], ...] = ()
+    query: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, record: ModelRecord, options: Mapping[str, Any] | None = None) -> ServerAccess:
@@ -56,17 +58,18 @@ class ServerAccess:
         return cls(
             url=record.url.strip(),
             model=str(options.get("served_as") or record.name),
-            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")),
+            key=Key.find(options.get("key_variable", ""), options.get("key_file", "")).beside(record.headers, record.query),
             mode=mode,
             timeout_s=min(options.get("connect_s", Timeouts().connect_s), PROBE_TIMEOUT_S),
             probe=probe,
             declared=record.capabilities,
+            query=record.query,
         )
 
     @property
     def kept(self) -> KeptCapabilities:
         """The file that the server's capabilities are kept in."""
-        return KeptCapabilities.of(self.url, self.model, self.mode)
+        return KeptCapabilities.of(self.url, self.model, self.mode, self.query)
 
     def only_model(self) -> str:
         """Return the name of the model; where there is none, of the only one that is served.

@@ -101,6 +101,8 @@ class OpenAIBackend(Backend):
         key_file: str = "",
         probe: Probe = "kept",
         concurrency: int = _TIMEOUTS.concurrency,
+        rpm: int | None = None,
+        tpm: int | None = None,
         tries: int = _TIMEOUTS.tries,
         connect_s: float = _TIMEOUTS.connect_s,
         first_s: float = _TIMEOUTS.first_s,
@@ -114,13 +116,15 @@ class OpenAIBackend(Backend):
             served_as: the model's name on the server; "": the record's.
             key_variable, key_file: of the key; "": `TTS_API_KEY`, or the file that `TTS_API_KEY_FILE` names, if there is one.
             probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
-            concurrency, tries, connect_s, first_s, gap_s, call_s: as in `Timeouts`.
+            concurrency, rpm, tpm, tries, connect_s, first_s, gap_s, call_s: as in `Timeouts`.
 
         Raises:
             ConfigError: `tts.backends.openai.probe.probe_server`, or there is no url.
         """
         named = {"mode": mode, "served_as": served_as, "key_variable": key_variable, "key_file": key_file, "probe": probe}
-        timeouts = Timeouts(concurrency=concurrency, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s)
+        timeouts = Timeouts(
+            concurrency=concurrency, rpm=rpm, tpm=tpm, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s
+        )
         access = ServerAccess.of(record, {**named, "connect_s": connect_s})
         kept = None if access.declared or access.probe == "never" else access.kept
         return cls(access.capabilities(), key=access.key, timeouts=timeouts, rates=rates(record), context=record.context, kept=kept)
@@ -291,7 +295,7 @@ class OpenAIBackend(Backend):
         if self._closed:
             raise closed_error()
         if self._http is None:
-            self._http = HttpClient(self.capabilities.root, self._key, self._timeouts)
+            self._http = HttpClient(self.capabilities.root, self._key, self._timeouts, cautious=self.capabilities.limited)
             self._http.errors = self.errors
             self._http.contradicted = self._drop_kept
         return self._http

@@ -10,7 +10,7 @@ from typing import Any
 
 from tts.backends.base import Finish, Row, Sample
 from tts.backends.openai.capabilities import Capabilities
-from tts.backends.openai.errors import HOW_KEY, ServerError
+from tts.backends.openai.errors import ServerError, how_key
 from tts.backends.openai.http import HttpClient
 from tts.backends.openai.prompt import CONTINUE, input_bound, joined, messages
 from tts.backends.openai.reply import Choice, ServerReply, shares
@@ -139,7 +139,9 @@ class ServerCall:
         try:
             async with self._http.gate:
                 self._sent, started = True, loop.time()
-                refused = await self._http.post(self._capabilities.path, self._body(row), self._take, row.stream, row.position)
+                refused = await self._http.post(
+                    self._capabilities.path, self._body(row), self._take, row.stream, row.position, self._expected()
+                )
             self._lost = dataclasses.replace(self._lost, error=refused or self._lost.error)
         except ServerError as error:
             failed = error
@@ -155,6 +157,10 @@ class ServerCall:
                 self._http.contradicted(failed.cause)
             self._sent = not (failed.again or failed.status or failed.kind == "CertificateError")  # else it cost nothing
             self._give_up("error", explained(failed), seconds, failed)
+
+    def _expected(self) -> int:
+        """Return the tokens that the call may take, as servers count them before they write: four bytes a token, and the caps."""
+        return self._read_at_most() // (1 if self._capabilities.mode == "tokens" else 4) + self._cap * len(self.indexes)
 
     def _smaller(self, error: ServerError) -> bool:
         """Prepare smaller calls where the server refused one of this size; return whether there are any."""
@@ -356,7 +362,7 @@ def explained(error: ServerError) -> str:
     """Return an error as `Sample.error` has it, with a cure where the caller has one."""
     kind, cure = error.kind, ""
     if error.status in (401, 403):
-        kind, cure = "KeyRefused", HOW_KEY
+        kind, cure = "KeyRefused", how_key()
     elif error.status == 404:
         kind, cure = "NotServed", "see tts doctor --url"
     elif error.status in (400, 413, 422) and _NO_ROOM.search(error.cause):

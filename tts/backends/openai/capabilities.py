@@ -34,6 +34,7 @@ class Capabilities:
         filters: whether top_k and min_p are obeyed. filter_note: why that is not known.
         tempers: whether temperatures other than 1, and top_p, are accepted.
         reasoning: whether the model writes reasoning apart from its answer.
+        limited: whether replies state rate limits; then few calls are in flight at first.
     """
 
     root: str
@@ -58,6 +59,7 @@ class Capabilities:
     filter_note: str = ""
     tempers: bool = True
     reasoning: bool = False
+    limited: bool = False
 
     @property
     def continues(self) -> bool:

@@ -8,7 +8,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from tts.errors import ConfigError, shown
 
 KEY_VARIABLE, KEY_FILE_VARIABLE = "TTS_API_KEY", "TTS_API_KEY_FILE"
 HOW_KEY = f"put it into the environment variable {KEY_VARIABLE}, or into a file that {KEY_FILE_VARIABLE} names"
+OTHER_VARIABLE = "OPENAI_API_KEY"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET_NAMES = re.compile("authorization|api[-_]?key|token|secret|cookie", re.IGNORECASE)
+_NO_PAIRS: Mapping[str, str] = {}
 _SECRET = 12  # characters; shorter keys may be words of a model's text, and are hidden in error messages alone
 _MOST_SAID = 300
 _BUSY = {408: "TimedOut", 425: "Unavailable", 429: "RateLimited", 503: "Unavailable"}  # other statuses from 500 on: "ServerError"
@@ -63,11 +67,22 @@ class Key:
 
     Args:
         value: the key; "": none. source: where it is from, for messages.
+        headers, query: of each request beside it, with secrets in place. secrets: in them.
     """
 
-    def __init__(self, value: str = "", source: str = "") -> None:
+    def __init__(
+        self,
+        value: str = "",
+        source: str = "",
+        *,
+        headers: Mapping[str, str] = _NO_PAIRS,
+        query: Mapping[str, str] = _NO_PAIRS,
+        secrets: Sequence[str] = (),
+    ) -> None:
         self._value = value
-        forms = {value, json.dumps(value)[1:-1], repr(value)[1:-1]} if value else set[str]()  # as it is, in JSON, as Python writes it
+        self._headers, self.query = dict(headers), dict(query)
+        self._secrets = [one for one in (value, *secrets) if one]
+        forms = {form for one in self._secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1])}  # as it is, in JSON, in Python
         self._forms = sorted(forms, key=len, reverse=True)
         self.source = source
 
@@ -98,7 +113,18 @@ class Key:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of a request with it."""
-        return {"Authorization": f"Bearer {self._value}"} if self._value else {}
+        return {**({"Authorization": f"Bearer {self._value}"} if self._value else {}), **self._headers}
+
+    def beside(self, headers: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]) -> Key:
+        """Return the key with headers and a query of each request. `${NAME}` stands for a variable of the environment, a secret.
+
+        Raises:
+            ConfigError: a variable is not set, a header holds a secret as it is, or something cannot be sent.
+        """
+        secrets: list[str] = []
+        sent = {name: _filled("header", name, text, secrets) for name, text in headers}
+        asked = {name: _filled("query parameter", name, text, secrets) for name, text in query}
+        return Key(self._value, self.source or ("the record's headers" if secrets else ""), headers=sent, query=asked, secrets=secrets)
 
     def hidden(self, text: str) -> str:
         """Return a text without the key, which a server may repeat."""
@@ -108,22 +134,59 @@ class Key:
 
     def hidden_in(self, value: Any, text: str) -> Any:
         """Return a value without the key in any of its strings; `text`: the JSON that it is read from."""
-        if len(self._value) < _SECRET or not (self._value in text or "\\" in text):  # without escapes it stands there as it is
-            return value
-        return self._without(value)
+        for secret in self._secrets:
+            if len(secret) >= _SECRET and (secret in text or "\\" in text):  # without escapes it stands there as it is
+                value = self._without(value, secret)
+        return value
 
-    def _without(self, value: Any) -> Any:
+    def _without(self, value: Any, secret: str) -> Any:
         if isinstance(value, str):
-            return value.replace(self._value, "***")
+            return value.replace(secret, "***")
         if isinstance(value, list):
-            return [self._without(one) for one in value]
-        return {self._without(name): self._without(one) for name, one in value.items()} if isinstance(value, dict) else value
+            return [self._without(one, secret) for one in value]
+        return (
+            {self._without(name, secret): self._without(one, secret) for name, one in value.items()} if isinstance(value, dict) else value
+        )
 
     def __bool__(self) -> bool:
-        return bool(self._value)
+        return bool(self._secrets)
 
     def __repr__(self) -> str:
-        return f"Key(from {self.source})" if self._value else "Key()"
+        return f"Key(from {self.source})" if self else "Key()"
+
+
+def how_key() -> str:
+    """Return how a key is given; where a variable that others use is set, that it is not sent."""
+    if os.environ.get(OTHER_VARIABLE) and not (os.environ.get(KEY_VARIABLE) or os.environ.get(KEY_FILE_VARIABLE)):
+        return (
+            f"{HOW_KEY}; {OTHER_VARIABLE} is set, but is not sent unless --key-from {OTHER_VARIABLE}, or the record's key_variable, says so"
+        )
+    return HOW_KEY
+
+
+def _filled(what: str, name: str, text: str, secrets: list[str]) -> str:
+    """Return a value with variables of the environment in place; `secrets`: receives theirs.
+
+    Raises:
+        ConfigError: as `Key.beside`.
+    """
+    if _SECRET_NAMES.search(name) and not _VARIABLE.search(text):
+        raise ConfigError(
+            f"the {what} {name} holds a secret as it is, which would stand in files and results",
+            hint=f"put it into a variable of the environment, and write {name}: ${{THAT_VARIABLE}}",
+        )
+
+    def value(found: re.Match[str]) -> str:
+        secret = os.environ.get(found[1], "").strip()
+        if not secret:
+            raise ConfigError(f"the {what} {name} names the variable {found[1]}, which is not set", hint=f"export {found[1]}=…")
+        secrets.append(secret)
+        return secret
+
+    filled = _VARIABLE.sub(value, text)
+    if not (name.isascii() and name.isprintable() and filled.isascii() and filled.isprintable()):
+        raise ConfigError(f"the {what} {name!r} has characters that cannot be sent", hint="use printable ASCII")
+    return filled
 
 
 def decoded(content: bytes, key: Key) -> Any:

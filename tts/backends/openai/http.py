@@ -24,6 +24,7 @@ import httpx
 
 from tts.backends.openai.errors import HOW_KEY, Key, ServerError, connection_error, decoded, event_error, retry_after, status_error
 from tts.backends.openai.events import Events
+from tts.backends.openai.pace import Gate, RateLimits, RequestMeter, Ticket
 from tts.errors import ConfigError, shown
 from tts.randomness import uniform
 
@@ -31,6 +32,8 @@ _JSON = {"Content-Type": "application/json"}
 _IDLE_S = 1.0  # a connection that the server closed while it was idle is found so sooner
 _AUTHORITY = re.compile(r"(?:[a-z]*:)?/*([^/?#]*).*", re.IGNORECASE | re.DOTALL)  # of a url, be it a wrong one
 _BARE = re.compile(r"[\w.-]+(:\d+)(/[\w./-]*)?|[\w-]+(\.[\w-]+)+(/[\w./-]*)?")  # a host with its port, or with its domain
+_FOR_EXAMPLE = "for example http://localhost:8000"
+_HOW_QUERY = f"{_FOR_EXAMPLE}; give a query as the record's query: {{name: value}}"
 _POOL = 8  # connections of one httpx client: its pool looks at every one of them several times for each request
 _MOST = 1 << 26  # bytes of a whole reply
 _MOST_SAID, _SAYING_S = 1 << 20, 10.0  # of an error: bytes and seconds that are read of it
@@ -45,7 +48,9 @@ class Timeouts:
     """Timeouts in seconds, the number of tries, and the requests in flight.
 
     Args:
-        concurrency: most requests in flight, at least 1; other rows wait. tries: of a call that the server refuses, at least 1.
+        concurrency: most requests in flight, at least 1; other rows wait. Fewer are in flight after refusals for load.
+        rpm, tpm: most requests, and most tokens (prompts included), in any minute; None: unlimited.
+        tries: of a call that the server refuses, at least 1.
         connect_s: for a connection; the probe takes 3.5 s at most. first_s: until a reply's first event.
         gap_s: between two events. call_s: for a whole call.
         wait_s: most before the second try; doubled for each try, and drawn from 0 on (full jitter).
@@ -57,6 +62,8 @@ class Timeouts:
     """
 
     concurrency: int = 256
+    rpm: int | None = None
+    tpm: int | None = None
     tries: int = 6
     connect_s: float = 20.0  # a thousand connections that are made at once delay each other
     first_s: float = 300.0
@@ -70,6 +77,10 @@ class Timeouts:
             value: Any = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1")
+        for name in ("rpm", "tpm"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, a minute")
         for name in ("connect_s", "first_s", "gap_s", "call_s", "wait_s", "longest_wait_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
@@ -95,7 +106,7 @@ def roots(url: str) -> tuple[str, ...]:
         told = shown(re.sub("([?#]).+", r"\1…", url))  # keys are given there
         raise ConfigError(
             f"url is {told}, but must be http:// or https:// with a host, and neither query nor fragment",
-            hint=f"did you mean http://{url}?" if _BARE.fullmatch(url) else "for example http://localhost:8000",
+            hint=f"did you mean http://{url}?" if _BARE.fullmatch(url) else _FOR_EXAMPLE if "=" not in url else _HOW_QUERY,
         )
     bare = url.rstrip("/")
     return (bare,) if bare.endswith("/v1") else (f"{bare}/v1", bare)
@@ -145,6 +156,7 @@ class HttpClient:
 
     Args:
         root: base url of the API. key: sent with each request. timeouts: of requests.
+        cautious: whether to begin with few calls in flight.
 
     Attributes:
         gate: limits the calls at once; the caller acquires it. in_flight: calls under way.
@@ -152,20 +164,21 @@ class HttpClient:
         errors: of every try, by kind, those that a later try made good included.
     """
 
-    def __init__(self, root: str, key: Key, timeouts: Timeouts) -> None:
+    def __init__(self, root: str, key: Key, timeouts: Timeouts, *, cautious: bool = False) -> None:
         self.root = root
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()
         self.in_flight = 0
         self.contradicted: Callable[[str], None] = lambda _: None
-        self.gate = asyncio.Semaphore(timeouts.concurrency)
+        self.gate = Gate(timeouts.concurrency, cautious=cautious)
+        self._meter = RequestMeter(timeouts.rpm, timeouts.tpm)
         self._down_s: float | None = None  # since when no connection was made, by the loop's clock
         self._checks: ssl.SSLContext | bool = False
         self._clients: list[httpx.AsyncClient] = []
         self._busy: list[int] = []
 
-    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int) -> str:
+    async def post(self, path: str, body: Mapping[str, Any], take: Take, stream: int, position: int, tokens: int = 0) -> str:
         """Send a request and pass the events of its reply to `take`, until that returns True or the reply ends.
 
         Returns: the error of the last try that was refused, as "kind: cause"; "" if none was.
@@ -173,6 +186,7 @@ class HttpClient:
         Args:
             path: below the root, or a whole url.
             stream, position: the address of the random waits, so that rows are not sent again all at once.
+            tokens: that the call is expected to take, prompt included.
 
         Raises:
             ServerError: there is no whole reply after all tries.
@@ -181,12 +195,16 @@ class HttpClient:
         self.in_flight += 1
         try:
             for tried in range(timeouts.tries):
+                ticket, cuts = await self._meter.turn(tokens), self.gate.cuts
                 try:
-                    await self._once(path, body, take)
+                    await self._once(path, body, take, ticket)
                     self._down_s = None
+                    self.gate.grow()
                     return refused
                 except ServerError as error:
                     self.errors[error.kind] += 1
+                    if error.kind in ("RateLimited", "Unavailable"):
+                        self.gate.cut(cuts)
                     refused = f"{error.kind}: {error.cause}"
                     self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
                     gone = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
@@ -199,7 +217,7 @@ class HttpClient:
         finally:
             self.in_flight -= 1
 
-    async def _once(self, path: str, body: Mapping[str, Any], take: Take) -> None:
+    async def _once(self, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket) -> None:
         timeouts, began, which, clock = self.timeouts, False, self._least_busy(), asyncio.get_running_loop().time
         url = path if path.startswith("http") else self.root + path
         whole, started = url != path and not body.get("stream"), clock()  # such a reply is written before it begins
@@ -210,10 +228,11 @@ class HttpClient:
                 asyncio.timeout(min(timeouts.first_s, timeouts.call_s)) as alarm,
                 self._clients[which].stream("POST", url, content=encoded(body), headers=_JSON) as reply,
             ):
+                self._limited(reply.headers)
                 if reply.status_code != 200:
                     raise status_error(reply.status_code, await _error(reply), retry_after(reply.headers), self.key)
                 began = True
-                await self._read(reply, take, alarm, end)
+                await self._read(reply, _counting(take, ticket), alarm, end)
         except ServerError as error:
             raise error.hiding(self.key) from None
         except TimeoutError:
@@ -254,13 +273,25 @@ class HttpClient:
                             return
                 alarm.reschedule(min(end, clock() + (_LAST_S if done else self.timeouts.gap_s)))
 
+    def _limited(self, headers: Mapping[str, str]) -> None:
+        """Keep to the rate limits that a reply states."""
+        limits = RateLimits.of(headers)
+        if limits is None:
+            return
+        if limits.requests is not None:
+            self.gate.allow(limits.requests)
+        if limits.reset_s:
+            self._meter.close_until(asyncio.get_running_loop().time() + min(limits.reset_s, self.timeouts.longest_wait_s))
+
     def _least_busy(self) -> int:
         """Return the index of the client with the fewest calls, after adding one where all are busy."""
         if not self._clients or (min(self._busy) >= _POOL and len(self._clients) * _POOL < self.timeouts.concurrency):
             self._checks = self._checks or checks(self.root)
             limits = httpx.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
             timeout = httpx.Timeout(None, connect=self.timeouts.connect_s)
-            self._clients.append(httpx.AsyncClient(headers=self.key.headers, limits=limits, timeout=timeout, verify=self._checks))
+            self._clients.append(
+                httpx.AsyncClient(headers=self.key.headers, params=self.key.query, limits=limits, timeout=timeout, verify=self._checks)
+            )
             self._busy.append(0)
         return min(range(len(self._busy)), key=self._busy.__getitem__)
 
@@ -269,6 +300,19 @@ class HttpClient:
         clients, self._clients, self._busy = self._clients, [], []
         for client in clients:
             await client.aclose()
+
+
+def _counting(take: Take, ticket: Ticket) -> Take:
+    """Return `take`, which also notes the tokens that a reply reports."""
+
+    def taken(event: Any) -> bool:
+        usage = event.get("usage") if isinstance(event, dict) else None
+        total = usage.get("total_tokens") if isinstance(usage, dict) else None
+        if type(total) is int and total >= 0:
+            ticket.tokens = total
+        return take(event)
+
+    return taken
 
 
 async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[bytes]]:

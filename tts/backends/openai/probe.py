@@ -153,7 +153,8 @@ class _Probe:
             obeyed, unsure = filters()
             return dataclasses.replace(
                 base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed,
-                filter_note=unsure, n=several(), stops=stops(), streams=streams, cached=cached(), tempers=tempers(),
+                filter_note=unsure, limited=self._client.limited, n=several(), stops=stops(), streams=streams, cached=cached(),
+                tempers=tempers(),
             )  # fmt: skip
 
     def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:

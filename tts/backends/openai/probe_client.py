@@ -13,6 +13,7 @@ import httpx
 from tts.backends.openai.errors import Key, ServerError, connection_error, decoded, event_error, retry_after, status_error
 from tts.backends.openai.events import Events
 from tts.backends.openai.http import checks, encoded, event_of
+from tts.backends.openai.pace import RateLimits
 from tts.backends.openai.reply import ServerReply
 from tts.errors import ConfigError, EngineError
 
@@ -32,7 +33,7 @@ class ProbeClient:
 
     Attributes:
         denied: the last reply of status 401 or 403.
-        requests: that were sent. tokens: that replies reported, of prompts and texts.
+        limited: whether a reply stated rate limits. requests: that were sent. tokens: that replies reported, of prompts and texts.
     """
 
     def __init__(self, root: str, key: Key, timeout_s: float) -> None:
@@ -40,8 +41,9 @@ class ProbeClient:
         self.key = key
         self.denied: ServerError | None = None
         self.requests = self.tokens = 0
+        self.limited = False
         try:
-            self._client = httpx.Client(headers={**key.headers, "Content-Type": "application/json"}, verify=checks(root))
+            self._client = httpx.Client(headers={"Content-Type": "application/json", **key.headers}, params=key.query, verify=checks(root))
         except ValueError as failure:
             raise ConfigError(f"a variable of the environment names no proxy: {failure}", hint="see HTTP_PROXY and its like") from None
         self._quick, self._slow = timeout_s, timeout_s * 30
@@ -88,6 +90,7 @@ class ProbeClient:
                 method, extensions = "GET" if body is None else "POST", {"trace": trace}
                 with self._client.stream(method, url, content=content, timeout=seconds, extensions=extensions) as reply:
                     stage[0] = "ends"
+                    self.limited = self.limited or RateLimits.of(reply.headers) is not None
                     told.set_result(read(reply, end))
             except BaseException as failure:  # noqa: BLE001 - it is raised where it is waited for
                 told.set_exception(failure)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tts.backends.openai.call import HOW_CERTIFICATE
 from tts.backends.openai.capabilities import Capabilities
-from tts.backends.openai.errors import HOW_KEY, Key, ServerError
+from tts.backends.openai.errors import Key, ServerError, how_key
 from tts.backends.openai.http import roots
 from tts.backends.openai.probe_client import ProbeClient
 from tts.errors import ConfigError, EngineError, TTSError, shown
@@ -122,7 +122,7 @@ def _nearest(name: str, served: Sequence[str]) -> str:
 def refused(url: str, error: ServerError, key: Key) -> ConfigError:
     """Return the error of a server that needs a key, or another one."""
     sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
-    return ConfigError(f"{url} does not let us in: {sent} ({error.cause})", hint=HOW_KEY)
+    return ConfigError(f"{url} does not let us in: {sent} ({error.cause})", hint=how_key())
 
 
 def _unreached(url: str, error: ServerError, key: Key) -> TTSError:

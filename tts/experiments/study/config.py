@@ -46,6 +46,7 @@ class _Section(BaseModel):
 
 # fields of a record that a study names in another way, or not at all
 _NOT_KEYS = ("name", "backend", "url", "options", "expected_tokens")
+_NO_PART_OF_RESULTS = ("rpm", "tpm", "probe")  # settings that a resumed study may have otherwise
 _RECORD_KEYS = tuple(field.name for field in dataclasses.fields(ModelRecord) if field.name not in _NOT_KEYS)
 
 
@@ -297,6 +298,7 @@ class StudyConfig(_Section):
         """Return all settings that results depend on as plain values, defaults included."""
         plain = self.model_dump(mode="json", exclude={"concurrency"})
         for model in plain["models"].values():
+            model["settings"] = {name: value for name, value in model["settings"].items() if name not in _NO_PART_OF_RESULTS}
             if not model["settings"]:  # a study without them is the same as before there were any
                 del model["settings"]
         return plain

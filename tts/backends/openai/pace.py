@@ -1,0 +1,174 @@
+"""How fast a server is called: the calls in flight, which adapt to refusals, and requests and tokens a minute."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_MINUTE_S = 60.0
+_CAUTIOUS = 16  # calls in flight at first, to a server that states rate limits
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
+
+
+class Gate:
+    """Limits the calls in flight. An async context manager; who waits longest is next.
+
+    After a refusal for load half as many are in flight, at least one. Each call that ends well allows one more, and after the first
+    refusal a part of one: the limit then grows by one for each round of calls.
+
+    Args:
+        most: calls in flight, at least 1. cautious: whether to begin with few.
+
+    Attributes:
+        limit: calls that may be in flight now. cuts: times that it was halved.
+    """
+
+    def __init__(self, most: int, *, cautious: bool = False) -> None:
+        self._most = most
+        self.limit: float = min(most, _CAUTIOUS) if cautious else most
+        self.cuts = 0
+        self._left: float = math.inf  # requests that the server says are left
+        self._in_use = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._in_use < int(self.limit) and not self._waiting:
+            self._in_use += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._in_use -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self._in_use < int(self.limit):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._in_use += 1
+                turn.set_result(None)
+
+    def grow(self) -> None:
+        """Count a call that ended well."""
+        self.limit = min(self._most, self._left, self.limit + (1 / self.limit if self.cuts else 1))
+        self._wake()
+
+    def cut(self, cuts: int) -> None:
+        """Halve the limit for a call that was refused; `cuts`: as it was when the call began. One round of refusals counts once."""
+        if cuts == self.cuts:
+            self.limit = max(1, int(self.limit) // 2)
+            self.cuts += 1
+
+    def allow(self, remaining: int) -> None:
+        """Have no more calls in flight than requests that the server says are left, at least one."""
+        self._left = max(1, remaining)
+        self.limit = min(self.limit, self._left)
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A request that was sent: when, in seconds, and its tokens, prompt included: expected, then reported."""
+
+    at: float
+    tokens: int
+
+
+class RequestMeter:
+    """Spreads requests and tokens over time.
+
+    Args:
+        rpm, tpm: most requests, and most tokens, in any 60 seconds; None: unlimited. A request of more than `tpm` tokens goes alone.
+    """
+
+    def __init__(self, rpm: int | None, tpm: int | None) -> None:
+        self._rpm, self._tpm = rpm, tpm
+        self._sent: deque[Ticket] = deque()
+        self._closed_until = -math.inf
+        self._order = asyncio.Lock()
+
+    async def turn(self, tokens: int) -> Ticket:
+        """Wait until a request of so many tokens may be sent, in the order of the calls."""
+        clock = asyncio.get_running_loop().time
+        async with self._order:
+            while (wait := self.wait_s(clock(), tokens)) > 0:
+                await asyncio.sleep(wait)
+            return self.send(clock(), tokens)
+
+    def send(self, now: float, tokens: int) -> Ticket:
+        """Count a request that is sent now."""
+        ticket = Ticket(now, tokens)
+        if self._rpm is not None or self._tpm is not None:
+            self._sent.append(ticket)
+        return ticket
+
+    def wait_s(self, now: float, tokens: int) -> float:
+        """Return the seconds until a request of so many tokens may be sent; at most 0: now."""
+        while self._sent and now - self._sent[0].at >= _MINUTE_S:
+            self._sent.popleft()
+        wait = self._closed_until - now
+        if self._rpm is not None and len(self._sent) >= self._rpm:
+            wait = max(wait, self._sent[len(self._sent) - self._rpm].at + _MINUTE_S - now)
+        if self._tpm is not None:
+            held = sum(ticket.tokens for ticket in self._sent)
+            for ticket in self._sent:
+                if held + tokens <= self._tpm:
+                    break
+                wait = max(wait, ticket.at + _MINUTE_S - now)
+                held -= ticket.tokens
+        return wait
+
+    def close_until(self, at: float) -> None:
+        """Send nothing before a time."""
+        self._closed_until = max(self._closed_until, at)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """What the headers of a reply say of rate limits: requests and tokens that are left, and seconds until they are there again."""
+
+    requests: int | None = None
+    tokens: int | None = None
+    reset_s: float = 0.0
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> RateLimits | None:
+        """Return the limits; None where the headers have none."""
+        requests, tokens = _number(headers, "x-ratelimit-remaining-requests"), _number(headers, "x-ratelimit-remaining-tokens")
+        if requests is None:
+            requests = _number(headers, "x-ratelimit-remaining")
+        if requests is None and tokens is None:
+            return None
+        ended = [kind for kind, left in (("requests", requests), ("tokens", tokens)) if left == 0]
+        resets = [_seconds(headers.get(f"x-ratelimit-reset-{kind}", "")) for kind in ended]
+        return cls(requests, tokens, max(resets, default=0.0))
+
+
+def _number(headers: Mapping[str, str], name: str) -> int | None:
+    text = headers.get(name, "").strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of "6m0s", "20ms" or "1.5"; 0 for another form."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        found = _DURATION.fullmatch(text.strip())
+        parts = found.groups() if found else ()
+        seconds = sum(float(part) * size for part, size in zip(parts, _SECONDS, strict=False) if part)
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
