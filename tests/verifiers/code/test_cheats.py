@@ -17,6 +17,13 @@ FORMS = {
     "turned": "\n".join(f"assert {y} == f({x}), 'f({x})'" for x, y in CASES),
     "named": f"CASES = {CASES}\nfor x, y in CASES:\n    assert f(x) == y, f'{{x}} gives no {{y}}'",
     "check": "def check(candidate):\n" + "\n".join(f"    assert candidate({x}) == {y}" for x, y in CASES) + "\ncheck(f)",
+    "all": f"assert all(f(x) == y for x, y in {CASES})",
+    "pairs": (
+        f"INPUTS = {[x for x, _ in CASES]}\nOUTPUTS = {[y for _, y in CASES]}\nfor x, y in zip(INPUTS, OUTPUTS):\n    assert f(x) == y"
+    ),
+    "dictionary": f"CASES = {dict(CASES)}\nfor x, y in CASES.items():\n    result = f(x)\n    print(x, y, result)\n    assert result == y",
+    "records": f"CASES = {[{'in': x, 'out': y} for x, y in CASES]}\nfor case in CASES:\n    assert f(case['in']) == case['out'], case",
+    "two names": "actual, expected = f(3), [122, '3']\nprint(f'{actual} {expected}')\nassert actual == expected",
     "pytest": "def test_f():\n    expected = [122, '3']\n    result = f(3)\n    assert result == expected\n",
     "unittest": (
         "import unittest\nclass TestF(unittest.TestCase):\n    def test_f(self):\n"

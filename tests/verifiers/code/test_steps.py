@@ -114,11 +114,16 @@ def asked(tests: str) -> list[Any]:
         ("assert f(1) == g(1)", [[["f(1) == g(1)", None, True]]]),
         ("assert f(1) == Point(1)", [[["f(1) == Point(1)", None, True]]]),
         ("with raises(ValueError):\n    f(1)", ["with raises(ValueError):\n    f(1)"]),
+        ("def input(): return '5'\nassert f() == 5", ["def input():\n    return '5'", [["f()", None, False]]]),
+        ("C = [([2, 1], [1, 2])]\nfor c in C:\n    f(c[0])\n    assert c[0] == c[1]", None),
         ("x = 3\nx = f(x)\nassert x == 6", ["x = 3", "x = f(x)", [["x", None, False]]]),
     ],
 )
-def test_what_the_programs_process_gets(tests: str, sent: list[Any]) -> None:
-    assert asked(tests) == sent
+def test_what_the_programs_process_gets(tests: str, sent: list[Any] | None) -> None:
+    if sent is None:  # what the program changes in place is compared beside it
+        assert run("def f(x): x.sort()", tests, SandboxLimits(), isolated=False).outcome is ProgramOutcome.PASSED
+    else:
+        assert asked(tests) == sent
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,10 @@ from tts.verifiers.code.values import NotDataError, data_of, is_data
 
 _DEFINES = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
-_HARMLESS = {
-    "print",
-    "len",
-    "sorted",
-    "str",
-    "repr",
-    "zip",
-    "enumerate",
-    "range",
-    "isinstance",
-    "abs",
-    "sum",
-    "min",
-    "max",
-    "type",
-    "round",
-}
+_HARMLESS = {  # what changes none of its arguments
+    "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "print", "range", "repr",
+    "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
+}  # fmt: skip
 _RUNNERS = {
     "unittest.main": "unittest", "unittest.TestProgram": "unittest", "doctest.testmod": "doctest", "testmod": "doctest",
 }  # fmt: skip
@@ -47,9 +34,9 @@ class NotWrittenOutError(Exception):
 
 
 def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
-    """Return statements with those below `if __name__ == "__main__"` in its place."""
+    """Return statements with those below `if __name__ == "__main__"` in its place, and `a, b = x, y` as two."""
     found: list[ast.stmt] = []
-    for statement in body:
+    for statement in (part for whole in body for part in _apart(whole)):
         if isinstance(statement, ast.If) and ast.unparse(statement.test) in ("__name__ == '__main__'", "'__main__' == __name__"):
             found += spliced(statement.body)
         else:
@@ -57,7 +44,24 @@ def spliced(body: Iterable[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
+def _apart(statement: ast.stmt) -> list[ast.stmt]:
+    match statement:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(values):
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            used = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
+            if len(names) == len(targets) and names.isdisjoint(used):
+                return [ast.Assign([target], value, lineno=0) for target, value in zip(targets, values, strict=True)]
+        case _:
+            pass
+    return [statement]
+
+
 class _AsAssertions(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        self.generic_visit(node)
+        node.body = [part for statement in node.body for part in _apart(statement)]
+        return node
+
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         value = node.value
         negated = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
@@ -73,6 +77,18 @@ def _compares(node: ast.expr) -> bool:
 def as_assertions(body: Iterable[ast.stmt]) -> list[ast.stmt]:
     """Return statements in which a bare comparison is an assertion."""
     return [_AsAssertions().visit(statement) for statement in body]
+
+
+def is_idle(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing, or prints what is there already, which would take what is expected to the program's process."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    if value is None or isinstance(value, ast.Constant):
+        return isinstance(statement, ast.Pass | ast.Expr)
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print"):
+        return False
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+    named = {node.func.id if isinstance(node.func, ast.Name) else "" for node in calls}
+    return named <= _HARMLESS
 
 
 def is_runner(statement: ast.stmt) -> str:
@@ -130,17 +146,19 @@ class Definitions:
 
     def __init__(self, tree: ast.Module, body: Sequence[ast.stmt]) -> None:
         self._tree = tree
+        nodes = list(ast.walk(tree))
         self.bodies = {s.name: s for s in body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
         self.functions = {
             s.name: s for s in body if isinstance(s, ast.FunctionDef) and not s.decorator_list and not _is_generator(s)
         }  # fmt: skip
         self.imported = {
             (alias.asname or alias.name).split(".")[0]
-            for s in ast.walk(tree) if isinstance(s, ast.Import | ast.ImportFrom) for alias in s.names
+            for s in nodes if isinstance(s, ast.Import | ast.ImportFrom) for alias in s.names
         }  # fmt: skip
-        self._stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self._changed = set(_changed(body))
-        self._risky = set(_risky(tree))
+        self._risky = set(_risky(nodes))
+        self.passes_always = any(isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in nodes)
 
     def is_the_programs(self, name: str) -> bool:
         """Whether a name is neither defined by the tests nor a builtin one."""
@@ -228,12 +246,18 @@ def _changed(body: Iterable[ast.stmt]) -> Iterator[str]:
             yield from (name for name, times in stored.items() if not plain or times > 1)
 
 
-def _risky(tree: ast.Module) -> Iterator[str]:
-    """Yield the names whose value may be changed in place: what is passed to a call, or has its methods called or items set."""
-    for node in ast.walk(tree):
+def _risky(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield the names whose value may be changed in place: what is passed to a call, or has its methods called or items set.
+
+    An item that is named once alone is passed for good.
+    """
+    items = Counter(ast.unparse(node) for node in nodes if isinstance(node, ast.Subscript))
+    for node in nodes:
         inside: list[ast.expr] = []
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _HARMLESS):
             inside = [*node.args, *(keyword.value for keyword in node.keywords)]
+            inside = [part.value if isinstance(part, ast.Starred) else part for part in inside]
+            inside = [part for part in inside if not (isinstance(part, ast.Subscript) and items[ast.unparse(part)] == 1)]
             if isinstance(node.func, ast.Attribute) and node.func.attr != "items":
                 inside.append(node.func.value)
         elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):

@@ -168,6 +168,8 @@ def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
         return _number(value, left)
     if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
         return bool(value)
+    if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" and value.ndim == 0:
+        return encode(value.item(), left, depth + 1) if not value.dtype.hasobject else {"o": "ndarray"}
     return _collection(value, left, depth + 1)
 
 

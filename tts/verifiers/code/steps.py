@@ -8,6 +8,7 @@ statements run beside the program as they are.
 from __future__ import annotations
 
 import ast
+import copy
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tts.verifiers.code.assertions import Definitions, NotWrittenOutError, as_assertions, is_runner, spliced, test_methods
+from tts.verifiers.code.assertions import Definitions, NotWrittenOutError, as_assertions, is_idle, is_runner, spliced, test_methods
 from tts.verifiers.code.conditions import MOST_PARTS, AskedParts, Clause, NotPlainError, condition_of, said_of
 from tts.verifiers.code.values import NotDataError, data_of
 
@@ -93,12 +94,12 @@ def read_tests(tests: str) -> CodeTests:
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
             body = as_assertions(spliced(tree.body))
-            steps = _Reading(tree, body).steps()
+            reading = _Reading(tree, body)
+            steps = [] if reading.passes_always else reading.steps()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
         raise NotTestsError(str(failure)) from failure
     found = CodeTests(tuple(steps), _ROOM + 64 * len(tests))
-    always = any(isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in ast.walk(tree))
-    if always or not found.total:
+    if not found.total:
         raise NothingTestedError
     return found
 
@@ -110,10 +111,16 @@ class _Reading:
         self._body = body
         self._defined = Definitions(tree, body)
         self._known: dict[str, ast.expr] = {}
+        self._used: set[str] = set()  # names of the tests whose definition has been written out
         self._steps: list[tuple[CodeStep, str | None]] = []  # with the name that a step defines
 
+    @property
+    def passes_always(self) -> bool:
+        """Whether an assertion is of a tuple, which is true whatever it holds."""
+        return self._defined.passes_always
+
     def steps(self) -> list[CodeStep]:
-        """Return the steps; those that only define what no other mentions are left out."""
+        """Return the steps; definitions that are written out, and that no other step mentions, are left out."""
         for statement in self._body:
             self._read(statement)
         if not any(step.is_test for step, _ in self._steps):
@@ -124,12 +131,14 @@ class _Reading:
     def _mentioned(self) -> list[CodeStep]:
         kept = [(step, name, step.words()) for step, name in self._steps]
         while True:
-            left = [part for part in kept if part[1] is None or any(part[1] in other[2] for other in kept if other[1] != part[1])]
+            left = [part for part in kept if part[1] not in self._used or any(part[1] in other[2] for other in kept if other[1] != part[1])]
             if len(left) == len(kept):
                 return [step for step, _, _ in left]
             kept = left
 
     def _read(self, statement: ast.stmt) -> None:
+        if is_idle(statement):
+            return
         name = self._defined.name_of(statement)
         for stored in ast.walk(statement):
             if isinstance(stored, ast.Name) and isinstance(stored.ctx, ast.Store):
@@ -165,6 +174,7 @@ class _Reading:
         except (NotPlainError, NotWrittenOutError):
             parts.asserts = 0
         if parts.asserts:
+            self._used |= {case.name for case in cases}
             yield _plain_step(parts)
         else:
             yield CodeStep({"unittest": [case.name for case in cases], "test": any(map(self._defined.tests, cases))})
@@ -179,31 +189,42 @@ class _Reading:
             raise NotPlainError
         for statement in body:
             match statement:
-                case ast.Pass() | ast.Expr(value=ast.Constant()):
+                case _ if is_idle(statement):
                     continue
+                case ast.Assert(test=ast.Call(func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as every], keywords=[])):
+                    self._write_out([_looped(every)], dict(names), parts, depth + 1)
                 case ast.Assert(test=test):
-                    node = _put_in(test, names)
+                    node = self._put_in(test, names)
                     text = data_text(statement.msg) or ast.unparse(test)[:100]
                     first = len(parts.values)
                     condition = condition_of(node, parts)
                     parts.asserts += 1
                     parts.clauses.append(Clause(condition, text, tuple(range(first, len(parts.values)))))
                 case ast.For(target=target, iter=items, body=inner, orelse=[]):
-                    for row in _rows(_put_in(items, names)):
+                    for row in _rows(self._put_in(items, names)):
                         for name, node in _unpacked(target, row).items():
                             names[name] = self._kept(name, node, parts)
                         self._write_out(inner, names, parts, depth + 1)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    names[name] = self._kept(name, _put_in(value, names), parts)
+                    names[name] = self._kept(name, self._put_in(value, names), parts)
                 case ast.Expr(value=ast.Call(func=ast.Name(id=name), keywords=[]) as call) if name in self._defined.functions:
                     function = self._defined.functions[name]
-                    arguments = [_put_in(argument, names) for argument in call.args]
+                    self._used.add(name)
+                    arguments = [self._put_in(argument, names) for argument in call.args]
                     inside = {p: self._kept(p, a, parts) for p, a in zip(_parameters(function, len(arguments)), arguments, strict=True)}
                     self._write_out(function.body, {**self._known, **inside}, parts, depth + 1)
                 case ast.Expr(value=ast.Call() as call) if depth:
-                    _asked(_put_in(call, names), parts)
+                    _asked(self._put_in(call, names), parts)
                 case _:
                     raise NotPlainError
+
+    def _put_in(self, node: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
+        """Return an expression with what stands for its names, and note which definitions that uses."""
+        inside = list(ast.walk(node))
+        found = {inner.id for inner in inside if isinstance(inner, ast.Name)}
+        self._used |= {name for name in found & self._known.keys() if names.get(name) is self._known[name]}
+        _check_bound(inside, names)
+        return _Folded().visit(_PutIn(names).visit(copy.deepcopy(node))) if found & names.keys() else node
 
     def _kept(self, name: str, node: ast.expr, parts: AskedParts) -> ast.expr:
         """Return what stands for a name: a literal or a name of the program, or else a new name that keeps the value."""
@@ -217,6 +238,14 @@ class _Reading:
 def data_text(message: ast.expr | None) -> str:
     """Return the message of an assertion where it is a literal text."""
     return message.value if isinstance(message, ast.Constant) and isinstance(message.value, str) else ""
+
+
+def _looped(every: ast.GeneratorExp | ast.ListComp) -> ast.stmt:
+    """Return a loop of assertions for `all(… for …)`."""
+    [over, *more] = every.generators
+    if more or over.ifs or over.is_async:
+        raise NotPlainError
+    return ast.For(over.target, over.iter, [ast.Assert(every.elt, None)], [])
 
 
 def _asked(node: ast.expr, parts: AskedParts, name: str | None = None) -> None:
@@ -243,19 +272,29 @@ class _PutIn(ast.NodeTransformer):
         return self._names.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
 
 
-def _put_in(node: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
-    """Return a copy of an expression with names replaced by what stands for them.
+class _Folded(ast.NodeTransformer):
+    """Replaces an item of a literal by the item: what is expected may be another item of the literal."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        try:
+            return ast.parse(repr(data_of(node)), mode="eval").body
+        except (NotDataError, SyntaxError):
+            self.generic_visit(node)
+            return node
+
+
+def _check_bound(inside: list[ast.AST], names: Mapping[str, ast.expr]) -> None:
+    """Check the nodes of an expression.
 
     Raises:
-        NotPlainError: the expression binds one of the names itself.
+        NotPlainError: it binds one of the names itself, or has another order of evaluation.
     """
-    for inner in ast.walk(node):
+    for inner in inside:
         bound = inner.arg if isinstance(inner, ast.arg) else inner.id if isinstance(inner, ast.Name) else None
         if bound in names and not (isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)):
             raise NotPlainError
         if isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
             raise NotPlainError
-    return _PutIn(names).visit(ast.parse(ast.unparse(node), mode="eval").body)
 
 
 def _rows(items: ast.expr) -> list[ast.expr]:

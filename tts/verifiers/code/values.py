@@ -81,6 +81,8 @@ def _fold(node: ast.expr) -> Any:  # noqa: C901 - a case for each kind
             left, right = _fold(node.left), _fold(node.right)
             _check_operation(node.op, left, right)
             return _OPERATIONS[type(node.op)](left, right)
+        case ast.Subscript(value=owner, slice=index) if not isinstance(index, ast.Slice):
+            return _fold(owner)[_fold(index)]
         case ast.Attribute(value=ast.Name()) if ast.unparse(node) in _CONSTANTS:
             return _CONSTANTS[ast.unparse(node)]
         case ast.Call(func=ast.Name(id=name)) if name in _FUNCTIONS and not node.keywords:
