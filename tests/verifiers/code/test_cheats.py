@@ -174,6 +174,28 @@ def test_none_passes_where_calls_are_compared_with_data(cheat: str, isolated: bo
     assert result.passed == 0
 
 
+FORGED = {
+    "deep": "text = b'[' * 60000",
+    "a refusal": "text = json.dumps({'mark': mark, 'refused': 'no'}).encode()",
+    "a status": "text = json.dumps({'mark': mark, 'status': 'x'}).encode()",
+    "odd steps": "text = json.dumps({'mark': mark, 'steps': 7, 'kind': []}).encode()",
+    "no text": "text = b'\\xff\\x00'",
+}
+
+
+@pytest.mark.parametrize("isolated", MODES)
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_report_harms_its_program_alone(forged: str, isolated: bool) -> None:
+    """The verifier gives a result, and raises nothing: what the sandbox says has a pipe of its own."""
+    program = (
+        "import gc, json, os\n[mark] = {o['mark'] for o in gc.get_objects() if isinstance(o, dict) and 'mark' in o and 'program' in o}\n"
+        f"{FORGED[forged]}\nfor end in range(3, 64):\n    try: os.write(end, text + b'\\n')\n    except OSError: pass\ndef f(x): return 0\n"
+    )
+    result = ran(program, FORMS["named"], isolated=isolated)
+    assert result.outcome is ProgramOutcome.FAILED
+    assert result.passed == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cheat", [*CHEATS, *OTHERS])

@@ -185,6 +185,27 @@ def test_a_flood_of_output_is_not_held(daemon: Docker, flood: str) -> None:
     assert len(result.output) <= 4096
 
 
+@pytest.mark.parametrize("said", ["'{'", "'[3, 4]'", "'[{}, 5]'", "'7'"])
+def test_a_forged_report_is_a_crash_of_the_program(daemon: Docker, said: str) -> None:
+    find = (
+        "import gc, os\nfor o in gc.get_objects():\n    if isinstance(o, dict) and 'runner' in o and 'end' in o:\n        end = o['end']\n"
+    )
+    find += "mark = next(c for c in end.__code__.co_consts if isinstance(c, str) and len(c) == 16)\n"
+    forged = f"{find}os.write(1, (mark + {said}).encode())\n"
+    result = ran(forged + "os._exit(0)\n")
+    assert (result.outcome, result.detail) == (ProgramOutcome.CRASHED, "it wrote a report that cannot be read")
+
+
+def test_the_same_tests_are_decided_apart_there(daemon: Docker) -> None:
+    liar = "class L:\n    def __eq__(self, other): return True\ndef f(x): return L()\n"
+    assert ran(liar).outcome is ProgramOutcome.FAILED
+    shared = "from dataclasses import dataclass\nimport inspect\n@dataclass\nclass P:\n    x: int\n"
+    assert (
+        ran(shared + "assert P.__annotations__['x'] is int and 'class P' in inspect.getsource(P)\n" + RIGHT).outcome
+        is ProgramOutcome.PASSED
+    )
+
+
 def test_its_time_is_bounded(daemon: Docker) -> None:
     assert ran("import time; time.sleep(600)", seconds=0.3).outcome is ProgramOutcome.TIMEOUT
     assert daemon.made[0].removed

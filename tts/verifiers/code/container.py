@@ -73,7 +73,12 @@ def _read(stdout: str, mark: str, tests: CodeTests, seconds: float, *, flooded: 
         return judged({"flood": True}, tests, stdout[:_KEPT], seconds)
     if not found:
         return ProgramResult(ProgramOutcome.CRASHED, "it ended by itself, before its tests", output=stdout[:_KEPT], seconds=seconds)
-    (verdict, printed), _ = json.JSONDecoder().raw_decode(last)  # processes that it left running may write after it
+    try:
+        (verdict, printed), _ = json.JSONDecoder().raw_decode(last)  # processes that it left running may write after it
+        if not {"error", "flood", "steps"} & dict(verdict).keys() or not isinstance(printed, str):
+            raise ValueError("no report")
+    except (ValueError, TypeError, RecursionError):  # the program has written the mark itself
+        return ProgramResult(ProgramOutcome.CRASHED, "it wrote a report that cannot be read", output=before[:_KEPT], seconds=seconds)
     return judged(verdict, tests, (before + printed)[:_KEPT], seconds)
 
 

@@ -43,6 +43,7 @@ _START_S = 20.0  # for the child to start on a busy machine, in addition to the 
 _OWN_MEMORY = 64 << 20  # bytes of the sandbox's own processes and of the kernel for them
 _SLOW = 10  # counting memory that is shared takes at most one part of so many
 _KEPT = 4096  # characters of output
+_OF_THE_SANDBOX, _OF_THE_PROGRAM = {"refused", "status"}, {"error", "kind", "steps"}  # keys of reports
 
 
 class ProgramOutcome(StrEnum):
@@ -138,8 +139,9 @@ class _Program:
         self._said: dict[str, Any] = {}
         self._output = bytearray()
         self._wrote = 0
-        self._report = b""
         self._reading, writing = os.pipe()
+        self._control, controlling = os.pipe()  # of the sandbox alone: the program's process does not have it
+        self._begun = {self._reading: b"", self._control: b""}
         config = {
             "program": program,
             "steps": tests.asked,
@@ -156,15 +158,15 @@ class _Program:
             },
         }  # fmt: skip
         self._group = cgroup.make(self._mark, limits.memory + 2 * limits.disk + _OWN_MEMORY)
-        with os.fdopen(writing, "wb"):
+        with os.fdopen(writing, "wb"), os.fdopen(controlling, "wb"):
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(_CHILD), str(writing)],
+                [sys.executable, "-I", str(_CHILD), str(writing), str(controlling)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=_environment(folder),
-                pass_fds=(writing,),
+                pass_fds=(writing, controlling),
                 start_new_session=True,
             )
         if self._group is not None and not self._group.add(self._process.pid):
@@ -195,6 +197,7 @@ class _Program:
             assert self._process.stdin is not None, "opened as a pipe"
             self._process.stdin.close()
         os.close(self._reading)
+        os.close(self._control)
         if self._group is not None:
             self._group.remove()
 
@@ -204,13 +207,14 @@ class _Program:
         out = self._process.stdout.fileno()
         os.set_blocking(out, False)
         os.set_blocking(self._reading, False)
-        open_ends, looked = {out, self._reading}, 0.0
+        os.set_blocking(self._control, False)
+        open_ends, looked = {out, self._reading, self._control}, 0.0
         deadline = time.monotonic() + self._limits.seconds + _START_S
         working: float | None = None
         while open_ends and "status" not in self._said and "refused" not in self._said:
             ready = select.select(list(open_ends), [], [], _WATCH_S)[0]
             for end in ready:
-                if not self._take(end, is_output=end == out):
+                if self._take(end, is_output=end == out) == b"":
                     open_ends.discard(end)
             now = time.monotonic()
             if working is None and self._is_working():
@@ -224,32 +228,35 @@ class _Program:
                 looked = now
                 if (passed := self._passed_limit()) is not None:
                     return passed
+        while self._take(self._reading, is_output=False) and self._wrote <= self._limits.output:
+            pass
         return self._verdict()
 
     def _is_working(self) -> bool:
         """Whether the process has started; its time is measured from then on."""
         return self._process.poll() is not None or any(True for _ in descendants(self._process.pid))
 
-    def _take(self, end: int, *, is_output: bool) -> bool:
-        """Read at most one piece from a pipe; return whether it is still open."""
+    def _take(self, end: int, *, is_output: bool) -> bytes | None:
+        """Read at most one piece from a pipe and return it: empty where the pipe is closed, None where there is nothing yet."""
         try:
             piece = os.read(end, 1 << 16)
         except BlockingIOError:
-            return True
+            return None
         if is_output:
             self._wrote += len(piece)
             self._output += piece[: max(0, _KEPT - len(self._output))]
-            return bool(piece)
-        self._report += piece
-        if len(self._report) > self._tests.longest:  # the program writes to the pipe of the report
+            return piece
+        text = self._begun[end] + piece
+        if len(text) > self._tests.longest:  # the program writes to the pipe of the report
             self._wrote = self._limits.output + 1
-        *lines, self._report = self._report.split(b"\n")
+        *lines, self._begun[end] = text.split(b"\n")
+        known = _OF_THE_SANDBOX if end == self._control else _OF_THE_PROGRAM
         for line in lines:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 said = json.loads(line)
                 if isinstance(said, dict) and said.get("mark") == self._mark:
-                    self._said = {**said, **self._said}  # the first report holds
-        return bool(piece)
+                    self._said = {**{key: said[key] for key in known & said.keys()}, **self._said}  # the first report holds
+        return piece
 
     def _passed_limit(self) -> ProgramResult | None:
         running = list(descendants(self._process.pid))

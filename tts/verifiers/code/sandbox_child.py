@@ -1,7 +1,8 @@
 """The sandbox process: it isolates itself, then runs an untrusted program and its tests.
 
-It is run by its path (`python -I sandbox_child.py FD`) and imports only the standard library, so that it starts fast. It reports the
-outcome of the tests on the pipe FD. The parent (`tts.verifiers.code.sandbox`) enforces the limits on time, processes, memory and output.
+It is run by its path (`python -I sandbox_child.py REPORT CONTROL`) and imports only the standard library, so that it starts fast. The
+program's process reports on the pipe REPORT; CONTROL is closed there, and says how that process ended. The parent
+(`tts.verifiers.code.sandbox`) enforces the limits on time, processes, memory and output.
 
 There are three processes. This one creates the namespaces and waits. Its child is the first process of the new process namespace, whose
 end kills all others in it. The child of that process runs the program.
@@ -244,9 +245,9 @@ def drop_capabilities() -> None:
     _call("dropping capabilities (capset)", _libc.capset(header, none))
 
 
-def _run(config: dict[str, Any], report: int, runner: Any, refuse_calls: Any) -> NoReturn:
+def _run(config: dict[str, Any], ends: tuple[int, int], runner: Any, refuse_calls: Any) -> NoReturn:
     """Run the program in this process and report the outcome."""
-    said: dict[str, Any]
+    report, control = ends
     try:
         others = 2 if config["isolated"] else processes_of(NOBODY if config["drop"] else os.getuid())
         if config["drop"]:
@@ -260,9 +261,10 @@ def _run(config: dict[str, Any], report: int, runner: Any, refuse_calls: Any) ->
         with contextlib.nullcontext() if config["isolated"] else contextlib.suppress(OSError):
             refuse_calls()
     except (RefusedError, OSError, ValueError) as failure:
-        said = {"refused": str(failure)}
-    else:
-        said = runner.run_program(config["program"], config["steps"], config["room"], config["folder"])
+        runner.send({"refused": str(failure), "mark": config["mark"]}, control)
+        os._exit(3)
+    os.close(control)
+    said = runner.run_program(config["program"], config["steps"], config["room"], config["folder"])
     try:
         runner.send({**said, "mark": config["mark"]}, report)
         sys.stdout.flush()
@@ -300,7 +302,7 @@ def _sweep() -> None:
 
 def main() -> int:
     """Isolate this process and run the program of the configuration on standard input; return the exit code."""
-    report = int(sys.argv[1])
+    report, control = map(int, sys.argv[1:])
     config = json.loads(sys.stdin.buffer.read())
     _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -314,12 +316,12 @@ def main() -> int:
             config["drop"] = isolate(config)
             os.chdir(config["folder"])
         except (RefusedError, OSError) as failure:
-            os.write(report, json.dumps({"refused": str(failure), "mark": config["mark"]}).encode() + b"\n")
+            os.write(control, json.dumps({"refused": str(failure), "mark": config["mark"]}).encode() + b"\n")
             return 3
 
     def first() -> None:
-        status = _below(lambda: _run(config, report, runner, seccomp.refuse_calls))
-        os.write(report, json.dumps({"status": status, "mark": config["mark"]}).encode() + b"\n")
+        status = _below(lambda: _run(config, (report, control), runner, seccomp.refuse_calls))
+        os.write(control, json.dumps({"status": status, "mark": config["mark"]}).encode() + b"\n")
 
     _below(first)
     _sweep()
