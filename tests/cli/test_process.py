@@ -90,7 +90,7 @@ def test_a_missing_extra_is_one_line_with_its_command():
 
 def test_doctor_without_extras():
     code = (
-        "import sys\nfor name in ('torch', 'transformers', 'gguf', 'math_verify'):\n    sys.modules[name] = None\n"
+        "import sys\nfor name in ('torch', 'transformers', 'gguf', 'mpmath'):\n    sys.modules[name] = None\n"
         "from tts.cli import main\nsys.argv[1:] = ['doctor']\nmain()\n"
     )
     result = python("-c", code)

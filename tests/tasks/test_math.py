@@ -21,7 +21,7 @@ from tts.tasks.symbolic import SymbolicChecker
 from tts.types import Message, Problem
 
 CASES = runpy.run_path(str(Path(__file__).with_name("math_cases.py")))
-NEEDS_MATH_VERIFY = pytest.mark.skipif(importlib.util.find_spec("math_verify") is None, reason="math-verify (extra: math) is not installed")
+NEEDS_MPMATH = pytest.mark.skipif(importlib.util.find_spec("mpmath") is None, reason="mpmath (extra: math) is not installed")
 MATH_CHARACTERS = st.text(alphabet="0123456789.,/-+^_{}()[]\\ =%$°½√πxyAB abcdfrtxsqtou")
 
 
@@ -52,16 +52,16 @@ def test_exact_rules_decide_in_both_orders(task: MathTask, a: str, b: str, expec
     assert task.equivalent(a, b) is expected
 
 
-@NEEDS_MATH_VERIFY
+@NEEDS_MPMATH
 @pytest.mark.parametrize(("a", "b", "expected"), CASES["SYMBOLIC"])
 def test_symbolic_equality_in_both_orders(a: str, b: str, expected: bool, task: MathTask):
     assert task.symbolic
-    assert task.decide(a, b) is None
+    assert task.decide(a, b) in (None, expected)
     assert task.equivalent(a, b) is expected
     assert task.equivalent(b, a) is expected
 
 
-@NEEDS_MATH_VERIFY
+@NEEDS_MPMATH
 @pytest.mark.parametrize(("a", "b", "expected"), CASES["EXACT"])
 def test_an_answer_is_equivalent_to_its_normal_form(task: MathTask, a: str, b: str, expected: bool):
     for answer in (a, b):
@@ -77,21 +77,21 @@ def test_long_answers_are_refused_without_a_worker(a: str, b: str):
     assert task.equivalent(b, a) is False
     assert task.equivalent(a, f" {a}\n") is True
     assert time.monotonic() - started < 2.0
-    assert task.checker.pid is None
+    assert task.checker.pids == ()
 
 
 @pytest.mark.parametrize(("a", "b", "expected"), CASES["EXACT"])
-def test_exact_rules_work_without_math_verify(rules_only: MathTask, a: str, b: str, expected: bool):
+def test_exact_rules_work_without_mpmath(rules_only: MathTask, a: str, b: str, expected: bool):
     assert rules_only.equivalent(a, b) is expected
 
 
 @pytest.mark.parametrize(("a", "b", "expected"), CASES["SYMBOLIC"])
-def test_what_stays_undecided_without_math_verify_is_different(rules_only: MathTask, a: str, b: str, expected: bool):
+def test_what_stays_undecided_without_mpmath_is_different(rules_only: MathTask, a: str, b: str, expected: bool):
     assert rules_only.equivalent(a, b) is False
     assert rules_only.symbolic is False
 
 
-@NEEDS_MATH_VERIFY
+@NEEDS_MPMATH
 def test_threads_share_one_task(task: MathTask):
     verdicts: dict[int, bool] = {}
 
@@ -151,10 +151,9 @@ def test_no_text_is_too_strange_for_the_exact_rules(a: str, b: str):
     task.is_finished(a)
 
 
-@NEEDS_MATH_VERIFY
+@NEEDS_MPMATH
 @pytest.mark.parametrize("answer", ["\0", "\ud800", "\\", "{" * 900, "\\frac{", "$$", "\n\n", "^", "&", "\\begin{pmatrix}", "'; drop", '"'])
-def test_no_text_is_too_strange_for_the_worker(answer: str, task: MathTask, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(task.checker, "time_limit_s", 0.5)
+def test_no_text_is_too_strange_for_the_worker(answer: str, task: MathTask):
     assert task.equivalent(answer, "x+1") is False
     assert task.equivalent(answer, answer) is True
 

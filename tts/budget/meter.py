@@ -107,6 +107,7 @@ class Meter:
         self.budget = budget
         self._clock = clock
         self._seconds = budget.seconds
+        self._closing = 0.0
         self.started = clock() if started is None else started
         limits = {unit: value for unit, value in budget.limits.items() if unit != "seconds"}
         self.limits: dict[str, int] = {u: int(v * USD_UNIT) if u == "usd" else int(v) for u, v in limits.items()}
@@ -115,13 +116,17 @@ class Meter:
 
     @property
     def deadline(self) -> float | None:
-        """The clock's reading at which the `seconds` limit is met; None without one."""
-        return None if self._seconds is None else self.started + self._seconds
+        """The clock's reading at which the search must end for the `seconds` limit to hold; None without one."""
+        return None if self._seconds is None else self.started + self._seconds - self._closing
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of the `seconds` limit, at least 0; None without one."""
-        return None if self._seconds is None else max(0.0, self._seconds - (self._clock() - self.started))
+        """What is left of the `seconds` limit for the search, at least 0; None without one."""
+        return None if self._seconds is None else max(0.0, self._seconds - self._closing - (self._clock() - self.started))
+
+    def keep_for_closing(self, seconds: float) -> None:
+        """Keep seconds, at most a tenth of the limit, for what comes after the search; 0: the search is over."""
+        self._closing = 0.0 if self._seconds is None else min(seconds, self._seconds / 10)
 
     def left(self, unit: str) -> int:
         """Return what may still be granted of a limited unit."""
@@ -138,7 +143,7 @@ class Meter:
 
     def check_time(self) -> None:
         """Raise Exhausted when the `seconds` limit has been met."""
-        if self._seconds is not None and self._clock() - self.started >= self._seconds:
+        if self._seconds is not None and self._clock() - self.started >= self._seconds - self._closing:
             raise Exhausted("seconds")
 
     def rows(self, cost: RowCost, samples: Sequence[int], *, cap: int, typical: int, hold: int = 0, whole: bool = False) -> Grant:

@@ -30,7 +30,7 @@ EXTRAS = {
         "numba": "numba",
         "pyyaml": "yaml",
     },
-    "math": {"math-verify": "math_verify"},
+    "math": {"mpmath": "mpmath"},
     "json": {"jsonschema": "jsonschema"},
     "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
     "reasoning-gym": {"reasoning-gym": "reasoning_gym"},

@@ -4,35 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tts.characters import in_whole_characters
 from tts.errors import TTSError, shown
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import TaskProtocol, keyed
 from tts.threads import in_thread
 from tts.types import Trajectory
+
+T = TypeVar("T")
+# Longer texts are read in a thread, within the time that is left.
+_SHORT = 20_000
+_PAIRS_AT_ONCE = 200
+# Characters that are read in all when the time is over: what was on its way.
+_READ_LATE = 500_000
 
 
 class Answers:
     """Extracts the answers of ended trajectories and sorts them into classes.
 
-    Cheap exact rules come first; only undecided pairs go to the task's slow judgement, in a thread of its own, and not when the
-    time is over: then they count as different.
+    Answers are compared by their keys, where the task has some. For other tasks cheap exact rules come first, and undecided pairs go to the
+    task's slow judgement. What takes long runs in threads of its own, and not when the time is over: then answers count as different.
 
     Args:
         seconds_left: of the budget; None: it does not limit them.
 
     Attributes:
-        timed_out: whether a pair was left undecided.
+        timed_out: whether time kept an answer from being extracted or compared.
     """
 
     def __init__(self, task: TaskProtocol, seconds_left: Callable[[], float | None] = lambda: None) -> None:
         self.timed_out = False
         self._task = task
+        self._keyed = keyed(task)
         self._seconds_left = seconds_left
+        self._read_late = 0
         self._first: list[str] = []  # the first answer of each class
         self._by_answer: dict[str, int] = {}  # answer as written -> class
-        self._by_form: dict[str, int] = {}  # canonical form -> class
+        self._by_form: dict[str, int] = {}  # canonical form, or key -> class
         self._of: dict[int, tuple[str | None, int | None]] = {}
 
     def of(self, t: Trajectory) -> tuple[str | None, int | None]:
@@ -48,38 +57,79 @@ class Answers:
         for t in ts:
             if t.status not in ("finished", "truncated") or t.node in self._of:
                 continue
-            answer: Any = self._task.extract(t.full_text)
+            answer: Any = await self._extracted(t.full_text)
             if not isinstance(answer, str | None):
                 raise TTSError(f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None")
             answer = None if answer is None else in_whole_characters(answer)
             self._of[t.node] = (answer, None if answer is None else await self._class_of(answer))
 
-    async def _class_of(self, answer: str) -> int:
-        if (known := self._by_answer.get(answer)) is None:
-            known = self._by_answer[answer] = await self._class_of_new(answer)
-        return known
-
-    async def _class_of_new(self, answer: str) -> int:
-        form = self._task.canonical(answer)
-        if (known := self._by_form.get(form)) is not None:
-            return known
-        for index, first in enumerate(self._first):
-            same = self._task.decide(first, answer)
-            if same is None:
-                same = await self._judged(first, answer)
-            if same:
-                self._by_form[form] = index
-                return index
-        self._first.append(answer)
-        self._by_form[form] = len(self._first) - 1
-        return len(self._first) - 1
-
-    async def _judged(self, first: str, answer: str) -> bool:
-        left = self._seconds_left()
+    async def _extracted(self, text: str) -> Any:
+        """Return the answer in a text; None where the time is over."""
+        if self._seconds_left() == 0:
+            self._read_late += len(text)
         try:
-            if left is not None and left <= 0:
+            if self._read_late > _READ_LATE:
                 raise TimeoutError
-            return await asyncio.wait_for(in_thread(self._task.equivalent, first, answer), left)
+            return self._task.extract(text) if len(text) <= _SHORT else await self._in_time(self._task.extract, text)
         except TimeoutError:
             self.timed_out = True
-            return False
+            return None
+
+    async def _in_time(self, fn: Callable[..., T], *args: Any) -> T:
+        """Call a function in a thread.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        left = self._seconds_left()
+        if left is not None and left <= 0:
+            raise TimeoutError
+        return await asyncio.wait_for(in_thread(fn, *args), left)
+
+    async def _class_of(self, answer: str) -> int:
+        if (known := self._by_answer.get(answer)) is None:
+            try:
+                known = await (self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer))
+            except TimeoutError:
+                self.timed_out = True
+                known = self._new_class(answer)
+            self._by_answer[answer] = known
+        return known
+
+    async def _class_by_key(self, answer: str) -> int:
+        assert self._keyed is not None, "asked before"
+        key = self._keyed.known_key(answer) if len(answer) <= _SHORT else None
+        if key is None:
+            key = await self._in_time(self._keyed.key, answer)
+        if key not in self._by_form:
+            self._by_form[key] = self._new_class(answer)
+        return self._by_form[key]
+
+    async def _class_by_pairs(self, answer: str) -> int:
+        form = self._task.canonical(answer) if len(answer) <= _SHORT else await self._in_time(self._task.canonical, answer)
+        if (known := self._by_form.get(form)) is None:
+            known = await self._class_like(answer)
+            self._by_form[form] = self._new_class(answer) if known is None else known
+        return self._by_form[form]
+
+    async def _class_like(self, answer: str) -> int | None:
+        """Return the class whose first answer is equivalent to an answer, or None.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        for index, first in enumerate(self._first):
+            if index % _PAIRS_AT_ONCE == _PAIRS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+                if (left := self._seconds_left()) is not None and left <= 0:
+                    raise TimeoutError
+            same = self._task.decide(first, answer)
+            if same is None:
+                same = await self._in_time(self._task.equivalent, first, answer)
+            if same:
+                return index
+        return None
+
+    def _new_class(self, answer: str) -> int:
+        self._first.append(answer)
+        return len(self._first) - 1

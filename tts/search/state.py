@@ -36,12 +36,14 @@ from tts.search.row_queue import QueuedRow, RowQueue
 from tts.search.rows import MOST_ROWS, RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
+from tts.search.votes import Candidates
 from tts.tasks.base import TaskProtocol
 from tts.threads import in_thread
 from tts.types import Candidate, Problem, Prompt, Trajectory, Usage
 from tts.verifiers.base import Scorer, VerifierProtocol
 
 T = TypeVar("T")
+_CLOSING_S = 2e-5  # a candidate, for the selection and the solution
 _TRIES = 3  # calls in a row of which every row fails
 _FREE = 8  # waves in a row without a token, each twice as wide as the one before
 
@@ -81,7 +83,7 @@ class SearchState:
     ) -> None:
         self.problem = problem
         self.task = task
-        self.candidates: list[Candidate] = []
+        self.candidates: list[Candidate] = Candidates()
         self.tree = Tree()
         self.accounting = accounting
         self._key = randomness.problem_key(problem, task.name)
@@ -381,6 +383,7 @@ class SearchState:
             t, answer, kind, place, self.tree.group_of(t), scores, math.nan if weight is None else weight
         )
         self.candidates.append(candidate)
+        self.accounting.meter.keep_for_closing(_CLOSING_S * len(self.candidates))
         self.answered = self.answered or answer is not None
         self._ended.append(t)
         if self._may_score is not None and not self._may_score(candidate, self._agreeing[kind]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
 from tts.search.state import SearchState
 from tts.search.stop_rules.never import Never
+from tts.search.votes import votes_of
 from tts.solver.outcome import SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import candidates_of, selected_by
 from tts.solver.telemetry import SearchFacts
@@ -276,6 +276,7 @@ class ProblemRun:
         if outcome.stop is not None:
             candidates = candidates[outcome.stop.used]
         view, search.ended = Search(search), True
+        search.accounting.meter.keep_for_closing(0)
         try:
             selection = self.selection if outcome.stopped_by != "interrupted" else Majority()
             outcome.selected = await selected_by(selection, candidates, view)
@@ -367,9 +368,7 @@ def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[
     told = [0]  # candidates
 
     def report(search: SearchState) -> None:
-        votes = Counter(c.answer_class for c in search.candidates if c.answer_class is not None)
-        leader = votes.most_common(1)[0][0] if votes else None
-        answer = next((c.answer for c in search.candidates if c.answer_class == leader), None) if votes else None
+        answer = votes_of(search.candidates).answer
         calls = search.accounting.ledger.calls
         texts = tuple(c.trajectory.full_text for c in search.candidates[told[0] :])
         told[0] = len(search.candidates)

@@ -82,6 +82,23 @@ class TaskProtocol(Protocol):
         ...
 
 
+@runtime_checkable
+class KeyedTaskProtocol(TaskProtocol, Protocol):
+    """A task that names equivalent answers by one text, so that sorting many answers into classes compares no pairs."""
+
+    def known_key(self, answer: str) -> str | None:
+        """Return the key of an answer where it takes microseconds, else None."""
+        ...
+
+    def key(self, answer: str) -> str:
+        """Return the key of an answer: two answers are equivalent where their keys are equal. May take seconds.
+
+        Raises:
+            TimeoutError: a clock ended the computation, so the verdict is not reproducible.
+        """
+        ...
+
+
 class Task(ABC):
     """Problems of one kind, for a chat model. A subclass defines `extract`; the rest has defaults.
 
@@ -133,9 +150,26 @@ class Task(ABC):
         """Whether two answers mean the same; what `decide` leaves open counts as different."""
         return bool(self.decide(a, b))
 
+    def known_key(self, answer: str) -> str | None:
+        """Return the key of an answer: by default its canonical form."""
+        return self.canonical(answer)
+
+    def key(self, answer: str) -> str:
+        """Return the key of an answer: by default its canonical form. It is used where `decide` and `equivalent` are not overridden."""
+        return self.canonical(answer)
+
     def close(self) -> None:
         """Free what the task holds; by default nothing."""
         return
+
+
+def keyed(task: TaskProtocol) -> KeyedTaskProtocol | None:
+    """Return a task whose keys say which answers are equivalent, or None where a class overrides `decide` or `equivalent` alone."""
+    for each in type(task).__mro__:
+        own = each.__dict__.keys() & {"key", "decide", "equivalent"}
+        if own:
+            return task if "key" in own and isinstance(task, KeyedTaskProtocol) else None
+    return None
 
 
 def split_at(text: str, stops: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ def _table() -> dict[int, str]:
     table |= {ord(sign): rf" \frac{{{above}}}{{{below}}}" for sign, (above, below) in _FRACTIONS.items()}
     table |= {ord(sign): rf" \{name} " for sign, name in (_OPERATORS | _RELATIONS | _GREEK).items()}
     table[ord("°")] = r"^\circ"
+    table[ord("…")] = "..."
     return table
 
 

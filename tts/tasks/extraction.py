@@ -3,8 +3,10 @@ r"""The final answer in a text: the last complete `\boxed{}`, else what stands b
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-_BOX_TOKENS = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
+# A set of first characters, which is looked for ten times faster than alternatives.
+_BOX_TOKENS = re.compile(r"[\\{}](?:(?<=\\)(?:(?P<box>(?:boxed|fbox)\s*\{)|.))?", re.DOTALL)
 
 # "A:" and "Answer:" count only at the start of a word; stars and underscores around a marker are Markdown's.
 _MARKER = re.compile(
@@ -15,11 +17,13 @@ _MARKER = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 # What the four-shot prompt in wide use for mathematics ends its answers with.
-_HOPE = re.compile(r"(?<!\s)\s*I hope it is correct\.?\s*$")
+_HOPE = "I hope it is correct"
 _MATH_DELIMITERS = re.compile(r"(?<!\\)\$|(?<!\\)\\[()\[\]]")
 # How deep an answer may be wrapped in bold, quotes and full stops; a bound, as a model may write nothing but stars.
 _MAX_LAYERS = 4
-_FULL_STOP = re.compile(r"(?<![.\s])\s*\.$")
+# Long texts are read in pieces, since one search holds the interpreter's lock. A marker is found whole if it is no longer than _LONGEST.
+_PIECE = 65_536
+_LONGEST = 4096
 _PAIRS = (("**", "**"), ("__", "__"), ("*", "*"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"))
 
 
@@ -33,9 +37,9 @@ def last_boxed(text: str) -> str | None:
     for token in _BOX_TOKENS.finditer(text, start):
         if token["box"] is not None:
             opened.append(token.end())
-        elif token["open"] is not None:
+        elif token[0] == "{":
             opened.append(None)
-        elif token["close"] is not None and opened:
+        elif token[0] == "}" and opened:
             begin = opened.pop()
             if begin is not None and begin > best_start and (content := text[begin : token.start()].strip()):
                 best_start, best = begin, content
@@ -44,10 +48,17 @@ def last_boxed(text: str) -> str | None:
 
 def last_marker(text: str) -> int | None:
     """Return the index behind the last answer marker ("####", "A:", "Answer:", "the answer is", …), or None."""
-    end = None
-    for match in _MARKER.finditer(text):
-        end = match.end()
-    return end
+    stop = len(text)
+    while stop > 0:
+        start = max(0, stop - _PIECE)
+        found = None
+        for match in _MARKER.finditer(text, start, stop + _LONGEST):
+            if match.start() < stop:
+                found = match.start()
+        if found is not None and (whole := _MARKER.match(text, found)) is not None:
+            return whole.end()
+        stop = start
+    return None
 
 
 def after_last_marker(text: str) -> str | None:
@@ -60,7 +71,8 @@ def after_last_marker(text: str) -> str | None:
         return None
     here, _, below = text[end:].partition("\n")
     rest = here if clean(here) else below.lstrip().partition("\n")[0]
-    return clean(_HOPE.sub("", rest)) or None
+    hoping = rest.rstrip().removesuffix(".")
+    return clean(hoping.removesuffix(_HOPE) if hoping.endswith(_HOPE) else rest) or None
 
 
 def final_answer(text: str) -> str | None:
@@ -71,15 +83,33 @@ def final_answer(text: str) -> str | None:
 
 def clean(answer: str) -> str:
     r"""Return an answer without what belongs to the sentence around it: math delimiters, bold, quotes, the full stop."""
-    answer = _MATH_DELIMITERS.sub("", answer)
+    answer = "".join(_MATH_DELIMITERS.sub("", piece) for piece in _pieces(answer))
     for _ in range(_MAX_LAYERS):
-        answer = _FULL_STOP.sub("", answer.strip())
+        answer = _without_full_stop(answer.strip())
         for left, right in _PAIRS:
             inner = answer.removeprefix(left).removesuffix(right)
             if len(inner) == len(answer) - len(left) - len(right):
                 answer = inner
         answer = _half_bold(answer)
     return answer
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text where no delimiter is cut and none begins: in front of what follows no backslash, or within many of them."""
+    start = 0
+    while len(text) - start > _PIECE:
+        end = start + _PIECE
+        while end < len(text) and text[end - 1] == "\\" and not text.startswith("\\\\", end):
+            end += 1
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _without_full_stop(answer: str) -> str:
+    """Drop a full stop at the end, and the spaces before it; of several dots none."""
+    rest = answer.removesuffix(".").rstrip()
+    return answer if rest.endswith(".") or len(rest) == len(answer) else rest
 
 
 def _half_bold(answer: str) -> str:

@@ -6,7 +6,7 @@ from tts.tasks.base import Task
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer, last_boxed
 from tts.tasks.framing import Framing
-from tts.tasks.normal_form import are_different, normal_form
+from tts.tasks.normal_form import MAX_CHARACTERS, are_different, normal_form
 from tts.tasks.symbolic import SymbolicChecker
 
 _FORMAT = r"Reason step by step and separate the steps by a blank line. Put the final answer in \boxed{}."
@@ -24,13 +24,13 @@ _FRAMING = Framing(
 class MathTask(Task):
     r"""Problems whose answer is a number, an expression, an interval, a set, a matrix or a word.
 
-    Equality: first exact rules on normal forms (`tts.tasks.normal_form` states its conventions), then symbolic equality by math-verify.
-    So `50\%` equals `50`, and neither equals `0.5`; `90^\circ` equals `90`, and not `\frac{\pi}{2}`; `5\text{ cm}` equals `5`; `0.333` is
-    not `\frac13`; `(1,2)` is neither `[1,2]` nor `\{1,2\}`. Where math-verify (extra `math`) is not installed, what the rules leave open
-    counts as different, and `symbolic` is False.
+    Two answers are equivalent where their keys are equal (`tts.tasks.algebra.keys`), so equality is an equivalence relation. Numbers are
+    exact: `0.333` is not `\frac13`. `50\%` equals `50`, and neither equals `0.5`; `90^\circ` equals `90`, and not `\frac{\pi}{2}`;
+    `5\text{ cm}` equals `5`; `(1,2)` is neither `[1,2]` nor `\{1,2\}` nor `1,2`. Where mpmath (extra `math`) is not installed, only normal
+    forms and rationals are compared (`tts.tasks.normal_form` states the conventions), and `symbolic` is False.
 
     Args:
-        checker: decides what the exact rules leave open; None: one of its own with a limit of 3 seconds a pair.
+        checker: computes the keys that are not rationals; None: one of its own.
     """
 
     name: str = "math"
@@ -62,17 +62,39 @@ class MathTask(Task):
         return form
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are equivalent, as far as exact rules tell; None: undecided."""
+        """Whether two answers are equivalent, as far as exact rules and keys that are known tell; None: undecided."""
         left, right = self.canonical(a), self.canonical(b)
         if left == right:
             return True
+        if max(len(left), len(right)) > MAX_CHARACTERS:
+            return False
+        keys = self.checker.known_key(left), self.checker.known_key(right)
+        if None not in keys:
+            return keys[0] == keys[1]
         return False if are_different(left, right) else None
 
+    def known_key(self, answer: str) -> str | None:
+        """Return the key of an answer where it needs no worker, else None."""
+        return self.checker.known_key(self.canonical(answer))
+
+    def key(self, answer: str) -> str:
+        """Return the key of an answer: equivalent answers have equal keys, others do not.
+
+        Raises:
+            TimeoutError: the checker's guard ended the computation.
+        """
+        return self.checker.key(self.canonical(answer))
+
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers mean the same. Takes no longer than the checker's limits; undecided answers are different."""
+        """Whether two answers mean the same. An answer that the checker's guard ended is equal to its own form alone."""
         verdict = self.decide(a, b)
-        return self.checker.equal(self.canonical(a), self.canonical(b)) if verdict is None else verdict
+        if verdict is not None:
+            return verdict
+        try:
+            return self.key(a) == self.key(b)
+        except TimeoutError:
+            return False
 
     def close(self) -> None:
-        """End the worker; the next question starts another."""
+        """End the workers; the next question starts others."""
         self.checker.close()

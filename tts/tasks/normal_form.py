@@ -5,7 +5,7 @@ Equal forms mean equivalent answers; unequal ones decide nothing, save where `ar
 By convention, as graders have it: a unit, a currency, a degree sign and a percent sign behind a quantity are no part of an answer
 (`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`), and neither is the variable that a value is given to (`x = 5` is `5`).
 A list without brackets and a set have no order. Numbers are exact: `0.50` is `1/2`, and `0.333` is not `1/3`.
-A whole number before a fraction is a mixed number.
+A whole number before a fraction is a mixed number. Thousands are separated by a comma without a space: `1, 234` are two numbers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 
 from tts.tasks.characters import AS_LATEX
 from tts.tasks.rational import rational
+from tts.tasks.spoken import counted, spoken
 from tts.tasks.structure import Parts, top_level_parts
 from tts.tasks.units import strip_unit
 
@@ -40,6 +41,10 @@ _REWRITES = tuple(
         (r"\\le(?![A-Za-z])", r"\\leq"),
         (r"\\ge(?![A-Za-z])", r"\\geq"),
         (r"\\ne(?![A-Za-z])", r"\\neq"),
+        (r"\\langle(?![A-Za-z])", "("),
+        (r"\\rangle(?![A-Za-z])", ")"),
+        (r"\{? ?([0-9A-Za-z]+) ?\\choose ?([0-9A-Za-z]+) ?\}?|\b([0-9]+) choose ([0-9]+)\b", r"\\binom{\1\3}{\2\4}"),
+        (r"\.{3}", r"\\ldots "),
         (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi"),
         (r"\*\*", "^"),
@@ -51,15 +56,22 @@ _REWRITES = tuple(
     )
 )
 
+_ELLIPSIS = re.compile(r"(\.[0-9]{0,9}?)([0-9]{1,9}?)\2{2,} ?(?:\.{3}|\\l?dots(?![A-Za-z]))")
 _END = " .,;:"
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mathit|mbox) ?\{([^{}]*)\}")
 _AND = re.compile(r"(?<=[0-9})]) ?,? (?:and|or) (?=[-+0-9\\(]|[A-Za-z](?![A-Za-z]))")
-_ASSIGNMENT = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z]+\}))? ?(?:=|\\in(?![A-Za-z])) ?(.+)", re.DOTALL)
+_NAME = (
+    r"(?:[fghA-Z]\([0-9A-Za-z, ]*\)|[A-Z]{2,3}|(?:m ?)?\\angle ?[A-Z]{1,3}|(?:[A-Za-z]|\\[A-Za-z]+)(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z]+\}))?)"
+)
+_ASSIGNMENT = re.compile(_NAME + r" ?(?:=|\\in(?![A-Za-z])) ?(.+)", re.DOTALL)
 _RELATION = re.compile(r"[=<>]|\\(?:leq|geq|neq|in)(?![A-Za-z])")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LETTER = re.compile(r"[A-Za-z]")
 _KEPT_SPACE = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])|(?<=[0-9]) (?=[0-9])")
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}([, ])[0-9]{3}(?:\1[0-9]{3})*(?:\.[0-9]*)?")
+_GROUPS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9,])")
+_INEQUALITY = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])")
+_OR, _BOTH = re.compile(r" ?,? or (?=.*?[<>=\\])"), re.compile(r" ?,? and (?=.*?[<>=\\])")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z .,'-]*")
 _LONG_WORD = re.compile(r"[A-Za-z]{4}")
 _SHORT_WORDS = frozenset({"no", "yes", "odd", "all", "one", "two", "six", "ten", "red"})
@@ -71,18 +83,32 @@ def normal_form(answer: str) -> str:
         return " ".join(answer.split())
     text = answer.translate(AS_LATEX)
     text = _PLAIN_ROOT.sub(_root, _SIGN_ROOT.sub(_root, text))
+    if "..." in text or "dots" in text:
+        text = _ELLIPSIS.sub(r"\1\\overline{\2}", text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = strip_unit(_without_variable(text.strip().rstrip(_END)))
     text = _TEXT.sub(r" \1 ", text)
-    text = _AND.sub(",", " ".join(text.split())).rstrip(_END)
-    if _is_words(text):
-        return text.casefold()
-    text = _without_parentheses(text)
+    text = " ".join(text.split())
+    if _INEQUALITY.search(text) is not None:
+        text = _BOTH.sub(r"\\cap ", _OR.sub(r"\\cup ", text))
+    text = counted(_AND.sub(",", text).rstrip(_END))
+    if is_words(text):
+        return spoken(text)
+    text = _without_groups(_without_parentheses(text))
     text = _KEPT_SPACE.sub("\0", text).replace(" ", "").replace("\0", " ")
-    if _GROUPED.fullmatch(text):
-        text = text.replace(",", "").replace(" ", "")
     return _exact(text)
+
+
+def _without_groups(text: str) -> str:
+    """Return a text without the separators of thousands; a list of numbers that looks like one number keeps a semicolon."""
+    if _GROUPED.fullmatch(text):
+        return text.replace(",", "").replace(" ", "")
+    if not any(bracket in text for bracket in ("(", "[", r"\{")):
+        joined = _GROUPS.sub(lambda match: match[0].replace(",", ""), text)
+        if "," not in joined:
+            return joined
+    return text
 
 
 def are_different(a: str, b: str) -> bool:
@@ -93,7 +119,7 @@ def are_different(a: str, b: str) -> bool:
     """
     if max(len(a), len(b)) > MAX_CHARACTERS:
         return False
-    if _is_words(a) and _is_words(b):
+    if is_words(a) and is_words(b):
         return True
     if len(a) == len(b) == 1 and a.isalpha() and b.isalpha():
         return True
@@ -112,7 +138,7 @@ def _root(match: re.Match[str]) -> str:
     return "\\sqrt{" + next(group for group in match.groups() if group is not None) + "}"
 
 
-def _is_words(text: str) -> bool:
+def is_words(text: str) -> bool:
     """Whether a text is words rather than a product of variables: only letters, and a word that is long, or short and known."""
     if _WORDS.fullmatch(text) is None:
         return False
@@ -147,4 +173,7 @@ def _exact(text: str) -> str:
     known = [value for value in values if value is not None]
     if len(known) == len(values) and parts.unordered:
         items = [str(value) for value in (sorted(set(known)) if parts.bracketed else sorted(known))]
-    return parts.brackets[0] + ",".join(items) + parts.brackets[1]
+    joined = ",".join(items)
+    if not parts.bracketed and _GROUPS.fullmatch(joined.lstrip("+-")) is not None:
+        joined = ";".join(items)
+    return parts.brackets[0] + joined + parts.brackets[1]

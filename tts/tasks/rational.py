@@ -8,6 +8,9 @@ from fractions import Fraction
 # Longer texts are refused: nobody's answer, and reading them in base ten takes quadratic time.
 _MAX_CHARACTERS = 1000
 
+# In bits: a rational of at most so many is its own key in base ten.
+SHORT = 900
+
 _DIGITS = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _QUOTIENT = re.compile(rf"([+-]?)({_DIGITS})(?:/([+-]?{_DIGITS}))?")
 _FRACTION = re.compile(rf"([+-]?)\\frac\{{([+-]?{_DIGITS})\}}\{{([+-]?{_DIGITS})\}}")
@@ -28,6 +31,16 @@ def rational(text: str) -> Fraction | None:
     except ZeroDivisionError:
         return None
     return None
+
+
+def length_of(value: Fraction) -> int:
+    """Return the bits of a number: of its numerator and denominator together, at least 1."""
+    return max(1, value.numerator.bit_length() + value.denominator.bit_length() - 1)
+
+
+def rational_key(value: Fraction) -> str:
+    """Return the one text of a rational: "p/q" or "p" where it is short, else in base sixteen, which takes linear time."""
+    return str(value) if length_of(value) <= SHORT else f"rational {value.numerator:x}/{value.denominator:x}"
 
 
 def _sign(sign: str) -> int:

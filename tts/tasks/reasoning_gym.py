@@ -86,6 +86,10 @@ class ReasoningGymTask(Task):
             return self.canonical(a) == self.canonical(b)
         return None
 
+    def key(self, answer: str) -> str:
+        """Return the key of a model's answer; a reference has none of use."""
+        return self.canonical(answer)
+
     def equivalent(self, a: str, b: str) -> bool:
         """Whether two answers are the same words, or one is right by the other, a reference.
 

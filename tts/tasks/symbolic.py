@@ -1,82 +1,141 @@
-"""Symbolic equality in a worker process (`tts.tasks.worker`): a computer algebra system may hang, or ask for all memory."""
+"""Keys of mathematical answers, computed in worker processes (`tts.tasks.worker`), which can be killed and do not hold this one up."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import queue
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 
+from tts.checks import check_int
+from tts.tasks.algebra.quick import as_written, quick_key
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.normal_form import MAX_CHARACTERS
 from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
 
-PACKAGE = "math_verify"
+PACKAGE = "mpmath"
+_MOST_WORKERS = 4
 
 
 class SymbolicChecker:
-    """Tells whether two answers in normal form are equal as mathematics; wrong or hanging input means False, never an error.
+    """Gives answers in normal form their keys: two answers are equal where their keys are (`tts.tasks.algebra.keys`).
 
-    The worker starts with the first question and is shared by all threads, one question at a time. It ends with the checker or the
-    interpreter.
+    A key is computed once and remembered. Work is bounded by sizes and counts, so that verdicts do not depend on the machine. The time
+    limit only guards against a fault. Workers start when they are needed, and end with the checker or the interpreter.
 
     Args:
-        time_limit_s: seconds for one pair, above 0 and finite; the worker is killed then, and the verdict is False.
+        time_limit_s: seconds for one answer, above 0 and finite; the worker is killed then, and the answer is equal to no other.
         start_limit_s: seconds that a worker may take to start, which do not count towards `time_limit_s`.
         command: what starts a worker; None: this interpreter with `tts.tasks.math_worker`.
-        num_verdicts: pairs whose verdict is remembered.
+        num_keys: answers whose key is remembered.
+        num_workers: processes at most; None: one a processor, up to 4.
 
     Attributes:
-        timeouts: pairs that were given up at the time limit.
+        timeouts: answers that were given up at the time limit.
         failures: workers that did not start or died by themselves.
     """
 
     def __init__(
-        self, *, time_limit_s: float = 3.0, start_limit_s: float = 60.0, command: Sequence[str] | None = None, num_verdicts: int = 65_536
+        self,
+        *,
+        time_limit_s: float = 20.0,
+        start_limit_s: float = 60.0,
+        command: Sequence[str] | None = None,
+        num_keys: int = 65_536,
+        num_workers: int | None = None,
     ) -> None:
         self.time_limit_s = positive("time_limit_s", time_limit_s)
+        check_int("num_workers", num_workers, 1)
         self.timeouts = 0
         self.failures = 0
         self._startable = command is not None or importlib.util.find_spec(PACKAGE) is not None
-        self._worker = Worker(python_command("tts.tasks.math_worker") if command is None else command, start_limit_s=start_limit_s)
-        self._verdicts: BoundedCache[tuple[str, str], bool] = BoundedCache(num_verdicts)
+        started_by = python_command("tts.tasks.math_worker") if command is None else command
+        count = num_workers or min(_MOST_WORKERS, os.cpu_count() or 1)
+        self._workers = [Worker(started_by, start_limit_s=start_limit_s) for _ in range(count)]
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        for worker in reversed(self._workers):
+            self._idle.put(worker)
+        self._keys: BoundedCache[str, str] = BoundedCache(num_keys)
+        self._asked: dict[str, Future[str | None]] = {}
         self._lock = threading.Lock()
 
     @property
     def available(self) -> bool:
-        """Whether symbolic equality can be asked for: the package is there, and no worker has failed to start."""
+        """Whether keys can be computed: the package is there, and no worker has failed to start."""
         return self._startable
 
     @property
-    def pid(self) -> int | None:
-        """The process id of the running worker, or None."""
-        return self._worker.pid
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of the running workers."""
+        return tuple(pid for worker in self._workers if (pid := worker.pid) is not None)
 
-    def equal(self, a: str, b: str) -> bool:
-        """Whether two answers are equal, in either order; False where that cannot be told within the limits."""
-        if not a or not b or max(len(a), len(b)) > MAX_CHARACTERS or not self._startable:
-            return False
-        pair = (a, b) if a <= b else (b, a)
-        verdict = self._verdicts.get(pair)
-        if verdict is None:
-            with self._lock:
-                verdict = self._verdicts.get(pair)
-                if verdict is None:
-                    verdict = self._ask(pair)
-                    self._verdicts.put(pair, verdict)
-        return verdict
+    def known_key(self, form: str) -> str | None:
+        """Return the key of a normal form where it needs no worker, in microseconds, else None."""
+        if len(form) > MAX_CHARACTERS:
+            return as_written(form)
+        if (known := self._keys.get(form)) is None:
+            known = quick_key(form) if self._startable and form else quick_key(form) or as_written(form)
+            if known is not None:
+                self._keys.put(form, known)
+        return known
+
+    def key(self, form: str) -> str:
+        """Return the key of a normal form.
+
+        Raises:
+            TimeoutError: a worker was given up, or died; the next call for this form raises at once.
+        """
+        if (known := self.known_key(form)) is not None:
+            return known
+        with self._lock:
+            asked = self._asked.get(form)
+            mine = asked is None
+            if asked is None:
+                asked = self._asked[form] = Future()
+        if mine:
+            self._answer(form, asked)
+        key = asked.result()
+        if key is None:
+            raise TimeoutError(f"no worker told the key of {form!r}")
+        return key
 
     def close(self) -> None:
-        """End the worker; the next question starts another."""
-        self._worker.close()
+        """End the workers; the next question starts others."""
+        for worker in self._workers:
+            worker.close()
 
-    def _ask(self, pair: tuple[str, str]) -> bool:
-        if not self._startable:
-            return False
+    def _answer(self, form: str, asked: Future[str | None]) -> None:
+        """Ask a worker for a key; those that come after wait for its answer."""
         try:
-            return self._worker.ask({"a": pair[0], "b": pair[1]}, self.time_limit_s).get("equal") is True
+            key = self._ask(form)
+        except BaseException as failure:
+            with self._lock:
+                del self._asked[form]
+            asked.set_exception(failure)
+            raise
+        with self._lock:
+            if key is not None:  # one that was given up stays among those asked for
+                self._keys.put(form, key)
+                del self._asked[form]
+        asked.set_result(key)
+
+    def _ask(self, form: str) -> str | None:
+        worker = self._idle.get()
+        try:
+            if not self._startable:
+                return as_written(form)
+            key = worker.ask({"form": form}, self.time_limit_s).get("key")
+            return key if isinstance(key, str) else None
         except TimeoutError:
             self.timeouts += 1
-        except WorkerDiedError as failure:
+        except WorkerNotStartedError:
             self.failures += 1
-            self._startable = not isinstance(failure, WorkerNotStartedError)
-        return False
+            self._startable = False
+            return as_written(form)
+        except WorkerDiedError:
+            self.failures += 1
+        finally:
+            self._idle.put(worker)
+        return None

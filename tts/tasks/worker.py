@@ -79,7 +79,9 @@ class Worker:
             return reply
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process, also in the middle of a question, which then fails; the next question starts another."""
+        if (process := self._process) is not None:
+            process.kill()
         with self._lock:
             self._drop()
 

@@ -45,7 +45,7 @@ class StopScanner:
         """Append a token's text; True when the row has ended: then `ended`, `text` and `carry` are final."""
         old = len(self._lead) + len(self.text)
         self.text += piece
-        if self._last.isdisjoint(piece):
+        if not any(each in piece for each in self._last):
             return False
         seen = self._lead + self.text
         look = max(self._boundary, old - self._longest + 1)

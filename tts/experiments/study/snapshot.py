@@ -17,7 +17,7 @@ from tts.experiments.study.grid import Problems, Settings, digest, problem_diges
 from tts.experiments.study.record import RESULT_VERSION
 
 # packages that results may depend on
-_PACKAGES: Final = ("test-time-search", "numpy", "scipy", "torch", "transformers", "tokenizers", "numba", "math-verify", "datasets", "ray")
+_PACKAGES: Final = ("test-time-search", "numpy", "scipy", "torch", "transformers", "tokenizers", "numba", "mpmath", "datasets", "ray")
 _TIMEOUT_S: Final = 10.0
 
 

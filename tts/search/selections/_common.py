@@ -106,15 +106,15 @@ def by_class(
 
 def ranked_by(judged: Sequence[Candidate], voters: Sequence[int], totals: Mapping[int, float] | None = None) -> tuple[Candidate, ...]:
     """Return the candidates by their class's total, then by weight; those that may not win come last."""
-    may_win = set(voters)
-
-    def key(i: int) -> tuple[float, ...]:
-        if i not in may_win:
-            return (1, 0.0, 0, 0.0, i)
-        kind = judged[i].answer_class or 0
-        return (0, -totals[kind] if totals else 0.0, kind, -low(judged[i].weight), i)
-
-    return tuple(judged[i] for i in sorted(range(len(judged)), key=key))
+    count = len(judged)
+    loses, total, kind, weight = np.ones(count), np.zeros(count), np.zeros(count), np.zeros(count)
+    at = np.array(voters, dtype=np.intp)
+    kinds = [judged[i].answer_class or 0 for i in voters]
+    loses[at], kind[at] = 0, kinds
+    weight[at] = [-low(judged[i].weight) for i in voters]
+    if totals:
+        total[at] = [-totals[each] for each in kinds]
+    return tuple(judged[i] for i in np.lexsort((weight, kind, total, loses)).tolist())
 
 
 def first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:

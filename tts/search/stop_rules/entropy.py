@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tts.checks import check_int, check_number
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.stop_rules._common import votes_of
+from tts.search.votes import votes_of
 from tts.types import Candidate
 
 
@@ -35,8 +35,8 @@ class Entropy(StopRule):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the entropy is low enough."""
-        votes = list(votes_of(candidates).values())
-        if sum(votes) < self.least or answer_entropy(votes) > self.threshold * math.log(sum(votes)) + 1e-12:
+        votes = votes_of(candidates)
+        if votes.total < self.least or votes.entropy > self.threshold * math.log(votes.total) + 1e-12:
             return None
         return StopDecision("entropy")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_number
 from tts.search.ends import StopDecision
 from tts.search.parts import StopRule
-from tts.search.stop_rules._common import votes_of
+from tts.search.votes import votes_of
 from tts.types import Candidate
+
+_EXACT_TOSSES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +38,31 @@ class Posterior(StopRule):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the leader is safe."""
-        votes = [count for _, count in votes_of(candidates).most_common(2)]
-        if not votes or self.threshold == 1 or overtaken(votes[0], sum(votes[1:])) > 1 - self.threshold:
+        votes = votes_of(candidates)
+        if not votes.total or self.threshold == 1 or overtaken(votes.first, votes.second) > 1 - self.threshold:
             return None
         return StopDecision("posterior")
 
 
 def overtaken(first: int, second: int) -> float:
-    """Return Pr[X < 1/2], X ~ Beta(first + 1, second + 1): the chance that the second answer is the likelier one. Exact."""
+    """Return Pr[X < 1/2], X ~ Beta(first + 1, second + 1): the chance that the second answer is the likelier one.
+
+    Exact below 1,000 votes, else to nine digits.
+    """
     tosses = first + second + 1
+    if tosses > _EXACT_TOSSES:
+        return _tail(tosses, second)
     ways, term = 0, 1
     for heads in range(second + 1):
         ways, term = ways + term, term * (tosses - heads) // (heads + 1)
     return ways / 2**tosses
+
+
+def _tail(tosses: int, most: int) -> float:
+    """Return the chance of at most so many heads, by the terms of the binomial law from the largest down."""
+    share, terms, heads = 1.0, 1.0, most
+    while heads and share > 1e-18 * terms:
+        share *= heads / (tosses - heads + 1)
+        terms, heads = terms + share, heads - 1
+    log_largest = math.lgamma(tosses + 1) - math.lgamma(most + 1) - math.lgamma(tosses - most + 1) - tosses * math.log(2)
+    return math.exp(log_largest) * terms

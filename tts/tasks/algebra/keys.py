@@ -1,0 +1,222 @@
+r"""One text for all answers that are equal: two answers are equivalent exactly where their keys are equal.
+
+So equality is reflexive, symmetric and transitive, whatever is compared. An answer that is not understood, or whose work exceeds the
+bounds, is equal only to itself as written in normal form.
+
+Collections are equal by type. `(1,2)`, `[1,2)` and matrices are ordered, and an open interval is written as a pair is. A set `\{1,2\}` and
+a list without brackets are not ordered; the two are equal where the list repeats nothing. A set of one number is that number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tts.tasks.algebra import relations
+from tts.tasks.algebra.quick import BARE, as_written, collection, quick_key
+from tts.tasks.algebra.relations import Interval
+from tts.tasks.algebra.syntax import has, parse
+from tts.tasks.algebra.tokens import UndecidedError, WordsError
+from tts.tasks.algebra.values import bounded_work
+from tts.tasks.structure import Parts, top_level_parts
+
+_MATRIX = re.compile(r"\\begin\{([pbBvV]?)(?:matrix|array)\}(?:\{[lcr|]+\})?(.*)\\end\{[pbBvV]?(?:matrix|array)\}", re.DOTALL)
+_LINE_BREAK = re.compile(r"\\\\(?:\[[^\]]*\])?")
+_SET_SIGN = re.compile(r"\\(?:cup|cap|setminus|backslash)(?![A-Za-z])")
+_REALS = frozenset({r"\mathbb{R}", r"\mathbbR", r"\R", r"\Reals", r"\mathbf{R}"})
+_SET_BUILDER = re.compile(r"[A-Za-z](?:\\in\\mathbb\{?R\}?)?(?:\\mid|\\vert|\||:)(.+)", re.DOTALL)
+_MOST_DEPTH = 8
+_MOST_ITEMS = 200
+
+
+def key_of(form: str) -> str:
+    """Return the key of an answer in normal form. Any text has one."""
+    if (known := quick_key(form)) is not None:
+        return known
+    try:
+        with bounded_work():
+            return _key(form, 0)
+    except WordsError:
+        return as_written(form.casefold())
+    except UndecidedError:
+        return as_written(form)
+
+
+def _key(text: str, depth: int) -> str:
+    if depth > _MOST_DEPTH:
+        raise UndecidedError("too deep")
+    text = _without_parentheses(text)
+    if text.lstrip("+-") == r"\infty":
+        return text.lstrip("+")
+    if text == r"\emptyset":
+        return relations.EMPTY
+    if (known := quick_key(text)) is not None:
+        return known
+    if (matrix := _MATRIX.fullmatch(text)) is not None:
+        return _matrix(matrix[1], matrix[2], depth)
+    parts = top_level_parts(text)
+    if len(parts.items) > _MOST_ITEMS:
+        raise UndecidedError("too many items")
+    return _items(parts, depth) if not parts.bracketed and len(parts.items) > 1 else _one(text, parts, depth)
+
+
+def _one(text: str, parts: Parts, depth: int) -> str:
+    """Return the key of a text that is no bare list: intervals, a relation, a collection in brackets, a ratio or an expression."""
+    if (found := _intervals(text)) is not None:
+        return found if isinstance(found, str) else relations.key_of(found)
+    sides, signs = relations.split_relation(text)
+    if signs:
+        return _related(sides, signs, depth)
+    if parts.bracketed and (len(parts.items) > 1 or parts.brackets == (r"\{", r"\}")):
+        return _items(parts, depth)
+    return _ratio(text) if ":" in text else _scalar(text)
+
+
+def _without_parentheses(text: str) -> str:
+    while text[:1] in ("(", "{", "["):
+        parts = top_level_parts(text)
+        if parts.brackets not in (("(", ")"), ("{", "}"), ("[", "]")) or len(parts.items) != 1:
+            return text
+        text = parts.items[0]
+    return text
+
+
+def _items(parts: Parts, depth: int) -> str:
+    """Return the key of a collection; a collection of values for different variables is a system."""
+    items = [item for item in parts.items if item]
+    if len(items) != len(parts.items):
+        raise UndecidedError("an empty item")
+    if parts.unordered and len(items) > 1 and all("=" in item for item in items):
+        names = [relations.assigned_name(item) for item in items]
+        if len(set(names)) == len(names) and None not in names:
+            values = sorted(f"{name}: {_key(item, depth + 1)}" for name, item in zip(names, items, strict=True))
+            return f"system {{{', '.join(values)}}}"
+    keys: list[str] = []
+    for item in items:
+        try:
+            keys += _both(item, depth) if parts.unordered else [_key(item, depth + 1)]
+        except WordsError:
+            keys.append(as_written(item.casefold()))
+    return collection(parts, keys)
+
+
+def _both(item: str, depth: int) -> list[str]:
+    r"""Return the keys of an item of a set, two where it has a \pm."""
+    if r"\pm" not in item or top_level_parts(item).bracketed:
+        return [_key(item, depth + 1)]
+    sides, signs = relations.split_relation(item)
+    if signs and signs != ["="]:
+        raise UndecidedError("a relation with two signs")
+    node = parse(sides[-1])
+    return [relations.fingerprint(node, sign) for sign in (1, -1)]
+
+
+def _related(sides: Sequence[str], signs: Sequence[str], depth: int) -> str:
+    if signs == ["in"]:
+        return _key(sides[1], depth + 1)
+    if all(sign == "=" for sign in signs):
+        collections = [side for side in sides if len(top_level_parts(side).items) > 1 or _is_set(side)]
+        if collections:
+            if len(sides) != 2 or collections[-1] != sides[1]:
+                raise UndecidedError("an equation of collections")
+            return _key(sides[1], depth + 1)
+        if any(r"\pm" in side for side in sides):
+            if len(sides) != 2:
+                raise UndecidedError("a chain with two signs")
+            return collection(BARE, _both(sides[1], depth))
+        return relations.equation(sides)
+    raise UndecidedError("a relation")
+
+
+def _is_set(text: str) -> bool:
+    return text.startswith((r"\{", r"\begin")) or text in _REALS or text == r"\emptyset" or _SET_SIGN.search(text) is not None
+
+
+def _scalar(text: str) -> str:
+    node = parse(text)
+    if has(node, "pm", "mp"):
+        return collection(BARE, [relations.fingerprint(node, sign) for sign in (1, -1)])
+    return relations.fingerprint(node)
+
+
+def _ratio(text: str) -> str:
+    """Return the key of a ratio of numbers: its parts are divided by the first."""
+    items = text.split(":")
+    first = items[0]
+    return "ratio " + ":".join(relations.fingerprint(parse(rf"({item})/({first})")) for item in items)
+
+
+def _matrix(kind: str, body: str, depth: int) -> str:
+    rows = [[_key(cell.strip(), depth + 1) for cell in row.split("&")] for row in _LINE_BREAK.split(body) if row.strip()]
+    if not rows or len({len(row) for row in rows}) != 1:
+        raise UndecidedError("rows of different lengths")
+    return f"matrix {kind if kind in ('v', 'V') else ''} " + "; ".join(", ".join(row) for row in rows)
+
+
+# Sets of real numbers -------------------------------------------------------------------------------------------------------------
+
+
+def _intervals(text: str) -> list[Interval] | str | None:
+    """Return the real numbers that an answer describes: a union, an inequality, all reals.
+
+    Returns:
+        Disjoint intervals; the key of an inequality that is not linear in one variable; None where it is none of these.
+    """
+    if text in _REALS:
+        return [(relations.infinite(-1), relations.infinite(1))]
+    pieces, signs = _split_sets(text)
+    if signs:
+        return _combined(pieces, signs)
+    parts = top_level_parts(text)
+    if parts.brackets == (r"\{", r"\}") and len(parts.items) == 1 and (builder := _SET_BUILDER.fullmatch(parts.items[0])) is not None:
+        text = builder[1]
+    sides, relation = relations.split_relation(text)
+    if not relation or "in" in relation or all(sign == "=" for sign in relation):
+        return None
+    return relations.inequality(sides, relation)
+
+
+def _combined(pieces: Sequence[str], signs: Sequence[str]) -> list[Interval]:
+    found = _set_of(pieces[0])
+    for piece, sign in zip(pieces[1:], signs, strict=True):
+        other = _set_of(piece)
+        if sign == r"\cup":
+            found = relations.united([*found, *other])
+        else:
+            found = relations.common(found, other) if sign == r"\cap" else relations.without(found, other)
+    return found
+
+
+def _set_of(text: str) -> list[Interval]:
+    text = text.strip()
+    if text == r"\emptyset":
+        return []
+    parts = top_level_parts(text)
+    if parts.brackets == (r"\{", r"\}"):
+        points = [relations.end_of(item, closed=True) for item in parts.items]
+        return relations.united((point, point) for point in points)
+    if parts.bracketed and len(parts.items) == 2 and parts.brackets[0] in "([" and parts.brackets[1] in ")]":
+        low = relations.end_of(parts.items[0], closed=parts.brackets[0] == "[")
+        high = relations.end_of(parts.items[1], closed=parts.brackets[1] == "]")
+        return relations.united([(low, high)])
+    if parts.bracketed and parts.brackets == ("(", ")") and len(parts.items) == 1:
+        text = parts.items[0]
+    found = _intervals(text)
+    if found is None or isinstance(found, str):
+        raise UndecidedError("no set")
+    return found
+
+
+def _split_sets(text: str) -> tuple[list[str], list[str]]:
+    """Return the sets between the outermost signs of set operations, and these signs."""
+    pieces, signs, depth, start = list[str](), list[str](), 0, 0
+    for match in re.finditer(r"[(\[{]|[)\]}]|" + _SET_SIGN.pattern, text):
+        if match[0] in "([{":
+            depth += 1
+        elif match[0] in ")]}":
+            depth -= 1
+        elif depth == 0:
+            pieces.append(text[start : match.start()])
+            signs.append(match[0])
+            start = match.end()
+    return [*pieces, text[start:]], signs

@@ -1,0 +1,38 @@
+"""Keys that need no computation, in microseconds: of words, rationals and collections of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tts.tasks.normal_form import is_words
+from tts.tasks.rational import rational, rational_key
+from tts.tasks.structure import Parts, top_level_parts
+
+BARE = Parts(("", ""), ())
+
+
+def quick_key(form: str) -> str | None:
+    """Return the key of a normal form that is words, a rational, or a collection of rationals, else None."""
+    if is_words(form):
+        return as_written(form)
+    parts = top_level_parts(form)
+    values = [rational(item) for item in parts.items]
+    keys = [rational_key(value) for value in values if value is not None]
+    if len(keys) < len(values):
+        return None
+    return keys[0] if len(keys) == 1 else collection(parts, keys)
+
+
+def as_written(form: str) -> str:
+    """Return the key of a normal form that is not understood: it is equal only to itself."""
+    return f"text {form}"
+
+
+def collection(parts: Parts, keys: Sequence[str]) -> str:
+    """Return the key of a collection from those of its items: in order, or sorted where the order means nothing."""
+    if not parts.unordered:
+        return f"{parts.brackets[0]}{', '.join(keys)}{parts.brackets[1]}"
+    once = sorted(set(keys))
+    if parts.bracketed or len(once) == len(keys):
+        return once[0] if len(once) == 1 else f"set {{{', '.join(once)}}}"
+    return f"list {{{', '.join(sorted(keys))}}}"

@@ -1,0 +1,297 @@
+"""Equations, inequalities and sets of real numbers."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from tts.tasks.algebra.syntax import Node, has, parse, symbols_of
+from tts.tasks.algebra.tokens import UndecidedError
+from tts.tasks.algebra.values import POINTS, Evaluator, digest
+
+_SIGNS = {
+    "=": "=",
+    r"\approx": "=",
+    "<": "<",
+    ">": ">",
+    r"\leq": "<=",
+    r"\geq": ">=",
+    r"\neq": "!=",
+    r"\lt": "<",
+    r"\gt": ">",
+    r"\in": "in",
+}
+_SIGN = re.compile(r"\\(?:approx|leq|geq|neq|lt|gt|in)(?![A-Za-z])|[=<>]")
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+Value = Any
+EMPTY = "set {}"
+_PLANE: frozenset[str] = frozenset("xy")
+
+
+def split_relation(text: str) -> tuple[list[str], list[str]]:
+    """Return the sides of a relation and the signs between them ("=", "<", "<=", ">", ">=", "!=", "in"); one side where it is none."""
+    sides, signs, depth, start = list[str](), list[str](), 0, 0
+    for match in re.finditer(r"[(\[{]|[)\]}]|" + _SIGN.pattern, text):
+        token = match[0]
+        if token in "([{":
+            depth += 1
+        elif token in ")]}":
+            depth -= 1
+        elif depth == 0:
+            sides.append(text[start : match.start()])
+            signs.append(_SIGNS[token])
+            start = match.end()
+    return [*sides, text[start:]], signs
+
+
+def fingerprint(node: Node, signs: int = 1, given: dict[str, Value] | None = None) -> str:
+    """Return a text that equal expressions have in common: the value of a constant, else the values at all points.
+
+    Raises:
+        UndecidedError: it has no value, or would take too much work.
+    """
+    free = symbols_of(node) or has(node, "unknown")
+    found = [digest(Evaluator(point, signs, given).value(node)) for point in range(POINTS if free else 1)]
+    return found[0] if len(set(found)) == 1 else _joined("expression", found)
+
+
+def _joined(kind: str, keys: Sequence[str]) -> str:
+    return f"{kind} {hashlib.sha256(' '.join(keys).encode()).hexdigest()[:40]}"
+
+
+def _difference(left: Node, right: Node) -> Node:
+    return Node("+", (left, Node("-", (right,))))
+
+
+def _solved(difference: Node, name: str, point: int) -> tuple[Value, Value] | None:
+    """Return the zero and the slope of an expression that is linear in a variable, at a point; None where it is not."""
+    at_0, at_1, at_3 = (Evaluator(point, given={name: Fraction(value)}).value(difference) for value in (0, 1, 3))
+    maker = Evaluator(point)
+    slope = maker.plus(at_1, -at_0)
+    if slope == 0 or maker.plus(maker.plus(at_3, -at_0), -maker.times(Fraction(3), slope)) != 0:
+        return None
+    return maker.over(-at_0, slope), slope
+
+
+def equation(sides: Sequence[str]) -> str:
+    """Return the key of an equation: that of its value where it gives a value to one variable or to y, else of all its solutions.
+
+    Raises:
+        UndecidedError: it is not understood.
+    """
+    trees = [parse(side) for side in sides]
+    unknown = [tree for tree in trees if symbols_of(tree) or has(tree, "unknown")]
+    known = [tree for tree in trees if tree not in unknown]
+    if len({fingerprint(tree) for tree in known}) > 1:
+        raise UndecidedError("sides that differ")
+    if not unknown:
+        return fingerprint(known[0])
+    if len(unknown) + bool(known) != 2:
+        raise UndecidedError("a chain of expressions")
+    left, right = [*unknown, *known][:2]
+    return _of_two(left, right)
+
+
+def _of_two(left: Node, right: Node) -> str:
+    names = symbols_of(left) | symbols_of(right)
+    difference = _difference(left, right)
+    plane = names == _PLANE
+    dependent = "y" if plane else next(iter(names)) if len(names) == 1 and not has(difference, "unknown") else None
+    if dependent is not None and (values := _linear(difference, dependent)) is not None:
+        return values
+    for one, other in ((left, right), (right, left)):
+        if not plane and _is_name(one) and one.name not in (*symbols_of(other), *_called(other)):
+            return fingerprint(other)
+    return "equation " + _proportions(difference)
+
+
+def _linear(difference: Node, name: str) -> str | None:
+    """Return the fingerprint of what a variable equals, where the difference is linear in it."""
+    found: list[str] = []
+    alone = symbols_of(difference) <= frozenset({name}) and not has(difference, "unknown")
+    for point in range(1 if alone else POINTS):
+        solved = _solved(difference, name, point)
+        if solved is None:
+            return None
+        found.append(digest(solved[0]))
+    return found[0] if len(set(found)) == 1 else _joined("expression", found)
+
+
+def _is_name(node: Node) -> bool:
+    """Whether a side of an equation is a name that gets a value: a variable, or f(x)."""
+    return node.op == "symbol" or (node.op == "unknown" and all(each.op == "symbol" for each in node.args))
+
+
+def _called(node: Node) -> frozenset[str]:
+    own: frozenset[str] = frozenset({node.name} if node.op == "unknown" else ())
+    return own.union(*(_called(each) for each in node.args))
+
+
+def _proportions(difference: Node, *, signed: bool = False) -> str:
+    """Return a text that expressions have in common which are multiples of each other, by a positive number where `signed`."""
+    values = [Evaluator(point).value(difference) for point in range(POINTS)]
+    first = values[0]
+    if first == 0:
+        raise UndecidedError("an equation that always holds")
+    maker = Evaluator()
+    scale = abs(first) if signed else first
+    return _joined("multiple", [digest(maker.over(value, scale)) for value in values])
+
+
+def assigned_name(text: str) -> str | None:
+    """Return the name of the variable that an equation gives a value to, as written on its left side; None where it is none."""
+    sides, signs = split_relation(text)
+    if len(sides) != 2 or signs != ["="]:
+        return None
+    left = parse(sides[0])
+    return left.name if left.op == "symbol" and left.name not in symbols_of(parse(sides[1])) else None
+
+
+# Sets of real numbers -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An end of an interval: a number or an infinity, the key that it is written by, and whether it belongs to the interval."""
+
+    value: Value  # a real number; None: infinite
+    side: int  # -1 and 1 for the infinities
+    key: str
+    closed: bool
+
+
+def end_of(text: str, *, closed: bool) -> End:
+    r"""Return an end of an interval as it is written: `-\infty`, or a real constant.
+
+    Raises:
+        UndecidedError: it is neither.
+    """
+    if text in (r"\infty", r"+\infty", r"-\infty"):
+        return infinite(-1 if text.startswith("-") else 1)
+    node = parse(text)
+    if symbols_of(node) or has(node, "pm", "mp", "unknown"):
+        raise UndecidedError("an end that is no constant")
+    return _end(Evaluator().value(node), closed=closed)
+
+
+def infinite(side: int) -> End:
+    """Return the end of what goes on for ever."""
+    return End(None, side, r"-\infty" if side < 0 else r"\infty", closed=False)
+
+
+def _end(value: Value, *, closed: bool) -> End:
+    try:
+        _less(value, value)
+    except TypeError as error:
+        raise UndecidedError("an end that is not real") from error
+    return End(value, 0, digest(value), closed)
+
+
+Interval = tuple[End, End]
+
+
+def _less(a: Value, b: Value) -> bool:
+    maker = Evaluator()
+    return bool(maker.real(a) < maker.real(b)) if not (isinstance(a, Fraction) and isinstance(b, Fraction)) else a < b
+
+
+def _compare(a: End, b: End) -> int:
+    if a.key == b.key:
+        return 0
+    if a.side or b.side:
+        return a.side - b.side
+    return -1 if _less(a.value, b.value) else 1
+
+
+def united(parts: Iterable[Interval]) -> list[Interval]:
+    """Return the disjoint intervals whose union these intervals have, in order; empty ones are left out."""
+    real = [(low, high) for low, high in parts if (order := _compare(low, high)) < 0 or (order == 0 and low.closed and high.closed)]
+    real.sort(key=functools.cmp_to_key(lambda a, b: _compare(a[0], b[0]) or b[0].closed - a[0].closed))
+    found: list[Interval] = []
+    for low, high in real:
+        if found and ((order := _compare(low, found[-1][1])) < 0 or (order == 0 and (low.closed or found[-1][1].closed))):
+            last_low, last_high = found[-1]
+            further = _compare(high, last_high)
+            if further > 0 or (further == 0 and high.closed):
+                found[-1] = (last_low, high)
+        else:
+            found.append((low, high))
+    return found
+
+
+def common(a: Iterable[Interval], b: Sequence[Interval]) -> list[Interval]:
+    """Return the intersection of two unions of intervals."""
+    found: list[Interval] = []
+    for low, high in a:
+        for other_low, other_high in b:
+            begin = _compare(low, other_low)
+            end = _compare(high, other_high)
+            first = low if begin > 0 or (begin == 0 and not low.closed) else other_low
+            last = high if end < 0 or (end == 0 and not high.closed) else other_high
+            found.append((first, last))
+    return united(found)
+
+
+def without(parts: Iterable[Interval], removed: Sequence[Interval]) -> list[Interval]:
+    """Return a union of intervals without the points of others."""
+    rest = list(parts)
+    for low, high in removed:
+        outside: list[Interval] = []
+        if not low.side:
+            outside.append((infinite(-1), End(low.value, 0, low.key, not low.closed)))
+        if not high.side:
+            outside.append((End(high.value, 0, high.key, not high.closed), infinite(1)))
+        rest = common(rest, outside)
+    return rest
+
+
+def key_of(parts: Sequence[Interval]) -> str:
+    """Return the key of a union of disjoint intervals in order: one interval is written as a pair in its brackets."""
+    if not parts:
+        return EMPTY
+    if all(low.key == high.key for low, high in parts):
+        return f"set {{{', '.join(sorted(low.key for low, _ in parts))}}}" if len(parts) > 1 else parts[0][0].key
+    return " u ".join(f"{'[' if low.closed else '('}{low.key}, {high.key}{']' if high.closed else ')'}" for low, high in parts)
+
+
+def inequality(sides: Sequence[str], signs: Sequence[str]) -> list[Interval] | str:
+    """Return where an inequality, or a chain of them, in one variable holds, if it is linear; else a key.
+
+    Raises:
+        UndecidedError: it is not understood.
+    """
+    trees = [parse(side) for side in sides]
+    names = frozenset[str]().union(*(symbols_of(tree) for tree in trees))
+    found: list[Interval] | None = None
+    for left, right, sign in zip(trees, trees[1:], signs, strict=False):
+        one = _half_line(_difference(left, right), sign, next(iter(names))) if len(names) == 1 else None
+        if one is None:
+            if len(trees) > 2:
+                raise UndecidedError("a chain of inequalities that are not linear")
+            return _relation(_difference(left, right), sign)
+        found = one if found is None else common(found, one)
+    return found or []
+
+
+def _half_line(difference: Node, sign: str, name: str) -> list[Interval] | None:
+    if has(difference, "unknown") or (solved := _solved(difference, name, 0)) is None:
+        return None
+    zero, slope = solved
+    if _less(slope, Fraction(0)):
+        sign = _TURNED[sign]
+    end = _end(zero, closed=sign.endswith("=") and sign != "!=")
+    below, above = (infinite(-1), end), (end, infinite(1))
+    return {"<": [below], ">": [above], "!": [below, above]}[sign[0]]
+
+
+def _relation(difference: Node, sign: str) -> str:
+    if sign == "!=":
+        return "unequal " + _proportions(difference)
+    if sign[0] == ">":
+        difference, sign = Node("-", (difference,)), _TURNED[sign]
+    return f"inequality {sign} {_proportions(difference, signed=True)}"

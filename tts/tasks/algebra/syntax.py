@@ -1,0 +1,339 @@
+r"""Reads one expression in LaTeX or plain notation into a tree, in work that is linear in its length.
+
+Conventions: a product without a sign binds as one with a sign, from the left, so `2/3\pi` is two thirds of \pi. A whole number before a
+fraction of whole numbers is a mixed number. `i` and `e` are the constants. `\sin 2x` takes the product behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tts.tasks.algebra.tokens import ACCENTS, ANGLES, FUNCTIONS, GREEK, INVERSES, UndecidedError, tokens_of
+
+MAX_DEPTH = 50
+_MOST_MARKS = 8  # powers, factorials and primes behind one factor
+_CALLED = frozenset("fgh")
+_CLOSING = {"(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+_ENDS = frozenset({*_CLOSING.values(), *"+-*/^!,;=<>%'_:&", r"\pm", r"\mp", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of an expression.
+
+    Args:
+        op: "number", "symbol", "constant", "+", "*", "/", "^", "-", "pm", "mp", "degree", "!", "!!", "call" (a known function), or
+            "unknown" (an unknown function). args: its operands. name: of a symbol, constant or function. value: of a number.
+    """
+
+    op: str
+    args: tuple[Node, ...] = ()
+    name: str = ""
+    value: Fraction = Fraction(0)
+
+
+ONE = Node("number", value=Fraction(1))
+
+
+def parse(text: str) -> Node:
+    """Return the tree of an expression.
+
+    Raises:
+        UndecidedError: it is no expression, or too long or too deep.
+    """
+    return _Parser(tokens_of(text)).whole()
+
+
+def symbols_of(node: Node) -> frozenset[str]:
+    """Return the names of all variables in a tree."""
+    own: frozenset[str] = frozenset({node.name} if node.op == "symbol" else ())
+    return own.union(*(symbols_of(each) for each in node.args))
+
+
+def has(node: Node, *ops: str) -> bool:
+    """Whether a tree contains one of these operations."""
+    return node.op in ops or any(has(each, *ops) for each in node.args)
+
+
+class _Parser:
+    """A parser by recursive descent over tokens."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+        self._bars = 0
+
+    def whole(self) -> Node:
+        node = self._sum()
+        if self._at != len(self._tokens):
+            raise UndecidedError("something is left over")
+        return node
+
+    @property
+    def _next(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _peek(self, token: str) -> bool:
+        return self._next == token
+
+    def _take(self) -> str:
+        token = self._next
+        self._at += 1
+        return token
+
+    def _expect(self, token: str) -> None:
+        if self._take() != token:
+            raise UndecidedError(f"{token} is missing")
+
+    @contextmanager
+    def _deeper(self) -> Generator[None]:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise UndecidedError("too deep")
+        yield
+        self._depth -= 1
+
+    def _sum(self) -> Node:
+        with self._deeper():
+            terms = [self._signed(self._take()) if self._next in ("+", "-", r"\pm", r"\mp") else self._product()]
+            while self._next in ("+", "-", r"\pm", r"\mp"):
+                terms.append(self._signed(self._take()))
+        return terms[0] if len(terms) == 1 else Node("+", tuple(terms))
+
+    def _signed(self, sign: str) -> Node:
+        inner = self._product()
+        return inner if sign == "+" else Node({"-": "-", r"\pm": "pm", r"\mp": "mp"}[sign], (inner,))
+
+    def _product(self) -> Node:
+        factors = [self._factor()]
+        while True:
+            if self._next == "*":
+                self._take()
+                factors.append(self._factor())
+            elif self._next == "/":
+                self._take()
+                factors.append(Node("/", (ONE, self._factor())))
+            elif self._starts_factor():
+                factors.append(self._factor(implicit=True))
+            else:
+                return factors[0] if len(factors) == 1 else Node("*", tuple(factors))
+
+    def _starts_factor(self) -> bool:
+        return self._next not in _ENDS and not (self._next == "|" and self._bars)
+
+    def _factor(self, *, implicit: bool = False) -> Node:
+        if self._next in ("-", "+"):
+            sign = self._take()
+            with self._deeper():
+                inner = self._factor()
+            return Node("-", (inner,)) if sign == "-" else inner
+        if implicit and self._next[:1].isdigit() and self._tokens[self._at - 1][:1].isdigit():
+            raise UndecidedError("two numbers in a row")
+        return self._power(self._primary())
+
+    def _power(self, base: Node) -> Node:
+        for _ in range(_MOST_MARKS):
+            if self._next in ("!", "%"):
+                sign = self._take()
+                if sign == "!":
+                    double = self._next == "!"
+                    self._at += double
+                    base = Node("!!" if double else "!", (base,))
+            elif self._next == "'":
+                base = self._primed(base)
+            elif self._next == "^":
+                self._take()
+                base = Node("degree", (base,)) if self._is_degree() else Node("^", (base, self._exponent()))
+            elif self._next == r"\degree":
+                self._take()
+                base = Node("degree", (base,))
+            else:
+                return base
+        raise UndecidedError("too many marks")
+
+    def _primed(self, base: Node) -> Node:
+        if base.op != "symbol":
+            raise UndecidedError("a prime")
+        self._take()
+        return self._applied(base.name + "'") if self._next == "(" else Node("symbol", name=base.name + "'")
+
+    def _is_degree(self) -> bool:
+        if self._next == r"\circ":
+            self._take()
+            return True
+        if self._tokens[self._at : self._at + 3] == ["{", r"\circ", "}"]:
+            self._at += 3
+            return True
+        return False
+
+    def _exponent(self) -> Node:
+        with self._deeper():
+            if self._next in ("-", "+"):
+                sign = self._take()
+                inner = self._exponent()
+                return Node("-", (inner,)) if sign == "-" else inner
+            node = self._primary()
+            return self._power(node) if self._next == "^" else node
+
+    def _argument(self) -> Node:
+        """Return what a command takes: a group in braces, or one token."""
+        if self._next == "{":
+            return self._primary()
+        if self._next[:1].isdigit() and len(self._next) > 1:
+            digits = self._take()
+            self._at -= 1
+            self._tokens[self._at] = digits[1:]
+            return Node("number", value=Fraction(int(digits[0])))
+        return self._primary()
+
+    def _primary(self) -> Node:
+        with self._deeper():
+            return self._one()
+
+    def _one(self) -> Node:
+        token = self._take()
+        if token[:1].isdigit() or (token.startswith(".") and len(token) > 1):
+            return self._number(token)
+        if token in _CLOSING and token != r"\{":
+            inner = self._sum()
+            self._expect(_CLOSING[token])
+            name = {r"\lfloor": "floor", r"\lceil": "ceil"}.get(token)
+            return inner if name is None else Node("call", (inner,), name)
+        if token == "|":
+            self._bars += 1
+            inner = self._sum()
+            self._expect("|")
+            self._bars -= 1
+            return Node("call", (inner,), "abs")
+        if token.isalpha() and len(token) == 1:
+            return self._letter(token)
+        if token.startswith("\\"):
+            return self._command(token[1:], token)
+        raise UndecidedError(f"{token!r} is not known")
+
+    def _number(self, token: str) -> Node:
+        if self._next == "_":
+            raise UndecidedError("a number in another base")
+        if token.isdigit() and self._next == r"\frac":
+            before = self._at
+            self._take()
+            above, below = self._argument(), self._argument()
+            if above.op == below.op == "number" and below.value and above.value.denominator == below.value.denominator == 1:
+                return Node("number", value=int(token) + above.value / below.value)
+            self._at = before
+        if self._next == "." and self._tokens[self._at + 1 : self._at + 2] == [r"\overline"]:
+            raise UndecidedError("a repeating decimal within an expression")
+        return Node("number", value=Fraction(token))
+
+    def _letter(self, token: str) -> Node:
+        name = token + self._subscript()
+        if name in ("i", "e"):
+            return Node("constant", name=name)
+        if name in _CALLED and self._next == "(":
+            return self._applied(name)
+        return Node("symbol", name=name)
+
+    def _subscript(self) -> str:
+        if self._next != "_":
+            return ""
+        self._take()
+        return "_" + (self._group_text() if self._peek("{") else self._take())
+
+    def _group_text(self) -> str:
+        """Return the text of a group in braces."""
+        self._expect("{")
+        depth, parts = 1, list[str]()
+        while depth:
+            token = self._take()
+            if not token:
+                raise UndecidedError("a brace is missing")
+            depth += (token == "{") - (token == "}")
+            parts.append(token)
+        return " ".join(parts[:-1])
+
+    def _applied(self, name: str) -> Node:
+        """Return an unknown function of what stands behind it in parentheses."""
+        self._expect("(")
+        args = [self._sum()]
+        while self._next == ",":
+            self._take()
+            args.append(self._sum())
+        self._expect(")")
+        return Node("unknown", tuple(args), name)
+
+    def _command(self, name: str, token: str) -> Node:
+        if name in ("frac", "cfrac"):
+            return Node("/", (self._argument(), self._argument()))
+        if name == "binom":
+            return Node("call", (self._argument(), self._argument()), name)
+        if name == "sqrt":
+            return self._root()
+        if name in ("pi", "infty", "circ"):
+            if name == "circ":
+                raise UndecidedError("a circle")
+            return Node("constant", name=name)
+        if name == "operatorname":
+            name = self._group_text().replace(" ", "")
+            name = name.removeprefix("\\")
+        if name in FUNCTIONS:
+            return self._function(name)
+        if name in GREEK:
+            return Node("symbol", name=name + self._subscript())
+        if token in ACCENTS:
+            inner = self._group_text() if self._next == "{" else self._take()
+            return Node("symbol", name=f"{name}({inner}){self._subscript()}")
+        raise UndecidedError(f"{token} is not known")
+
+    def _root(self) -> Node:
+        degree = Node("number", value=Fraction(2))
+        if self._next == "[":
+            self._take()
+            degree = self._sum()
+            self._expect("]")
+        return Node("call", (self._argument(), degree), "root")
+
+    def _function(self, name: str) -> Node:
+        base: Node | None = None
+        power: Node | None = None
+        for _ in range(2):
+            if self._next == "_" and base is None:
+                self._take()
+                base = self._argument()
+            elif self._next == "^" and power is None:
+                self._take()
+                power = self._exponent()
+        inverse = power is not None and power.op == "-" and power.args[0] == ONE
+        inverse = inverse and name in ANGLES
+        args = self._arguments(name)
+        if name == "log":
+            args = (*args, base or Node("number", value=Fraction(10)))
+        elif base is not None:
+            raise UndecidedError("a subscript of a function")
+        node = Node("call", args, f"arc{name}" if inverse else INVERSES.get(name, name))
+        return node if power is None or inverse else Node("^", (node, power))
+
+    def _arguments(self, name: str) -> tuple[Node, ...]:
+        if self._next in ("(", "{"):
+            close = _CLOSING[self._take()]
+            args = [self._sum()]
+            while self._peek(",") and name in ("gcd", "lcm", "max", "min"):
+                self._take()
+                args.append(self._sum())
+            self._expect(close)
+            return tuple(args)
+        factors = [self._factor()]
+        while self._starts_factor() and self._next.removeprefix("\\") not in FUNCTIONS:
+            factors.append(self._factor(implicit=True))
+        following = self._tokens[self._at : self._at + 2]
+        if len(following) == 2 and following[0] == "/" and following[1].isdigit() and any(_mentions_pi(each) for each in factors):
+            self._take()
+            factors.append(Node("/", (ONE, self._factor())))
+        return (Node("*", tuple(factors)),)
+
+
+def _mentions_pi(node: Node) -> bool:
+    return (node.op == "constant" and node.name == "pi") or any(_mentions_pi(each) for each in node.args)

@@ -1,0 +1,353 @@
+r"""Computes an expression: exactly where it is rational, else to more digits than two different answers can have in common.
+
+A variable stands for fixed numbers in turn, so two expressions with equal values at all of them are equal. The points have every
+combination of signs for any two letters: `\sqrt{x^2}` is `|x|`, not `x`. Roots of odd order of negative numbers are real. A degree sign
+matters only within a trigonometric function. The work is bounded by the sizes of numbers and the count of operations, not by a clock.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fractions import Fraction
+
+from mpmath.libmp import mpf_cos_sin
+
+from tts.tasks.algebra.digests import CONTEXT, NOTHING, PRECISION, Value, digest, hashed, is_real, tidy, variable
+from tts.tasks.algebra.syntax import Node
+from tts.tasks.algebra.tokens import ANGLES, UndecidedError
+from tts.tasks.rational import length_of
+
+# In bits.
+_LOSS = 2000  # of precision that cancellation may cost
+_EXACT = 400_000  # of an exact number
+_CONVERTED = 1800  # of all exact numbers that meet irrational ones
+_MOST_CALLS = 240  # of functions that are not arithmetic, for one answer
+_LARGEST = 10**6  # an exponent, or an argument of exp; 5000 for a factorial
+POINTS = 8
+
+
+_CALLS: ContextVar[list[int]] = ContextVar("calls")
+
+
+@contextmanager
+def bounded_work() -> Generator[None]:
+    """Count the functions that are computed within: above a number of them `UndecidedError` is raised."""
+    before = _CALLS.set([0])
+    try:
+        yield
+    finally:
+        _CALLS.reset(before)
+
+
+class Evaluator:
+    """The value of trees at one point.
+
+    Args:
+        point: from 0 to POINTS - 1. signs: 1 or -1, what a plus-minus sign means.
+        given: values of variables by name, in place of the point's.
+    """
+
+    def __init__(self, point: int = 0, signs: int = 1, given: Mapping[str, Value] | None = None) -> None:
+        self._point = point
+        self._signs = signs
+        self._given = dict(given or {})
+        self._loss = 0
+        self._converted = 0
+
+    def value(self, node: Node, *, angle: bool = False) -> Value:
+        """Return the value of a tree; `angle`: within a trigonometric function.
+
+        Raises:
+            UndecidedError: it is not finite, not defined, or would take too much work.
+        """
+        try:
+            return self._value(node, angle=angle)
+        except (ZeroDivisionError, OverflowError, ValueError, ArithmeticError) as error:
+            raise UndecidedError(str(error)) from error
+
+    def _value(self, node: Node, *, angle: bool) -> Value:
+        if node.op == "number":
+            return node.value
+        if node.op == "symbol":
+            return self._given[node.name] if node.name in self._given else variable(node.name, self._point)
+        if node.op == "constant":
+            return self._constant(node.name)
+        if node.op == "call":
+            return self._call(node)
+        if node.op == "^" and node.args[0] == Node("constant", name="e"):
+            return self._exp(self._value(node.args[1], angle=angle))
+        values = [self._value(each, angle=angle) for each in node.args]
+        if node.op == "degree":
+            return self.times(values[0], self.over(self._constant("pi"), Fraction(180))) if angle else values[0]
+        if node.op in ("-", "pm", "mp"):
+            return -values[0] if {"-": -1, "pm": self._signs, "mp": -self._signs}[node.op] < 0 else values[0]
+        if node.op == "unknown":
+            return hashed(f"{node.name} of {'; '.join(digest(each) for each in values)}")
+        if node.op in ("!", "!!"):
+            return self._factorial(values[0], step=len(node.op))
+        return self._combined(node.op, values)
+
+    def _combined(self, op: str, values: list[Value]) -> Value:
+        if op in ("+", "*"):
+            return functools.reduce(self.plus if op == "+" else self.times, values)
+        return (self.over if op == "/" else self._power)(*values)
+
+    def _constant(self, name: str) -> Value:
+        if name == "pi":
+            return +CONTEXT.pi
+        if name == "e":
+            return CONTEXT.exp(1)
+        if name == "i":
+            return CONTEXT.mpc(0, 1)
+        raise UndecidedError("infinity within an expression")
+
+    # Arithmetic -----------------------------------------------------------------------------------------------------------------
+
+    def real(self, value: Value) -> Value:
+        """Return an exact value as a number of the working precision.
+
+        Raises:
+            UndecidedError: the exact numbers of this expression are too long for it.
+        """
+        if not isinstance(value, Fraction):
+            return value
+        self._converted += length_of(value)
+        if self._converted > _CONVERTED:
+            raise UndecidedError("numbers too long for irrational ones")
+        return CONTEXT.mpf(value.numerator) / value.denominator
+
+    def plus(self, a: Value, b: Value) -> Value:
+        """Return a sum; exactly zero where only rounding keeps it from zero."""
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            return small(a + b)
+        a, b = self.real(a), self.real(b)
+        total = a + b
+        if not a or not b:
+            return total
+        largest = max(CONTEXT.mag(a), CONTEXT.mag(b))
+        lost = largest - CONTEXT.mag(total) if total else NOTHING
+        if lost >= NOTHING:
+            return Fraction(0)
+        self._lose(lost)
+        return tidy(total)
+
+    def times(self, a: Value, b: Value) -> Value:
+        """Return a product."""
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            return small(a * b)
+        if a == 0 or b == 0:
+            return Fraction(0)
+        return tidy(self.real(a) * self.real(b))
+
+    def over(self, a: Value, b: Value) -> Value:
+        """Return a quotient.
+
+        Raises:
+            UndecidedError: the divisor is zero.
+        """
+        if b == 0:
+            raise UndecidedError("division by zero")
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            return small(a / b)
+        return Fraction(0) if a == 0 else tidy(self.real(a) / self.real(b))
+
+    def _power(self, base: Value, exponent: Value) -> Value:
+        if base == 0:
+            if isinstance(exponent, Fraction) and exponent > 0:
+                return Fraction(0)
+            raise UndecidedError("a power of zero")
+        if not isinstance(exponent, Fraction):
+            return self._exp(self.times(exponent, self._log(base)))
+        if exponent.denominator != 1:
+            return self._root(self._power(base, Fraction(exponent.numerator)), exponent.denominator)
+        n = exponent.numerator
+        if abs(n) > _LARGEST:
+            if isinstance(base, Fraction) and abs(base) == 1:
+                return base if n % 2 else Fraction(1)
+            raise UndecidedError("an exponent too large")
+        if isinstance(base, Fraction):
+            if length_of(base) * abs(n) > _EXACT:
+                raise UndecidedError("a power too large")
+            return base**n
+        self._lose(abs(n).bit_length())
+        return tidy(base**n)
+
+    def _root(self, value: Value, degree: int) -> Value:
+        """Return the root: the real one where there is one, else the principal one."""
+        if degree < 1 or degree > 1000:
+            raise UndecidedError("the degree of a root")
+        if isinstance(value, Fraction):
+            if value < 0 and degree % 2:
+                return -self._root(-value, degree)
+            if value >= 0:
+                above, below = _whole_root(value.numerator, degree), _whole_root(value.denominator, degree)
+                if above is not None and below is not None:
+                    return Fraction(above, below)
+            elif degree == 2:
+                return self.times(CONTEXT.mpc(0, 1), self._root(-value, 2))
+        value = self.real(value)
+        self._count()
+        if is_real(value) and value < 0 and degree % 2:
+            return -CONTEXT.root(-value, degree)
+        return tidy(CONTEXT.sqrt(value) if degree == 2 else CONTEXT.root(value, degree))
+
+    def _exp(self, value: Value) -> Value:
+        if value == 0:
+            return Fraction(1)
+        value = self.real(value)
+        if abs(value) > _LARGEST:
+            raise UndecidedError("an exponent too large")
+        self._count()
+        self._lose(max(0, CONTEXT.mag(value)))
+        return tidy(CONTEXT.exp(value))
+
+    def _log(self, value: Value) -> Value:
+        if value == 1:
+            return Fraction(0)
+        if value == 0:
+            raise UndecidedError("the logarithm of zero")
+        self._count()
+        found = CONTEXT.log(self.real(value))
+        return self._unless_nothing(found, lose=True)
+
+    def _unless_nothing(self, value: Value, *, lose: bool = False) -> Value:
+        """Return a function's value, zero where only rounding keeps it from zero."""
+        if value == 0 or CONTEXT.mag(value) < -NOTHING:
+            return Fraction(0)
+        if lose:
+            self._lose(max(0, -CONTEXT.mag(value)))
+        return tidy(value)
+
+    def _lose(self, lost: int) -> None:
+        self._loss += max(0, lost)
+        if self._loss > _LOSS:
+            raise UndecidedError("too much cancels")
+
+    def _count(self) -> None:
+        calls = _CALLS.get()
+        calls[0] += 1
+        if calls[0] > _MOST_CALLS:
+            raise UndecidedError("too many functions")
+
+    # Functions ------------------------------------------------------------------------------------------------------------------
+
+    def _call(self, node: Node) -> Value:
+        name = node.name
+        values = [self._value(each, angle=name in ANGLES or name == "cis") for each in node.args]
+        if name in ANGLES:
+            return self._angle(name, values[0])
+        if name in ("root", "ln", "lg", "log", "exp", "cis"):
+            return self._by_powers(name, values)
+        if name in ("floor", "ceil"):
+            return self._rounded(values[0], up=name == "ceil")
+        if name in ("gcd", "lcm", "binom"):
+            return _of_whole(name, [_whole(each) for each in values])
+        if name in ("max", "min"):
+            if not all(is_real(each) for each in values):
+                raise UndecidedError("an extremum of complex numbers")
+            return (max if name == "max" else min)(values, key=self.real)
+        return abs(values[0]) if name == "abs" else self._other(name, values[0])
+
+    def _by_powers(self, name: str, values: list[Value]) -> Value:
+        if name == "exp":
+            return self._exp(values[0])
+        if name == "cis":
+            return self._exp(self.times(self._constant("i"), values[0]))
+        if name == "root":
+            degree = values[1]
+            whole = isinstance(degree, Fraction) and degree.denominator == 1
+            return self._root(values[0], degree.numerator) if whole else self._power(values[0], self.over(Fraction(1), degree))
+        above = self._log(values[0])
+        return above if name == "ln" else self.over(above, self._log(values[1] if name == "log" else Fraction(10)))
+
+    def _angle(self, name: str, value: Value) -> Value:
+        """Return a trigonometric function, from the sine and the cosine."""
+        self._count()
+        value = self.real(value)
+        self._lose(max(0, CONTEXT.mag(value)) if value else 0)
+        if not is_real(value) and abs(value.imag) > 1000:
+            raise UndecidedError("an angle too large")
+        tiny = value != 0 and CONTEXT.mag(value) < -1000
+        sine, cosine = _sine_and_cosine(value)
+        sine, cosine = (tidy(sine) if tiny else self._unless_nothing(sine)), self._unless_nothing(cosine)
+        quotients = {"tan": (sine, cosine), "cot": (cosine, sine), "sec": (Fraction(1), cosine), "csc": (Fraction(1), sine)}
+        if name in quotients:
+            return self.over(*quotients[name])
+        return sine if name == "sin" else cosine
+
+    def _other(self, name: str, value: Value) -> Value:
+        self._count()
+        value = self.real(value)
+        names = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc"}
+        names |= {"arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh"}
+        if name in ("sinh", "cosh", "tanh") and abs(value) > 1000:
+            raise UndecidedError("an argument too large")
+        return self._unless_nothing(getattr(CONTEXT, names.get(name, name))(value))
+
+    def _rounded(self, value: Value, *, up: bool) -> Value:
+        if isinstance(value, Fraction):
+            return Fraction(math.ceil(value) if up else math.floor(value))
+        if not is_real(value) or CONTEXT.mag(value) > 1000:
+            raise UndecidedError("rounding of a number that is not real, or too large")
+        nearest = int(CONTEXT.nint(value))
+        if self.plus(value, Fraction(-nearest)) == 0:
+            return Fraction(nearest)
+        return Fraction(int(CONTEXT.ceil(value) if up else CONTEXT.floor(value)))
+
+    def _factorial(self, value: Value, *, step: int) -> Value:
+        if not isinstance(value, Fraction):
+            return hashed(f"{step} factorial of {digest(value)}")
+        n = _whole(value)
+        if not 0 <= n <= 5000:
+            raise UndecidedError("a factorial")
+        return Fraction(math.prod(range(n, 0, -step)))
+
+
+def _sine_and_cosine(value: Value) -> tuple[Value, Value]:
+    if not is_real(value):
+        return CONTEXT.sin(value), CONTEXT.cos(value)
+    cosine, sine = mpf_cos_sin(value._mpf_, PRECISION, "n")
+    return CONTEXT.make_mpf(sine), CONTEXT.make_mpf(cosine)
+
+
+def small(value: Fraction) -> Fraction:
+    """Return an exact number that is not too long.
+
+    Raises:
+        UndecidedError: it is.
+    """
+    if length_of(value) > _EXACT:
+        raise UndecidedError("a number too long")
+    return value
+
+
+def _whole(value: Value) -> int:
+    if not isinstance(value, Fraction) or value.denominator != 1:
+        raise UndecidedError("a number that is not whole")
+    return value.numerator
+
+
+def _of_whole(name: str, values: list[int]) -> Fraction:
+    if name != "binom":
+        return Fraction({"gcd": math.gcd, "lcm": math.lcm}[name](*values))
+    n, k = values
+    if not 0 <= k <= 5000 or n < 0 or n.bit_length() * k > _EXACT:
+        raise UndecidedError("a binomial")
+    return Fraction(math.comb(n, k))
+
+
+def _whole_root(value: int, degree: int) -> int | None:
+    """Return the root of a whole number where it is whole."""
+    if value < 2:
+        return value
+    if degree == 2:
+        root = math.isqrt(value)
+    else:
+        root = 1 << -(-value.bit_length() // degree)
+        while (better := ((degree - 1) * root + value // root ** (degree - 1)) // degree) < root:
+            root = better
+    return root if root**degree == value else None

@@ -1,0 +1,65 @@
+"""Answers in words: numbers, counted quantities, times of day, and what says that there is no answer."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from tts.tasks.rational import rational, rational_key
+
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_BELOW_20 = {word: value for value, word in enumerate(_UNITS.split())}
+_NUMBERS = _BELOW_20 | {word: 10 * (value + 2) for value, word in enumerate(_TENS.split())}
+_COUNTED = re.compile(r"(.+?) ?(" + "|".join(_SCALES) + r")s?", re.DOTALL | re.IGNORECASE)
+_TIME = re.compile(r"([0-9]{1,2}(?::[0-9]{2})?) ?([ap])\.? ?m\.?", re.IGNORECASE)
+_NOTHING = re.compile(
+    r"(?:there (?:is|are) )?no (?:real |integer |such |possible )?(?:solutions?|roots?|values?)(?: exists?)?|(?:the )?empty set|empty"
+)
+_SAME = {"all real numbers": r"(-\infty,\infty)", "all reals": r"(-\infty,\infty)", "infinity": r"\infty", "dne": "does not exist"}
+
+
+def counted(text: str) -> str:
+    """Return a quantity without a word of scale ("3 million"), and a time of day in one spelling; any other text as it is."""
+    if (time := _TIME.fullmatch(text)) is not None:
+        return f"{time[1].removesuffix(':00')}{time[2].lower()}m"
+    match = _COUNTED.fullmatch(text)
+    if match is None:
+        return text
+    quantity = match[1].strip().replace(",", "").removeprefix(r"\$")
+    value = rational(quantity)
+    if value is None and (said := _number(quantity.casefold())) is not None:
+        value = Fraction(said)
+    return text if value is None else str(value * _SCALES[match[2].casefold()])
+
+
+def spoken(text: str) -> str:
+    """Return words in folded case; a number in digits, and what says "no solution" as the empty set."""
+    words = text.casefold()
+    if _NOTHING.fullmatch(words) is not None:
+        return r"\emptyset"
+    if words in _SAME:
+        return _SAME[words]
+    value = _number(words)
+    return words if value is None else rational_key(Fraction(value))
+
+
+def _number(words: str) -> int | None:
+    """Return the whole number that English words say, below 10^15, or None."""
+    total, group, last, count = 0, 0, 10**15, 0
+    for word in words.replace("-", " ").replace(" and ", " ").split():
+        count += 1
+        if word in _NUMBERS:
+            value = _NUMBERS[word]
+            if group % 100 and (value >= 10 or group % 10 or group % 100 < 20):
+                return None
+            group += value
+        elif word == "hundred" and 0 < group < 10:
+            group *= 100
+        elif word in _SCALES and word not in ("hundred", "dozen") and group and _SCALES[word] < last:
+            last = _SCALES[word]
+            total, group = total + group * last, 0
+        else:
+            return None
+    return total + group if count else None
