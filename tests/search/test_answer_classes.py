@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tts.backends.base import StopCondition
+from tts.backends.text.stops import StopScanner
 from tts.budget.budget import Budget
 from tts.budget.meter import Meter
 from tts.randomness import generator
@@ -156,3 +158,21 @@ def test_a_search_ends_early_enough_for_its_selection() -> None:
     assert meter.deadline == 9.0
     meter.keep_for_closing(0)
     assert meter.seconds_left == 10
+
+
+def test_a_text_of_many_paragraphs_is_asked_about_seldom_and_a_short_one_at_each() -> None:
+    asked: list[int] = []
+
+    def finished(text: str) -> bool:
+        asked.append(len(text))
+        return False
+
+    def asks(text: str) -> list[int]:
+        asked.clear()
+        StopScanner(StopCondition(("\n\n",), at_step=False, finished=finished), "", "").feed(text)
+        return list(asked)
+
+    assert asks("ab\n\n" * 200) == list(range(4, 801, 4))
+    few = asks("a\n\n" * 100_000)
+    assert few[: 65_536 // 3] == list(range(3, 65_536, 3))
+    assert len(few) < 65_536 // 3 + 3 * 256

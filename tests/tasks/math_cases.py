@@ -2,7 +2,7 @@ r"""Pairs of mathematical answers and whether they are equivalent: the one table
 
 from __future__ import annotations
 
-# Decided by the exact rules, with or without math-verify.
+# Decided by the exact rules, with or without mpmath.
 EXACT: list[tuple[str, str, bool]] = [
     # fractions and decimals
     (r"\frac{1}{2}", "0.5", True),

@@ -21,6 +21,9 @@ from tts.errors import ConfigError, EngineError
 from tts.threads import in_thread
 from tts.types import Prompt
 
+# Characters of a text that is read in a thread.
+_LONG = 4_000
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -183,7 +186,9 @@ class FunctionBackend(Backend):
         try:
             said = await self._said(rows, index)
             self._continues = self._continues and not isinstance(said, str)
-            sample = self._sample(rows.request, row, _checked(said, row.max_tokens))
+            answer = _checked(said, row.max_tokens)
+            read = (self._sample, rows.request, row, answer)
+            sample = await in_thread(*read) if len(answer.text) > _LONG else self._sample(*read[1:])
         except BaseException as failure:  # noqa: BLE001 - a caller's function: even sys.exit() fails only the row
             told = (failure.kind, failure.cause) if isinstance(failure, EngineError) else (type(failure).__name__, str(failure))
             error = ": ".join(told).removesuffix(": ")

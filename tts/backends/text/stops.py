@@ -13,6 +13,8 @@ from typing import Literal
 from tts.backends.base import StopCondition
 from tts.tasks.base import find_stop
 
+_ALL_ASKED = 65_536
+
 
 @lru_cache(maxsize=1024)
 def _reach(stops: tuple[str, ...]) -> tuple[frozenset[str], int]:
@@ -50,18 +52,31 @@ class StopScanner:
         seen = self._lead + self.text
         look = max(self._boundary, old - self._longest + 1)
         while (end := find_stop(seen, self._stop.step, look)) is not None:
-            if self._ends_at(end - len(self._lead)):
+            if self._ends_at(end - len(self._lead), self._boundary - len(self._lead)):
                 self.text, self.carry = seen[len(self._lead) : end], seen[end:]
                 return True
             self._boundary = look = end
         return False
 
-    def _ends_at(self, end: int) -> bool:
-        if self._stop.finished is not None and self._stop.finished(self._before + self.text[:end]):
+    def _ends_at(self, end: int, last: int) -> bool:
+        """Whether the row ends at a boundary; `last`: the one before it."""
+        length = len(self._before)
+        asked = self._stop.finished is not None and is_asked(length + last, length + end)
+        if asked and self._stop.finished is not None and self._stop.finished(self._before + self.text[:end]):
             self.ended = "answer"
         elif self._stop.at_step:
             self.ended = "stop"
         return bool(self.ended)
+
+
+def is_asked(last: int, end: int) -> bool:
+    """Whether `StopCondition.finished` is asked at a boundary: at all in the first 65,536 characters, then at 256 in each doubling.
+
+    Args:
+        last, end: characters of the path up to the boundary before, and up to this one.
+    """
+    coarse = max(0, end.bit_length() - 8)
+    return end <= _ALL_ASKED or last >> coarse != end >> coarse
 
 
 def _open_end(text: str, stops: tuple[str, ...], longest: int) -> str:
