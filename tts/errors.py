@@ -77,7 +77,13 @@ class KVBudgetError(EngineError):
 
 
 class VerifierError(TTSError):
-    """A verifier failed or returned what its contract forbids."""
+    """A verifier failed or returned what its contract forbids.
+
+    Attributes:
+        partial: the `Solution` as far as it came, where `solve` or `asolve` raises this; else None.
+    """
+
+    partial: Any = None
 
 
 class MissingDependency(TTSError, ImportError):

@@ -147,6 +147,6 @@ class Floats(Brevity):
 
 
 def test_a_score_that_is_no_step_scores_is_named() -> None:
-    found = tts.solve("3 + 4", tts.Budget(samples=2), model="toy", verifier=Floats(), strategy="best_of_n(n=2) | best")
-    assert isinstance(found.error, VerifierError)
-    assert str(found.error).startswith("the verifier 'floats' returned 0.5 for a trajectory, but must return StepScores")
+    with pytest.raises(VerifierError) as caught:
+        tts.solve("3 + 4", tts.Budget(samples=2), model="toy", verifier=Floats(), strategy="best_of_n(n=2) | best")
+    assert str(caught.value).startswith("the verifier 'floats' returned 0.5 for a trajectory, but must return StepScores")

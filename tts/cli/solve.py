@@ -104,6 +104,7 @@ def _sampling(**chosen: Any) -> Sampling:
 def _end(search: Callable[[Callable[[Event], None] | None], Solution], show: Callable[[Solution], None], *, debug: bool) -> None:
     """Search and show the solution, also one that was interrupted or failed."""
     from tts.cli.progress import progress
+    from tts.errors import VerifierError
     from tts.solver.event_loop import Interrupted
 
     try:
@@ -114,6 +115,10 @@ def _end(search: Callable[[Callable[[Event], None] | None], Solution], show: Cal
             raise
         show(interrupted.partial)
         raise typer.Exit(INTERRUPTED) from None
+    except VerifierError as failure:
+        if failure.partial is None:
+            raise
+        solution = failure.partial
     show(solution)
     if solution.error is not None:
         report(solution.error, debug=debug)

@@ -15,6 +15,7 @@ from tts.errors import ConfigError, shown
 from tts.search.plan import Plan
 from tts.search.protocols import StrategyProtocol
 from tts.solver.model_cache import LOOP, Model, ModelCache
+from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event
 from tts.solver.solver import ProblemLike, Solver
 from tts.solver.verifier_roles import VerifierLike
@@ -38,6 +39,7 @@ def solve(  # noqa: PLR0913 - every option by name
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
     expected_tokens: int | None = None,
+    on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> Solution:
     """Return the solution of a problem within a hard budget. Models stay loaded until `close`.
@@ -45,11 +47,12 @@ def solve(  # noqa: PLR0913 - every option by name
     Args:
         problem: text, chat messages or a `Problem`. budget: tokens, or a `Budget`.
         strategy: "best_of_n(n=8) | majority", or an object; None: as in `Solver`. seed: the same seed gives the same solution.
-        model, verifier, task, sampling, allow_oracle, expected_tokens, on_event: as in `Solver`.
+        model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: as in `Solver`.
         backend: the name of a backend, a backend, or a function (`FunctionBackend`) that stands for the model.
 
     Raises:
         ConfigError: something is wrong with what was asked; nothing has been spent.
+        VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
         TTSError: the run failed before it had a single candidate.
         Interrupted: Ctrl-C; its `partial` is the solution so far.
 
@@ -68,6 +71,7 @@ def solve(  # noqa: PLR0913 - every option by name
         sampling=sampling,
         allow_oracle=allow_oracle,
         expected_tokens=expected_tokens,
+        on_error=on_error,
         on_event=on_event,
     )
     return solver.solve(problem, budget, strategy=strategy, seed=seed)
@@ -87,6 +91,7 @@ async def asolve(  # noqa: PLR0913 - every option by name
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
     expected_tokens: int | None = None,
+    on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> Solution:
     """`solve`, awaited, in any event loop."""
@@ -100,6 +105,7 @@ async def asolve(  # noqa: PLR0913 - every option by name
         sampling=sampling,
         allow_oracle=allow_oracle,
         expected_tokens=expected_tokens,
+        on_error=on_error,
         on_event=on_event,
     )
     return await solver.asolve(problem, budget, strategy=strategy, seed=seed)
@@ -120,6 +126,7 @@ def solve_many(  # noqa: PLR0913 - every option by name
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
     expected_tokens: int | None = None,
+    on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Solution]:
     """`Solver.solve_many` with the options of `solve`."""
@@ -133,6 +140,7 @@ def solve_many(  # noqa: PLR0913 - every option by name
         sampling=sampling,
         allow_oracle=allow_oracle,
         expected_tokens=expected_tokens,
+        on_error=on_error,
         on_event=on_event,
     )
     return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
@@ -153,6 +161,7 @@ async def asolve_many(  # noqa: PLR0913 - every option by name
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
     expected_tokens: int | None = None,
+    on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Solution]:
     """`solve_many`, awaited, in any event loop."""
@@ -166,6 +175,7 @@ async def asolve_many(  # noqa: PLR0913 - every option by name
         sampling=sampling,
         allow_oracle=allow_oracle,
         expected_tokens=expected_tokens,
+        on_error=on_error,
         on_event=on_event,
     )
     return await solver.asolve_many(problems, budget, each=each, strategy=strategy, seed=seed)
@@ -185,6 +195,7 @@ async def stream(  # noqa: PLR0913 - every option by name
     sampling: Sampling | None = None,
     allow_oracle: bool = False,
     expected_tokens: int | None = None,
+    on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> AsyncGenerator[Event]:
     """Yield the events of a search as they come; the last one has the solution.
@@ -204,6 +215,7 @@ async def stream(  # noqa: PLR0913 - every option by name
         sampling=sampling,
         allow_oracle=allow_oracle,
         expected_tokens=expected_tokens,
+        on_error=on_error,
         on_event=on_event,
     )
     async with aclosing(solver.stream(problem, budget, strategy=strategy, seed=seed)) as events:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tts.backends.protocol import BackendProtocol
-from tts.errors import TTSError
+from tts.errors import TTSError, VerifierError
 from tts.search.ends import StopDecision
 from tts.search.protocols import Selected, SelectionProtocol
 from tts.search.selections.majority import Majority
 from tts.search.state import SearchState
 from tts.types import Candidate, Usage
+
+OnError = Literal["raise", "keep"]  # what a failed verifier does to a solution
 
 _WORTH_SAYING = 0.1  # share of a limit, or of the tokens, that may be left over or lost without a warning
 
@@ -28,6 +31,10 @@ class SearchOutcome:
     selected: Selected | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
     cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
+
+    def unjudged(self, on_error: OnError) -> bool:
+        """Whether a verifier failed, so that it is not asked again, and no confidence is stated of the vote in its place."""
+        return isinstance(self.error, VerifierError) and on_error == "raise"
 
 
 def warnings_of(

@@ -26,7 +26,7 @@ from tts.search.selections.majority import Majority
 from tts.search.state import SearchState
 from tts.search.stop_rules.never import Never
 from tts.search.votes import votes_of
-from tts.solver.outcome import SearchOutcome, cause_of, truncated_tokens, warnings_of
+from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import candidates_of, selected_by
 from tts.solver.telemetry import SearchFacts
 from tts.solver.watching import Watched
@@ -68,7 +68,7 @@ class ProblemRun:
     Args:
         problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
         allow_oracle: whether a verifier may see the reference answer. notes: warnings from before. task_given: whether the caller chose the
-            task; if not, the solution of a text that looks like mathematics says so.
+            task; if not, the solution of a text that looks like mathematics says so. on_error: as in `Solver`.
         expected_tokens: of a solution; None: the task's constant.
         clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
     """
@@ -90,6 +90,7 @@ class ProblemRun:
     started: float | None = None
     embedder: Embedder | None = None
     on_event: Callable[[Event], None] | None = None
+    on_error: OnError = "raise"
 
     @property
     def selection(self) -> SelectionProtocol:
@@ -278,7 +279,7 @@ class ProblemRun:
         view, search.ended = Search(search), True
         search.accounting.meter.keep_for_closing(0)
         try:
-            selection = self.selection if outcome.stopped_by != "interrupted" else Majority()
+            selection = Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
             outcome.selected = await selected_by(selection, candidates, view)
         except asyncio.CancelledError:
             outcome.stopped_by = "interrupted"
@@ -288,6 +289,8 @@ class ProblemRun:
             outcome.error, outcome.stopped_by = _error(failure), "failed"
         if outcome.selected is None:
             outcome.selected = await Majority().select(candidates, view)
+        if outcome.unjudged(self.on_error):
+            outcome.selected = dataclasses.replace(outcome.selected, confidence=math.nan)
         if outcome.stop is not None and outcome.stop.answer is not None and not outcome.selected.abstained:
             outcome.selected = led_by(outcome.selected, outcome.stop.answer)
 

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from tts.allocator.auto import Auto
 from tts.allocator.default import chosen
@@ -15,12 +15,13 @@ from tts.allocator.shipped import described
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
 from tts.checks import check_int, check_problem
-from tts.errors import ConfigError, TTSError, shown
+from tts.errors import ConfigError, TTSError, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.search.algorithms.embedding import Embedder
 from tts.search.plan import Plan, parse
 from tts.search.protocols import StrategyProtocol
 from tts.solver.model_cache import DEFAULT_MODEL, LOOP, Model, ModelCache, resolve
+from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.shared_budget import SharedBudget, divide, opening
 from tts.solver.streaming import streamed
@@ -49,6 +50,10 @@ class Solver:
         allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
         expected_tokens: usual length of a solution, at least 1; None: the policy's record's, else the task's constant. It sizes the
             first rows; then lengths are learnt from what was written.
+        on_error: what a verifier does that raises, or breaks its contract. "raise": `solve` and `asolve` raise its `VerifierError`, whose
+            `partial` is the solution so far; `solve_many` returns it in `Solution.error`. Nothing more is spent, and the confidence is
+            NaN. "keep": the candidates vote, the error is in `Solution.error`, and the confidence is that of the vote. Failed calls of
+            a verifier's model are unknown scores in both.
         clock: seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
         url: of a server that runs the models. keep: where models and tasks stay after `close`; None: they are this solver's own.
 
@@ -68,6 +73,7 @@ class Solver:
         sampling: Sampling | None = None,
         allow_oracle: bool = False,
         expected_tokens: int | None = None,
+        on_error: OnError = "raise",
         concurrency: int = 1024,
         clock: Callable[[], float] = time.perf_counter,
         embedder: Embedder | None = None,
@@ -100,6 +106,9 @@ class Solver:
         self._described = own if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
         self._expected = expected_tokens if expected_tokens is not None or not isinstance(policy, ModelRecord) else policy.expected_tokens
         self._sampling = sampling or Sampling()
+        if on_error not in get_args(OnError):
+            raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
+        self._on_error: OnError = on_error
         self._allow_oracle = allow_oracle
         self._concurrency = concurrency
         self._clock = clock
@@ -114,6 +123,7 @@ class Solver:
         Raises:
             ConfigError: something is wrong with what was asked, and nothing has been spent; or this was called, without await, in
                 the library's own thread.
+            VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
             Interrupted: Ctrl-C; its `partial` is the solution so far.
         """
@@ -270,6 +280,7 @@ class Solver:
             model=self._models["policy"].name,
             clock=self._clock,
             allow_oracle=self._allow_oracle,
+            on_error=self._on_error,
             notes=notes + more,
             task_given=self._task is not None or problem.task is not None or not isinstance(self._models["policy"], ModelRecord),
             started=started,
@@ -302,6 +313,9 @@ class Solver:
 
 async def _solved(run: ProblemRun) -> Solution:
     solution = await run.solve()
+    if isinstance(solution.error, VerifierError) and run.on_error == "raise":
+        solution.error.partial = solution
+        raise solution.error
     if solution.error is not None and not solution.candidates:
         raise solution.error
     return solution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, cast
 
 from tts.checks import check_async, check_complete, check_plain, lacking
@@ -30,6 +31,7 @@ def make_verifier(given: Any) -> VerifierProtocol:
     check_complete(given)
     if not isinstance(given, type):  # a class may look like its objects
         if not isinstance(given, VerifierProtocol) and callable(given):
+            _check_signature(given)
             return FunctionVerifier(cast("ScoreFunction", given))
         if hasattr(given, "score") or hasattr(given, "bound"):
             return _complete(given, type(given).__name__)
@@ -37,6 +39,26 @@ def make_verifier(given: Any) -> VerifierProtocol:
         f"the verifier is {shown(given)}, but must be a name, a verifier or a function",
         hint="make an object of the class" if isinstance(given, type) else "for example a function of (problem, text)",
     )
+
+
+def _check_signature(function: Any) -> None:
+    """Refuse a function that cannot be called with a problem and a text.
+
+    Raises:
+        ConfigError: it takes others, or more, than these two.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(None, "")
+    except TypeError as failure:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ConfigError(
+            f"the verifier {name}{signature} cannot be called with (problem, text): {failure}",
+            hint="define it as: def score(problem, text)",
+        ) from None
 
 
 def _complete(made: Any, what: str) -> VerifierProtocol:
