@@ -92,9 +92,10 @@ class MissingDependency(TTSError, ImportError):
 
 def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency:
     """Return the error for a missing optional package, with the command that cures it."""
+    first = "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (README)" if package == "torch" else ""
     return MissingDependency(
         f"{needed_by} needs the optional dependency {package}, which is not installed",
-        hint=f"pip install 'test-time-search[{extra}]'",
+        hint=f"pip install 'test-time-search[{extra}]'{first}",
     )
 
 
