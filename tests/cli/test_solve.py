@@ -101,10 +101,19 @@ def test_unknown_confidence_is_null(solve):
     assert (record["answer"], record["confidence"]) == (None, None)
 
 
-def test_without_a_strategy_the_choice_is_said(solve):
+def test_without_a_strategy_it_is_auto(solve):
     result = solve("3 + 4 - 2")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "auto | majority · toy" in result.stdout
+
+
+def test_free_text_without_a_verifier_is_one_sample_and_a_warning(tts, tmp_path, monkeypatch):
+    (tmp_path / "leaf_model.py").write_text("def leaf(ask):\n    return 'a red leaf'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    result = tts("solve", "Write a haiku.", "--backend", "leaf_model:leaf")
     assert result.exit_code == 0
-    assert result.stderr.startswith("warning: no strategy was given")
+    assert "warning: no strategy was given, so one greedy sample was drawn" in result.stderr
+    assert "single(temperature=0)" in result.stdout
 
 
 @pytest.fixture
@@ -121,8 +130,8 @@ def test_the_models_own_verifier_scores_unless_another_or_none_is_asked_for(solv
     assert scores() <= {0.9, 0.1}
     assert scores("--verifier", "toy(error=0.2)") <= {0.8, 0.2}
     assert scores("--verifier", "none") == {None}
-    assert "best_of_n | weighted" in solve("3 + 4 - 2").stderr
-    assert "best_of_n | majority" in solve("3 + 4 - 2", "--verifier", "none").stderr
+    assert "auto | weighted" in solve("3 + 4 - 2").stdout
+    assert "auto | majority" in solve("3 + 4 - 2", "--verifier", "none").stdout
 
 
 def test_sampling_is_passed_on(solve, requests):

@@ -1,4 +1,4 @@
-"""What runs where no strategy was named: `auto` by the performance model that ships for model, task and verifiers; else it is said."""
+"""What runs where no strategy was named: `auto`, by the performance model of model, task and verifiers where one ships."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tts
 from tts.allocator import shipped
 from tts.allocator.difficulty import RATES, Population
 from tts.allocator.performance import PerformanceCurve, PerformanceModel
+from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError
 from tts.text_form import parse_call
@@ -59,12 +60,34 @@ def test_auto_is_the_default_where_a_performance_model_ships(ship):
     assert ends[0].usage.samples != ends[-1].usage.samples
 
 
-def test_what_no_performance_model_is_of_falls_back_and_says_so(ship):
+def test_without_a_performance_model_it_is_auto_too_by_scores_or_votes(ship):
     ship(other=fitted(model="another"))
-    with tts.Solver("toy", "toy(error=0.1)") as solver:
-        end = solver.solve("3 + 4", 300)
-    assert end.strategy == "best_of_n | weighted"
-    assert any("no performance model of 'toy' is there to choose one: best_of_n | weighted was used" in line for line in end.warnings)
+    for verifiers, strategy in (("toy(error=0.1)", "auto | weighted"), ({}, "auto | majority")):
+        with tts.Solver("toy", verifiers) as solver:
+            end = solver.solve("3 + 4", 300)
+            ends = solver.solve_many(["3 + 4", "5 - 1"], tts.Budget(samples=9))
+        assert end.strategy == strategy
+        assert end.trace.reasons
+        assert not end.warnings
+        assert {one.strategy for one in ends} == {strategy}
+
+
+def test_free_text_without_a_verifier_is_one_greedy_sample_and_says_what_would_make_more_worth_it(ship):
+    ship()
+    seen = []
+
+    def write(ask: tts.Ask) -> str:
+        seen.append(ask.temperature)
+        return f"leaf {len(seen)}"
+
+    with tts.Solver(FunctionBackend(write)) as solver:
+        end = solver.solve("Write a haiku.", tts.Budget(samples=20))
+        judged = tts.Solver(FunctionBackend(write), lambda problem, text: 0.5).solve("Write a haiku.", tts.Budget(samples=5))
+    assert (end.strategy.partition(" |")[0], seen[0], end.usage.samples) == ("single(temperature=0)", 0.0, 1)
+    [line] = [line for line in end.warnings if "one greedy sample" in line]
+    assert all(word in line for word in ("judge", "task='math'", "medoid"))
+    assert judged.strategy == "auto | weighted"
+    assert not any("greedy" in line for line in judged.warnings)
 
 
 def test_a_performance_model_of_something_else_is_used_and_warned_of(ship, tmp_path):

@@ -122,10 +122,11 @@ class Auto(Strategy):
     """Pilots, then whatever is worth most for what it costs.
 
     Args:
-        n: most plain samples, at least 1; None: as many as the budget pays and are worth it.
+        n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total none
+            then gets more than 16, or eight times what the total pays for each if that is more.
         pilots: samples before the first decision, at least 1; None: 4 of a problem alone, 1 of each of many that share a total.
         price: chance of a right answer that one more sample must add, at least 0; at 0 samples are drawn while they add anything. None:
-            0.001, or what `mean` comes to.
+            0.001, or what `mean` comes to; under a shared total 0.
         model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
             under a broad population.
         verifier: the role whose scores are read as samples come, of candidates that the selection may ask about; None: the
@@ -285,7 +286,8 @@ class Auto(Strategy):
 
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
         """Return who decides: for a problem alone, in waves that double at most; for many, in small ones. The rest as `values`."""
-        values, price = self.values(checked=checked, each=each), _PRICE if self.price is None else self.price
+        values = self.values(checked=checked, each=each)
+        price = (_PRICE if alone else 0.0) if self.price is None else self.price
         if alone and self.mean is not None:
             return Allocator(values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean))
         if alone:

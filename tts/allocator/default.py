@@ -1,6 +1,7 @@
-"""What is run where no strategy was named: `auto`, if a performance model is there to go by; else best-of-N, and it is said.
+"""What is run where no strategy was named: `auto`, by a performance model where one is there, else by votes or scores.
 
-The performance model says the selection too, where none was named: that of its first curve, which reached most for its cost.
+Free text without a verifier gets one greedy sample: votes on it mean nothing. The performance model says the selection too, where none
+was named: that of its first curve, which reached most for its cost.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from tts.allocator.auto import Auto
 from tts.search.plan import Plan, parse
 from tts.search.protocols import SelectionProtocol
 
-_FALLBACK = {True: "best_of_n | weighted", False: "best_of_n | majority"}  # by whether there is a verifier
+_FREE_TEXT = "single(temperature=0)"
+_MORE = (
+    "no strategy was given, so one greedy sample was drawn: votes on free text mean nothing. More samples are worth it with a verifier "
+    "(verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n | medoid"
+)
 
 
 def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str]) -> tuple[Plan, tuple[str, ...]]:
@@ -25,16 +30,16 @@ def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str
     Raises:
         ConfigError: a performance model cannot be read, or `Auto.check`.
     """
-    if plan is None and shipped.fitting(model, task, verifiers) is None:
-        plan = parse(_FALLBACK["main" in verifiers])
-        return plan, (f"no strategy was given, and no performance model of {model!r} is there to choose one: {plan} was used",)
-    plan = Plan.of(Auto()) if plan is None else plan
+    if plan is None and task == "text" and not verifiers and shipped.fitting(model, task, verifiers) is None:
+        return parse(_FREE_TEXT), (_MORE,)
+    named, plan = plan is not None, Plan.of(Auto()) if plan is None else plan
     if not isinstance(plan.strategy, Auto):
         return plan, ()
     auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers)
-    asked = () if selection is None else selection.verifiers
-    if auto.verifier is None and asked and "main" not in (*asked, *auto.verifiers):  # scores that are not asked for are not read
-        auto = dataclasses.replace(auto, verifier=asked[0])
+    roles = () if selection is None else selection.verifiers
+    if auto.verifier is None and roles and "main" not in (*roles, *auto.verifiers):  # scores that are not asked for are not read
+        auto = dataclasses.replace(auto, verifier=roles[0])
+    notes = notes if named else ()  # a caller who named no strategy need not hear how it goes about it
     auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
     return dataclasses.replace(plan, strategy=auto, selection=selection), notes
 

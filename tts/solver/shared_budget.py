@@ -4,6 +4,9 @@ A round begins when no search is running. So what the allocator sees and grants 
 timing. At any moment the limits of all problems together are at most the total. A problem gets credit for each round; unspent credit
 returns to the shared budget at the next one.
 
+What is left of a total when all problems have ended is in `Solution.stopped_by`, with the reason. No problem gets more than 16 samples, or
+eight times the total's mean if that is more, unless `auto(n=…)` allows it: a vote that stays open would take whatever the others leave.
+
 First samples come first. Each gets credit for all that a sample may need; problems that cannot be paid at once wait. That need is
 estimated as four times the typical length, or twice the longest sample so far if that is more (our choice).
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from tts.search.state import SearchState
 
 _FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
+_MOST, _OF_MEAN = 16, 8  # samples of one problem: the greater of so many and so often the total's mean
+_WORTH_SAYING = 0.1  # share of a total that may be left without a word
 _FEWEST = 20  # problems that say something of all
 _REACH, _AGAIN = 4, 2  # what a first sample may need: so often the typical length, or so often the longest sample so far
 _COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
@@ -64,6 +70,12 @@ def divide(total: Budget, parts: int) -> list[Budget]:
             for share in shares:
                 share[unit] = value if unit == "seconds" else value / parts
     return [Budget(**share) for share in shares]  # type: ignore[arg-type]
+
+
+def _cut(amount: int, ends: Sequence[int]) -> list[int]:
+    """Return whole parts that sum to an amount, in proportion to the steps between `ends`: equal ones of a multiple are equal."""
+    marks = [amount * end // ends[-1] for end in ends]
+    return [mark - before for before, mark in itertools.pairwise([0, *marks])]
 
 
 @dataclass(slots=True)
@@ -109,6 +121,7 @@ class SharedBudget:
         self._out = dict.fromkeys(self._total, 0)  # the limits of all who came
         self._pace = Pace()
         self._allocator: Allocator | None = None
+        self._most = math.inf if auto.n is None else auto.n  # samples of one problem; where n is None it is known in the first wave
         self._seen = 0  # samples when the allocator last learnt
         self._foreign = ""
 
@@ -131,8 +144,11 @@ class SharedBudget:
         self._note(place, search, found)
         for plan, size in had.items():
             self._had[place, plan] = size
-        if barren or (self._auto.n is not None and found.samples >= self._auto.n):
-            return Round(0, why="budget: it paid for no further sample" if barren else "samples drawn")
+        if barren or found.samples >= self._most:
+            capped = (
+                "samples drawn" if self._auto.n is not None else f"samples drawn: the most of one problem, {self._most:g}; n= allows more"
+            )
+            return Round(0, why="budget: it paid for no further sample" if barren else capped)
         mine.waiting = asyncio.get_running_loop().create_future()
         self._waits[place] = True
         self._gate.release()
@@ -204,10 +220,12 @@ class SharedBudget:
         if self._allocator is None:
             each = 1 / mean / len(waiting) if left else 0.0  # of time alone nobody knows yet how many it pays
             self._allocator = self._auto.allocator(alone=False, checked=state.checked, each=each)
+            if self._auto.n is None and left:
+                self._most = max(_MOST, int(_OF_MEAN * each + 1e-6))
         self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)
         if grant.reason:
-            self._end(waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}")
+            self._end(waiting, f"settled: {grant.reason}" if "price" in grant.reason else f"budget: {grant.reason}", left)
             return
         self._give(waiting, grant, state, left, timed=timed or grant.hurried)
         if seconds is not None:
@@ -217,16 +235,16 @@ class SharedBudget:
         """Share out credit in proportion to what was granted: all that is left, so that no sample is cut short for want of it."""
         served = np.flatnonzero(grant.samples)
         weight = state.due(grant.samples)[served]
-        parts = (weight / weight.sum() * 2**40).astype(np.int64).tolist()
+        ends = list(itertools.accumulate(max(1, round(w * 2**40 / float(weight.max()))) for w in weight.tolist()))
+        shares = {unit: _cut(amount, ends) for unit, amount in left.items()}
         self._away, self._alone = len(served), len(served) == 1 and not grant.plan[served[0]]
-        for i, part in zip(served.tolist(), parts, strict=True):
+        for number, i in enumerate(served.tolist()):
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             mine, search = self._places[place], self._search(place)
-            if self._auto.n is not None:
-                samples = min(samples, self._auto.n - int(self._found["samples"][place]))
-            for unit, amount in left.items():
-                search.accounting.meter.limits[unit] += amount * part >> 40
-                self._out[unit] += amount * part >> 40
+            samples = int(min(samples, self._most - int(self._found["samples"][place])))
+            for unit, credit in shares.items():
+                search.accounting.meter.limits[unit] += credit[number]
+                self._out[unit] += credit[number]
             search.timed |= timed
             mine.away, mine.granted = True, samples
             why = "pilots, to see how hard it is"
@@ -235,7 +253,9 @@ class SharedBudget:
                 why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"
             self._send(mine, Round(samples, plan, why))
 
-    def _end(self, waiting: Whole, why: str) -> None:
+    def _end(self, waiting: Whole, why: str, left: Mapping[str, int] | None = None) -> None:
+        unit, share = min(((u, amount / self._total[u]) for u, amount in (left or {}).items()), key=lambda one: one[1], default=("", 0.0))
+        why = f"{why}; {share:.0%} of the total {unit} is left" if share >= _WORTH_SAYING else why
         for place in waiting.tolist():
             solved = self._found["solved"][place]
             self._send(self._places[place], Round(0, why="settled: the checker has accepted an answer" if solved else why))

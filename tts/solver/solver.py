@@ -44,8 +44,8 @@ class Solver:
             left out with a warning where the backend or the task cannot have it; "none" or {}: none.
         backend: name of the backend that runs models given by name; None: their records' own.
         task: a name, a task or its class; None: the problem's own, else the policy's record's.
-        strategy: a plan or its text; None: `auto` where a performance model of this policy, task and verifiers ships, else
-            best-of-N, and said in the warnings.
+        strategy: a plan or its text; None: `auto`, by a performance model of this policy, task and verifiers where one ships. Free text
+            without a verifier gets one greedy sample, and a warning.
         sampling: of every row that a strategy does not sample otherwise.
         allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
         expected_tokens: usual length of a solution, at least 1; None: the policy's record's, else the task's constant. It sizes the
