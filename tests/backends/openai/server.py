@@ -67,6 +67,7 @@ class ToyServer:
     tempers: bool = True
     reasoning: int = 0  # tokens thought apart before each reply
     context: int | None = None
+    owner: str = ""
     longest: int | None = None  # row that may be asked for
     most: int | None = None  # rows a call
     shows_end: bool = True  # the log-probability of an end of sequence
@@ -133,10 +134,9 @@ class ToyServer:
 
     def got(self, path: str) -> tuple[int, Any]:
         if path == "/v1/models":
-            return self.list_reply or (
-                200,
-                {"object": "list", "data": [{"id": one, "max_model_len": self.context} for one in (self.model, *self.others)]},
-            )
+            names = (self.model, *self.others)
+            listed = [{"id": one, "max_model_len": self.context, "owned_by": self.owner} for one in names]
+            return self.list_reply or (200, {"object": "list", "data": listed})
         if path == "/metrics" and self.metrics:
             return 200, self.metrics.encode()
         return (200, {"version": self.version}) if path == "/version" and self.version else (404, {"detail": "Not Found"})

@@ -57,6 +57,36 @@ def test_another_version_is_probed_again() -> None:
         assert asked(server, url) == 1
 
 
+@pytest.mark.parametrize("change", [{"context": 512}, {"owner": "another engine"}])
+def test_without_a_version_another_context_or_owner_is_another_server(change: dict[str, Any]) -> None:
+    server = ToyServer(context=1024, owner="an engine")
+    with serving(server) as url:
+        assert asked(server, url) > 10
+        assert asked(server, url) == 1
+        for name, value in change.items():
+            setattr(server, name, value)
+        assert asked(server, url) > 10
+        assert asked(server, url) == 1
+
+
+def test_a_model_that_is_served_no_more_is_told_at_once() -> None:
+    server = ToyServer()
+    with serving(server) as url:
+        asked(server, url)
+        server.model = "toys"
+        with pytest.raises(ConfigError, match="serves toys") as caught:
+            asked(server, url)
+    assert "--model toys" in caught.value.hint
+
+
+def test_a_server_that_is_gone_is_told_at_once() -> None:
+    server = ToyServer()
+    with serving(server) as url:
+        asked(server, url)
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        asked(server, url)
+
+
 def test_what_is_older_than_a_week_is_probed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ToyServer()
     with serving(server) as url:

@@ -92,7 +92,7 @@ class ServerAccess:
         if known is not None:
             if check_reachable(known, self.url, self.key, self.timeout_s):
                 return known
-            self.kept.drop(f"{self.url} is of another version than when it was probed")
+            self.kept.drop(f"{self.url} has another version, list of models or context than when it was probed")
         return self.probed()
 
     def probed(self) -> Capabilities:

@@ -23,6 +23,7 @@ class Capabilities:
 
     Args:
         root: base url of the API. model: its name there. served: the names of all models. version: of the server, as it reports it.
+        owner: of the model, as the list of models states it; engines write their own names there.
         mode: how it is called. context: most tokens of prompt and path; None: not reported.
         template: whether the server renders messages by the model's own template. template_tokens: what that adds to a message.
         cap_name: the parameter that limits a row. streams: whether replies stream, with a report of their tokens.
@@ -42,6 +43,7 @@ class Capabilities:
     mode: Mode
     served: tuple[str, ...] = ()
     version: str = ""
+    owner: str = ""
     context: int | None = None
     template: bool = True
     template_tokens: int = TEMPLATE_TOKENS

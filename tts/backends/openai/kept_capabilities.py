@@ -1,6 +1,7 @@
 """Capabilities of servers kept on disk, so that each is probed once: a file for each url, model and mode.
 
-They are used until they are older than a week, the server states another version, or it refuses what they promise.
+They are used until they are older than a week, the server states another version (without one: another context or owner of the model),
+or it refuses what they promise.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tts.models.user_files import cache_file, write_whole
 
 LOG = logging.getLogger("tts.servers")
 MOST_AGE_S = 7 * 86400.0
-_FORMAT = 1  # raised when probes find other things
-_NOT_DECLARED = ("model", "served", "version", "seed_note", "filter_note")
+_FORMAT = 2  # raised when probes find other things
+_NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from tts.backends.openai.capabilities import MODES, Capabilities, Mode
 from tts.backends.openai.errors import Key
 from tts.backends.openai.probe_client import ProbeClient
 from tts.backends.openai.prompt import CONTINUE
-from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, reached, refused
+from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reached, refused
 from tts.backends.openai.reply import ServerReply
 from tts.errors import CapabilityError, ConfigError
 
@@ -125,6 +125,7 @@ class _Probe:
         common = chat if path != "/completions" else completions
         base = Capabilities(
             root=self._client.root, model=self._model, mode=mode, served=self._served, version=self._version,
+            owner=owner_of(self._entry),
             context=context if type(context) is int and context > 0 else None,
             template=template if mode != "text" else False, cap_name=cap_name, reasoning=reasoning,
             template_tokens=self._template_tokens(chat), usage=bool(common and common.usage),

@@ -91,23 +91,35 @@ def _by_chat(url: str, model: str, key: Key, timeout_s: float) -> ProbeClient | 
     return None
 
 
+def owner_of(entry: Mapping[str, Any]) -> str:
+    """Return the owner that the list of models states for a model; "": none."""
+    owner = entry.get("owned_by")
+    return owner if isinstance(owner, str) else ""
+
+
 def check_reachable(capabilities: Capabilities, url: str, key: Key, timeout_s: float) -> bool:
-    """Return whether a server that was probed before still states the same version; one request.
+    """Return whether a server that was probed before seems to be the same: one request, for its version or its list of models.
 
     Raises:
         ConfigError: it cannot be reached, or refuses the key.
     """
     client = ProbeClient(capabilities.root, key, timeout_s)
-    path = f"{capabilities.site}/version" if capabilities.version else "/models"
     try:
-        told = client.call(path)
+        told = client.call(f"{capabilities.site}/version" if capabilities.version else "/models")
     except ServerError as error:
         if error.kind in ("ConnectionFailed", "ConnectionLost", "CertificateError", "TimedOut") or error.status in (401, 403):
             raise _unreached(url, error, key) from None
-        return not capabilities.version
+        told = None
     finally:
         client.close()
-    return not capabilities.version or (isinstance(told, dict) and str(told.get("version")) == capabilities.version)
+    if capabilities.version:
+        return isinstance(told, dict) and str(told.get("version")) == capabilities.version
+    if not capabilities.served:  # it had no list of models
+        return True
+    listed = told.get("data") if isinstance(told, dict) else None
+    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    entry = next((one for one in entries if one.get("id") == capabilities.model), None)
+    return entry is not None and owner_of(entry) == capabilities.owner and entry.get("max_model_len") in (None, capabilities.context)
 
 
 def _several(served: Sequence[str]) -> str:
