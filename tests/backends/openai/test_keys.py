@@ -87,7 +87,22 @@ def test_a_gateway_has_headers_and_a_query(monkeypatch: pytest.MonkeyPatch, user
             command += ["--model-option", f"{name}={json.dumps(value)}"]
         assert CliRunner().invoke(app, command).exit_code == 0
         result = CliRunner().invoke(
-            app, ["solve", PROMPT, "--model", "azure", "--task", "text", "--budget", "samples=2", "--trace", str(trace), "--json"]
+            app,
+            [
+                "solve",
+                PROMPT,
+                "--model",
+                "azure",
+                "--task",
+                "text",
+                "--strategy",
+                "best_of_n",
+                "--budget",
+                "samples=2",
+                "--trace",
+                str(trace),
+                "--json",
+            ],
         )
     assert result.exit_code == 0, result.stderr
     assert len(json.loads(result.stdout)["candidates"]) == 2
