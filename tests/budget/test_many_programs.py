@@ -1,0 +1,268 @@
+"""Random programs on lying functions, on the embedded engine and through a faulty server: no limit is passed, and all books agree.
+
+`test_budget_programs.py` has those on the toy, some 5,000 in `make test-slow`; these are the other 5,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.programs import PROBLEMS, Op, Program
+from tests.support.runs import Clock, Solved, check_books, make_run, solved
+from tts.backends.function import Answer, Ask, FunctionBackend
+from tts.backends.protocol import BackendProtocol
+from tts.budget.budget import Budget
+from tts.errors import EngineError, VerifierError
+from tts.randomness import hash64
+from tts.search.plan import Plan, parse
+from tts.search.stop_rules.never import Never
+from tts.search.stop_rules.unanimous import Unanimous
+from tts.solver.problem_run import ProblemRun
+from tts.types import Problem, Solution
+from tts.verifiers.function import FunctionVerifier
+
+AT_ONCE = 25
+SUMS = ("What is 3 + 4?", "What is 12 + 7 * 3?", "What is 20 - 7 + 5 - 2?", "What is 6 * 9 - 8?")
+OPS = ("expand", "expand", "expand", "complete", "complete", "score", "extend", "rollout", "keep", "finish", "open", "embed")
+
+
+Make = Callable[[np.random.Generator, int], ProblemRun]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuing(Program):
+    """A program that asks for no probabilities of next tokens, which functions and servers do not give."""
+
+    needs = ("steps", "extend")  # type: ignore[misc]
+
+
+def pick(rng: np.random.Generator, things: Sequence[Any]) -> Any:
+    return things[int(rng.integers(len(things)))]
+
+
+def ops_of(rng: np.random.Generator, names: tuple[str, ...]) -> tuple[Op, ...]:
+    return tuple(
+        (pick(rng, names), int(rng.integers(12)), int(rng.integers(12)), int(rng.integers(12))) for _ in range(int(rng.integers(2, 13)))
+    )
+
+
+def budget_of(rng: np.random.Generator) -> Budget:
+    """Return limits in one to four units that every backend counts."""
+    counts: dict[str, Any] = {
+        "tokens": pick(rng, [1, 20, 100, 300, 1000]), "generated_tokens": int(rng.integers(1, 401)),
+        "verifier_calls": int(rng.integers(1, 31)), "verifier_tokens": int(rng.integers(1, 401)), "seconds": pick(rng, [0.3, 2.0, 30.0]),
+    }  # fmt: skip
+    return Budget(
+        samples=int(rng.integers(1, 21)),
+        **{unit: counts[unit] for unit in rng.choice(sorted(counts), int(rng.integers(0, 4)), replace=False).tolist()},
+    )
+
+
+def plan_of(rng: np.random.Generator, program: Program, *, verified: bool) -> Plan:
+    selection = pick(rng, [None, "majority", "weighted", "best"] if verified else [None, "majority"])
+    stopping = pick(rng, [Never(), Unanimous(window=2)])
+    return Plan(program, stopping, None if selection is None else parse(f"single | {selection}").selection)
+
+
+def programs(make: Make, first: int, count: int, *, cancels: bool) -> Iterator[list[tuple[ProblemRun, int | None]]]:
+    """Yield random programs in batches, each with the event-loop turn at which it is cancelled, or None."""
+    for start in range(first, first + count, AT_ONCE):
+        batch: list[tuple[ProblemRun, int | None]] = []
+        for number in range(start, min(start + AT_ONCE, first + count)):
+            rng = np.random.default_rng(number)
+            batch.append((make(rng, number), pick(rng, [None, None, None, None, int(rng.integers(200))]) if cancels else None))
+        yield batch
+
+
+async def checked(make: Make, backend: BackendProtocol, first: int, count: int, *, cancels: bool = True) -> Counter[str]:
+    """Run programs, check their books one by one and all together; return how they ended."""
+    ends: Counter[str] = Counter()
+    before, spent = (backend.counters.prompt_tokens, backend.counters.generated_tokens), [0, 0]
+    for batch in programs(make, first, count, cancels=cancels):
+        for (run, turn), end in zip(batch, await solved([run for run, _ in batch], [turn for _, turn in batch]), strict=True):
+            ends[check_end(run, turn, end)] += 1
+            if end.search is not None:
+                total = end.search.accounting.ledger.total()
+                spent[0] += total.prompt_tokens + total.verifier_tokens
+                spent[1] += total.generated_tokens + total.cancelled_tokens
+    counters = backend.counters
+    assert sum(spent) == counters.prompt_tokens + counters.generated_tokens - sum(before)
+    return ends
+
+
+def check_end(run: ProblemRun, turn: int | None, end: Solved) -> str:
+    if end.search is None:
+        assert isinstance(end.solution, asyncio.CancelledError), f"{end.solution!r} before the search began"
+        return "never began"
+    solution = end.solution
+    assert isinstance(solution, Solution), f"an unexpected exception: {solution!r}"
+    check_books(end.search)
+    for unit, left in solution.remaining.items():
+        assert 0 <= left <= run.budget.limits[unit]
+    assert solution.usage.tokens == end.search.accounting.ledger.total().tokens
+    assert turn is not None or solution.stopped_by != "interrupted"
+    if solution.error is None:
+        return solution.stopped_by.partition(":")[0]
+    assert isinstance(solution.error, EngineError | VerifierError), f"an unexpected failure: {solution.error!r}"
+    return type(solution.error).__name__
+
+
+# Lying functions ---------------------------------------------------------------------------------------------------------------------
+
+
+def lying(ask: Ask) -> Any:
+    """Write sums, and lie in one call of four: about tokens, types, ends and characters, or raise."""
+    drawn = hash64("lie", ask.seed, len(ask.text))
+    text = ["3 + 4 = 7\n", "so \ud83d\n", "A: 7\n", "A: 8", ""][drawn % 5]
+    lie = drawn // 5 % 40
+    if lie < 10:
+        lies: list[Callable[[], Any]] = [
+            lambda: Answer(text, tokens=-3), lambda: Answer(text, tokens=ask.max_tokens + 1), lambda: Answer(text, tokens=True),
+            lambda: Answer(text, tokens=math.nan), lambda: Answer(7), lambda: None, text.encode, lambda: 1 / 0,  # type: ignore[arg-type]
+            lambda: "x" * 20_000, lambda: exec("raise SystemExit(3)"),
+        ]  # fmt: skip
+        return lies[lie]()
+    if lie < 15:
+        return text
+    return Answer(text, tokens=min(ask.max_tokens, lie), finished=lie % 2 == 0)
+
+
+def lying_score(problem: Problem, text: str) -> float:
+    drawn = hash64("score", text) % 20
+    if drawn == 0:
+        raise ValueError("no score")
+    return [math.nan, 1.5, -0.1][drawn - 1] if drawn < 4 else drawn / 20
+
+
+def run_functions(first: int, count: int) -> Counter[str]:
+    async def run() -> Counter[str]:
+        backend = FunctionBackend(lying, concurrency=64)
+        verifiers = ({}, {"main": FunctionVerifier(lying_score)})
+
+        def make(rng: np.random.Generator, number: int) -> ProblemRun:
+            scored = pick(rng, verifiers)
+            program = Continuing(ops=ops_of(rng, OPS), verifiers=("main",) if scored and rng.random() < 0.5 else ())
+            plan = plan_of(rng, program, verified=bool(scored))
+            return make_run(PROBLEMS[number % 5], budget_of(rng), plan, backend, verifiers=scored, seed=number, clock=Clock(tick=0.01))
+
+        try:
+            return await checked(make, backend, first, count)
+        finally:
+            await backend.close()
+
+    return asyncio.run(run())
+
+
+def test_functions_that_lie_pass_no_limit() -> None:
+    ends = run_functions(0, 100)
+    assert ends.total() == 100
+    assert ends["VerifierError"] < 60
+
+
+@pytest.mark.slow
+def test_2500_programs_on_functions_that_lie_pass_no_limit() -> None:
+    assert run_functions(1000, 2500).total() == 2500
+
+
+# The embedded engine -----------------------------------------------------------------------------------------------------------------
+
+
+def run_engine(first: int, count: int) -> Counter[str]:
+    from tts.models import registry
+    from tts.solver.solver import Solver
+
+    solvers = [Solver(replace(registry.get("pocket"), options=(("kv_budget", 1 << 20), ("threads", 1))))]
+    backend: Any = solvers[0].prepared("1 + 1", 10, strategy="single").backends["policy"]
+    solvers.append(Solver(backend, {}, task="pocket"))
+
+    def make(rng: np.random.Generator, number: int) -> ProblemRun:
+        verified = rng.random() < 0.5
+        program = Program(ops=ops_of(rng, (*OPS, "ask")), verifiers=("main",) if verified and rng.random() < 0.5 else ())
+        plan = plan_of(rng, program, verified=verified)
+        run = solvers[not verified].prepared(SUMS[number % 4], budget_of(rng), strategy=plan, seed=number)
+        return replace(run, sampling=replace(run.sampling), clock=time.monotonic)
+
+    async def run() -> Counter[str]:
+        # a read that a cancelled search waits for is computed, and stands in no book
+        ends = await checked(make, backend, first, count, cancels=False)
+        for _ in range(1000):  # states that were dropped go in the engine's own thread
+            if not (backend._states or backend._prompts):
+                break
+            gc.collect()
+            await asyncio.sleep(0.005)
+        assert not backend._states
+        assert not backend._prompts
+        await backend.close()
+        return ends
+
+    return asyncio.run(run())
+
+
+def test_programs_on_the_embedded_engine_pass_no_limit() -> None:
+    pytest.importorskip("torch", reason="the engine runs on torch")
+    assert run_engine(0, 25).total() == 25
+
+
+@pytest.mark.slow
+def test_1000_programs_on_the_embedded_engine_pass_no_limit() -> None:
+    pytest.importorskip("torch", reason="the engine runs on torch")
+    assert run_engine(1000, 1000).total() == 1000
+
+
+# A faulty server ---------------------------------------------------------------------------------------------------------------------
+
+
+def run_server(first: int, count: int) -> Counter[str]:
+    pytest.importorskip("httpx", reason="the backend over HTTP needs it")
+    from tests.backends.openai.faulty import BROKEN, REFUSED, SLOW
+    from tests.backends.openai.making import all_ended, on, until
+    from tests.backends.openai.server import ToyServer, serving
+    from tts.backends.openai.http import Timeouts
+
+    faults = [*REFUSED, *(fault for fault in BROKEN if fault not in SLOW), "usage"]
+
+    def fault(number: int, body: object) -> str:
+        drawn = hash64("program", number)
+        return faults[drawn // 100 % len(faults)] if drawn % 100 < 30 else ""
+
+    server = ToyServer(prompts=[*PROBLEMS, *map(str, range(12))], fault=fault)
+
+    async def run(url: str) -> Counter[str]:
+        backend = on(url, Timeouts(concurrency=64, wait_s=0.001, first_s=60.0, gap_s=60.0, call_s=90.0, tries=3))
+        scored = FunctionVerifier(lambda problem, text: (hash64("score", text) + 0.5) * 2.0**-64)
+
+        def make(rng: np.random.Generator, number: int) -> ProblemRun:
+            verifiers: dict[str, Any] = {"main": scored} if rng.random() < 0.5 else {}
+            program = Continuing(ops=ops_of(rng, OPS), verifiers=("main",) if verifiers and rng.random() < 0.5 else ())
+            plan = plan_of(rng, program, verified=bool(verifiers))
+            return make_run(PROBLEMS[number % 5], budget_of(rng), plan, backend, verifiers=verifiers, seed=number, clock=time.monotonic)
+
+        ends = await checked(make, backend, first, count)
+        await backend.close()
+        await all_ended()
+        return ends
+
+    with serving(server) as url:
+        ends = asyncio.run(run(url))
+        asyncio.run(until(lambda: server.open == 0))
+    assert sum(bool(one.fault) for one in server.served) > 0.2 * len(server.served)
+    return ends
+
+
+def test_programs_through_a_faulty_server_pass_no_limit() -> None:
+    assert run_server(0, 50).total() == 50
+
+
+@pytest.mark.slow
+def test_1500_programs_through_a_faulty_server_pass_no_limit() -> None:
+    assert run_server(1000, 1500).total() == 1500
