@@ -148,7 +148,7 @@ def test_random_programs_keep_every_limit_and_all_books_agree(world: Any) -> Non
 
 @pytest.mark.slow
 @given(world=worlds())
-@settings(max_examples=2000, **{**QUICK, "derandomize": False})
+@settings(max_examples=2600, **{**QUICK, "derandomize": False})
 def test_many_random_programs_keep_every_limit_and_all_books_agree(world: Any) -> None:
     run_world(*world)
 
