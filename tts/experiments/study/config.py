@@ -36,10 +36,6 @@ _MOST, _MOST_BUDGETS = 1_000_000, 10_000  # seeds, problems of a data set; combi
 _MOST_CELLS = 10_000_000
 
 
-_MOST, _MOST_BUDGETS = 1_000_000, 10_000  # seeds, problems of a data set; combinations of limits
-_MOST_CELLS = 10_000_000
-
-
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
