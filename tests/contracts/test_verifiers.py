@@ -294,7 +294,6 @@ def test_every_verifier_has_a_contract_class() -> None:
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (lambda problem, text: 1.5, r"returned 1.5, but states the range \[0.0, 1.0\]"),
         (lambda problem, text: math.inf, r"returned inf, but states the range"),
         (lambda problem, text: [0.5] * 7, "returned 7 step scores for a trajectory of"),
         (lambda problem, text: {}[text], "failed: KeyError"),

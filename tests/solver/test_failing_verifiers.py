@@ -20,6 +20,8 @@ from tts.errors import ConfigError, VerifierError
 from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import study_config
+from tts.verifiers.ensemble import Ensemble
+from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.making import make_verifier
 
 PROBLEM = "3 + 4 - 2"
@@ -36,6 +38,10 @@ def outside(_problem: tts.Problem, _text: str) -> float:
 
 def silent(_problem: tts.Problem, _text: str) -> Any:
     return None
+
+
+def forty(_problem: tts.Problem, _text: str) -> float:
+    return 40.0
 
 
 BROKEN = [broken, outside, silent]
@@ -155,3 +161,41 @@ def test_a_function_with_other_parameters_is_refused_before_anything_is_spent(fu
 )
 def test_a_function_that_takes_both_is_a_verifier(function: Any) -> None:
     assert make_verifier(function).name == "callable"
+
+
+# Ranges -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "rebase(n=4)", "mcts(n=4)", "particle_filter(n=4)", "auto", "best_of_n(n=4) | deepconf"])
+def test_a_function_may_score_on_any_scale(strategy: str) -> None:
+    found = tts.solve(PROBLEM, BUDGET, model="toy", verifier=lambda problem, text: 7.0 - len(text), strategy=strategy)
+    assert found.error is None
+    assert found.candidates
+
+
+def test_scores_between_0_and_1_are_taken_as_they_are() -> None:
+    def weights(scale: Callable[[float], float]) -> list[float]:
+        found = tts.solve(
+            PROBLEM,
+            BUDGET,
+            model="toy",
+            verifier=lambda problem, text: scale((sum(map(ord, text)) % 7) / 7),
+            strategy="best_of_n(n=8) | weighted",
+        )
+        by_index = sorted(found.candidates, key=lambda candidate: candidate.index)
+        return [candidate.weight for candidate in by_index]
+
+    plain = weights(lambda score: score)
+    assert len(set(plain)) > 1
+    assert all(any(math.isclose(weight, part / 7) for part in range(7)) for weight in plain)
+    assert weights(lambda score: 4 * score - 2) == pytest.approx([1 / (1 + math.exp(2 - 4 * weight)) for weight in plain])
+
+
+def test_a_stated_range_still_holds() -> None:
+    with pytest.raises(VerifierError, match=r"returned 1.5, but states the range \[0.0, 1.0\]"):
+        tts.solve(PROBLEM, BUDGET, model="toy", verifier=FunctionVerifier(lambda problem, text: 1.5), strategy="best_of_n(n=2) | best")
+
+
+def test_an_ensemble_needs_scores_of_a_known_range() -> None:
+    with pytest.raises(VerifierError, match="ensemble"):
+        tts.solve(PROBLEM, BUDGET, model="toy", verifier=Ensemble(members=(f"{__name__}:forty", "toy")), strategy="best_of_n(n=2) | best")

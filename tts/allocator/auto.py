@@ -47,6 +47,7 @@ from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.types import Candidate
 from tts.verifiers.base import proves, to_unit
+from tts.verifiers.ranges import range_of
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _PILOTS = 4
@@ -225,7 +226,7 @@ class Auto(Strategy):
         if not candidates:
             return Evidence(checked=proves(verifier))
         scores = await state.score_affordable([c.trajectory for c in candidates], role)
-        units = to_unit(scores, verifier.range)
+        units = to_unit(scores, range_of(verifier, scores))
         if not np.isnan(units).all():
             weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
             found = dataclasses.replace(weighted, logprob=found.logprob)

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.budget.meter import Exhausted, Grant
 from tts.errors import ConfigError, EngineError, TTSError, VerifierError, unknown_name
@@ -19,6 +21,7 @@ from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
 from tts.types import Problem, Trajectory, Usage
 from tts.verifiers.base import Scorer, StepScores, VerifierProtocol, traits_of
+from tts.verifiers.ranges import range_of
 
 
 class Scoring:
@@ -73,6 +76,15 @@ class Scoring:
         if role not in self.verifiers:
             raise unknown_name("verifier role", role, self.verifiers)
         return self.verifiers[role]
+
+    def range_of(self, role: str) -> tuple[float, float]:
+        """Return the range by which a role's scores are mapped, by all its scores so far where its verifier states none."""
+        verifier = self.get(role)
+        if not traits_of(verifier).range_by_scores:
+            return verifier.range
+        found = [score for (_, of), score in self._tree.scores.items() if of == role]
+        every = [value for one in found for value in (*(one.steps or ()), *([] if one.whole is None else [one.whole]))]
+        return range_of(verifier, np.array(every, np.float64))
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
         """Score those of `ts` that are not scored yet, as many, in order, as can be paid; what stopped it, if anything.

@@ -216,7 +216,7 @@ class Search:
         scores = await self._state.score(ts, verifier, aggregate)
         if scale == "raw":
             return scores
-        bounds = self._state.scoring.get(verifier).range
+        bounds = self._state.scoring.range_of(verifier)
         return to_unit(scores, bounds) if scale == "unit" else to_log_odds(scores, bounds)
 
     def step_scores(self, t: Trajectory, verifier: str = "main") -> tuple[float, ...] | None:

@@ -217,6 +217,7 @@ class Traits:
         check: raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
             answer only if the verifier is an oracle.
         proves: whether its greatest score means that the answer is right, though it sees no reference answer. `auto` ends a problem there.
+        range_by_scores: whether nobody states its range. Scores that all lie in [0, 1] are taken as they are, others as log-odds.
         comparison: how it compares pairs. composition: its members. own_model: the model that it runs itself.
 
     Raises:
@@ -229,6 +230,7 @@ class Traits:
     filled: Callable[[ModelRecord | None, BackendProtocol], VerifierProtocol] | None = None
     check: Callable[[Problem], None] | None = None
     proves: bool = False
+    range_by_scores: bool = False
     comparison: PairComparison | None = None
     composition: Composition | None = None
     own_model: OwnModel | None = None
@@ -237,8 +239,9 @@ class Traits:
         if self.head is not None:
             check_text("the trait head", self.head)
         check_int("the trait window", self.window, 1)
-        if type(self.proves) is not bool:
-            raise ConfigError(f"the trait proves is {shown(self.proves)}, but must be True or False")
+        for name in ("proves", "range_by_scores"):
+            if type(value := getattr(self, name)) is not bool:
+                raise ConfigError(f"the trait {name} is {shown(value)}, but must be True or False")
         for name in ("prompt_bound", "filled", "check"):
             if (value := getattr(self, name)) is not None and not callable(value):
                 raise ConfigError(f"the trait {name} is {shown(value)}, but must be a function or None")

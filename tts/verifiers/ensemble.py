@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tts.backends.protocol import BackendProtocol
 from tts.checks import check_text
-from tts.errors import ConfigError, shown, unknown_name
+from tts.errors import ConfigError, VerifierError, shown, unknown_name
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, VerifierProtocol, to_unit, traits_of
@@ -112,7 +112,7 @@ class Ensemble(Verifier):
 
     def _combined(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one score for each column of [members, columns]; columns are independent."""
-        units = np.stack([to_unit(row, member.range) for row, member in zip(table, self.members, strict=True)])
+        units = np.stack([to_unit(row, _bounds(member, row)) for row, member in zip(table, self.members, strict=True)])
         weights = np.array(self.weights or (1.0,) * len(self.members))
         if self.how == "min":
             units = units[weights > 0]
@@ -165,3 +165,16 @@ def _member(given: str | VerifierProtocol) -> VerifierProtocol:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _bounds(member: VerifierProtocol, scores: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the range of a member; a function without one must score in [0, 1], since no score may depend on another path's.
+
+    Raises:
+        VerifierError: it does not.
+    """
+    if not traits_of(member).range_by_scores:
+        return member.range
+    if bool(((scores < 0) | (scores > 1)).any()):
+        raise VerifierError(f"the member {member.name!r} of an ensemble scores outside of [0, 1]", hint="give a verifier with a range")
+    return 0.0, 1.0

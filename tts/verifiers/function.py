@@ -15,7 +15,7 @@ import numpy as np
 from tts.errors import VerifierError
 from tts.threads import in_thread
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores, Verifier
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
 # (problem without its answer, text of the path) -> one score, or one score a step; plain or async
 ScoreFunction = Callable[[Problem, str], "float | Sequence[float] | Awaitable[float | Sequence[float]]"]
@@ -34,13 +34,20 @@ class FunctionVerifier(Verifier):
     Args:
         fn: returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown.
         range: least and greatest score; a score outside is an error.
+        inferred: whether nobody stated the range, as for a function that is given as a verifier (`Traits.range_by_scores`).
 
     Cost: no tokens; one verifier call a trajectory.
     """
 
     fn: ScoreFunction
     range: tuple[float, float] = (0.0, 1.0)
+    inferred: bool = False
     name = "callable"
+
+    @property
+    def traits(self) -> Traits:
+        """Its traits."""
+        return Traits(range_by_scores=self.inferred)
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return the function's scores; NaN for trajectories that the budget's time does not reach."""

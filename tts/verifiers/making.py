@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any, cast
 
 from tts.checks import check_async, check_complete, check_plain, lacking
@@ -32,7 +33,7 @@ def make_verifier(given: Any) -> VerifierProtocol:
     if not isinstance(given, type):  # a class may look like its objects
         if not isinstance(given, VerifierProtocol) and callable(given):
             _check_signature(given)
-            return FunctionVerifier(cast("ScoreFunction", given))
+            return FunctionVerifier(cast("ScoreFunction", given), range=(-math.inf, math.inf), inferred=True)
         if hasattr(given, "score") or hasattr(given, "bound"):
             return _complete(given, type(given).__name__)
     raise ConfigError(

@@ -28,6 +28,7 @@ from tts.search.selections.weighted import Weighted
 from tts.statistics import pass_at_k
 from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighted_at_k
 from tts.verifiers.base import to_unit
+from tts.verifiers.ranges import range_of
 
 Floats = NDArray[np.float64]
 Unit = Literal["samples", "tokens"]
@@ -149,7 +150,7 @@ def _weighted(pool: Pool, selection: Weighted, reading: ReplaySettings) -> Avera
     kinds, right = _answers(pool, selection.truncated)
     recorded = RecordedScores(pool)
     scores = recorded.of(range(len(pool.drawn)), selection.verifier, selection.aggregate)
-    weights = to_unit(scores, recorded.get(selection.verifier).range)
+    weights = to_unit(scores, range_of(recorded.get(selection.verifier), scores))
     return weighted_at_k(kinds, weights, right, reading.sizes, rng=reading.rng(pool), draws=reading.draws)
 
 

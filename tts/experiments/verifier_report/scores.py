@@ -22,6 +22,7 @@ from tts.experiments.study.record import Cell, RecordedSample, Result
 from tts.search.algorithms.aggregation import aggregate_scores
 from tts.solver.verifier_roles import made
 from tts.verifiers.base import StepScores
+from tts.verifiers.ranges import range_of
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -171,7 +172,7 @@ def _scored(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     scores, steps, right, answered, tokens, at, places = zip(*columns.rows, strict=True)
     whole = [s.pool for s in columns.sources if s.pool is not None and s.pool.has(role) and all(d.right is not None for d in s.drawn)]
     verifier = columns.sources[0].cell.verifiers.get(role, "")
-    bounds, oracle = _known(verifier)
+    bounds, oracle = _known(verifier, np.array(scores, np.float64))
     return VerifierScores(
         dataset=dataset, model=model, setting=setting, role=role, verifier=verifier or "not named", strategy=strategy, range=bounds,
         oracle=oracle, scores=np.array(scores), steps=steps, right=np.array(right, np.float64), answered=np.array(answered),
@@ -181,11 +182,11 @@ def _scored(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     )  # fmt: skip
 
 
-def _known(verifier: str) -> tuple[tuple[float, float] | None, bool]:
+def _known(verifier: str, scores: NDArray[np.float64]) -> tuple[tuple[float, float] | None, bool]:
     """Return the range of a verifier, and whether it needs the answer; (None, False) where it cannot be loaded here."""
     try:
         one = (made(verifier) or {})["main"]
-        return one.range, one.oracle
+        return range_of(one, scores), one.oracle
     except TTSError:
         return None, False
 

@@ -17,6 +17,7 @@ from tts.search.protocols import Selected
 from tts.search.search import Search, state_of
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
+from tts.verifiers.ranges import range_of
 
 Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candidate
 
@@ -69,7 +70,7 @@ def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDAr
     """
     if verifier in (given := state_of(search).given_roles):
         return scores if given[verifier] else to_unit(scores, (-math.inf, math.inf))
-    return to_unit(scores, state_of(search).scoring.get(verifier).range)
+    return to_unit(scores, range_of(state_of(search).scoring.get(verifier), scores))
 
 
 def with_weights(candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None) -> list[Candidate]:

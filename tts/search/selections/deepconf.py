@@ -13,6 +13,7 @@ from tts.search.search import Search, state_of
 from tts.search.selections._common import ByScore, by_class, scores_of, voters_of
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
+from tts.verifiers.ranges import range_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class DeepConfidence(ByScore):
         known = ~np.isnan(scores)
         if not known[voters].any():
             return by_class(candidates, np.ones(len(candidates)), voters)
-        bounds = state_of(search).scoring.get(self.verifier).range
+        bounds = range_of(state_of(search).scoring.get(self.verifier), scores)
         units = scores if bounds[0] >= 0 else to_unit(scores, bounds)
         measured = [i for i in voters if known[i]]
         first = [i for i in measured if self.among is None or candidates[i].index < self.among]
