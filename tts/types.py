@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from tts import display
+from tts.thoughts import THINK, ThoughtMarks
 
 Status = Literal["active", "finished", "truncated", "failed"]
 
@@ -102,6 +103,7 @@ class Trajectory:
         model: the role of the model that `handle` belongs to.
         handle: the backend's state; no part of equality, pickle or JSON.
         spreads: how spread the law of each token was (see `Spread`), one a token, or empty.
+        marks: of the thought that its path may begin with.
     """
 
     parent: Trajectory | None
@@ -117,6 +119,7 @@ class Trajectory:
     model: str = "policy"
     handle: Any = None
     spreads: tuple[Spread, ...] = ()
+    marks: ThoughtMarks = THINK
 
     @property
     def path(self) -> tuple[Trajectory, ...]:
@@ -139,6 +142,30 @@ class Trajectory:
         if self.depth <= 1:
             return self.text
         return "".join(self.steps)
+
+    @property
+    def thought(self) -> str:
+        """The thought of the whole path as far as it is written, without its marks; "" where the model did not think."""
+        text = self.full_text
+        thought = text[: self.marks.split(text)[0]].strip()
+        return thought.removeprefix(self.marks.open.strip()).strip()
+
+    @property
+    def response(self) -> str:
+        """The text of the whole path behind its thought; "" while the thought goes on. Answers are extracted from it."""
+        return self.marks.response(self.full_text)
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the path has begun a thought and not ended it."""
+        text = self.full_text
+        end, begin = self.marks.split(text)
+        return end == begin and (self.marks.opened or end > 0)
+
+    @property
+    def judged_text(self) -> str:
+        """What a verifier of whole texts reads: the response; while the thought goes on, the thought."""
+        return self.full_text if self.is_thinking else self.response
 
     @property
     def root(self) -> Trajectory:

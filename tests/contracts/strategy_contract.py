@@ -20,7 +20,7 @@ from tts.budget.budget import Budget
 from tts.budget.meter import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, Plan, parse
-from tts.search.protocols import SelectionProtocol, StrategyProtocol
+from tts.search.protocols import LimitsThoughts, SelectionProtocol, StrategyProtocol
 from tts.solver.solver import Solver
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, PairComparison, Traits
@@ -68,6 +68,7 @@ class StrategyContract:
         name: in the table. unsized: the form with all sizes left out; None: it has none to leave out. width: whether it makes
             several candidates. steady: whether it takes the same turns of the event loop each time, which it does not where it works in
             threads. looks: at the clock, within which it comes to an answer, and to more.
+        language: of the model.
     """
 
     name: str
@@ -76,9 +77,13 @@ class StrategyContract:
     width = True
     steady = True
     looks = (40, 70)
+    language = ToyLanguage(accuracy=0.5, mute=0.1)
 
     def plan(self, which: int = 0) -> Plan:
         return parse(self.texts[which])
+
+    def backend(self) -> ToyBackend:
+        return ToyBackend(self.language)
 
     # How it is written ----------------------------------------------------------------------------------------------------------
 
@@ -117,9 +122,12 @@ class StrategyContract:
     def test_no_limit_is_passed_and_nothing_stays_held(self, unit: str) -> None:
         for limit in BUDGETS[unit]:
             for fail in (0.0, 0.3):
-                chaos = ChaosBackend(backend(), seed=3, fail=fail, rates=RATES)
+                chaos = ChaosBackend(self.backend(), seed=3, fail=fail, rates=RATES)
                 budget = Budget(**{unit: limit})  # type: ignore[arg-type]
                 end = searched(make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified()))
+                if isinstance(end.solution, ConfigError):  # a budget that its thoughts alone would use up
+                    assert isinstance(self.plan().strategy, LimitsThoughts)
+                    continue
                 assert end.solution.error is None or (fail and not end.solution.candidates)  # the only rows it could pay failed
                 check_books(end.search)
                 assert not chaos.live
@@ -127,7 +135,7 @@ class StrategyContract:
 
     @pytest.mark.parametrize("limit", [0.5, 3.0, 10.0, 30.0])
     def test_no_call_starts_after_the_last_second(self, limit: float) -> None:
-        run = make_run(PROBLEMS[0], Budget(seconds=limit), self.plan(), backend(), verifiers=verified(), clock=Clock(tick=1.0))
+        run = make_run(PROBLEMS[0], Budget(seconds=limit), self.plan(), self.backend(), verifiers=verified(), clock=Clock(tick=1.0))
         end = searched(run)
         check_books(end.search)
         assert sum(call.usage.seconds for call in end.search.accounting.ledger.calls[:-1]) < limit
@@ -145,7 +153,7 @@ class StrategyContract:
             loose.size(None)
         for units in (1, 5):
             assert type(loose.size(units)) is type(loose)
-        solution = solve(make_run(PROBLEMS[0], Budget(tokens=2000), self.unsized, backend(), verifiers=verified()))
+        solution = solve(make_run(PROBLEMS[0], Budget(tokens=2000), self.unsized, self.backend(), verifiers=verified()))
         assert solution.answer is not None
 
     def test_time_alone_bounds_it(self) -> None:
@@ -155,7 +163,7 @@ class StrategyContract:
         drawn: list[list[str]] = []
         for looks in self.looks:
             clock, budget = Clock(tick=1e-3), Budget(seconds=looks / 1000)
-            solution = solve(make_run(PROBLEMS[0], budget, self.unsized, backend(), verifiers=verified(), clock=clock))
+            solution = solve(make_run(PROBLEMS[0], budget, self.unsized, self.backend(), verifiers=verified(), clock=clock))
             assert solution.answer is not None
             drawn.append([c.trajectory.full_text for c in solution.candidates if c.trajectory.status == "finished"])
         assert set(drawn[0]) <= set(drawn[1])
@@ -166,7 +174,10 @@ class StrategyContract:
     def test_one_seed_gives_one_trace_and_another_seed_another(self) -> None:
         for which in range(len(self.texts)):
             traces = [
-                [solve(make_run(p, 2000, self.plan(which), backend(), seed=seed, verifiers=verified())).trace.canonical() for p in PROBLEMS]
+                [
+                    solve(make_run(p, 2000, self.plan(which), self.backend(), seed=seed, verifiers=verified())).trace.canonical()
+                    for p in PROBLEMS
+                ]
                 for seed in (5, 5, 6)
             ]
             assert traces[0] == traces[1]
@@ -174,7 +185,7 @@ class StrategyContract:
                 assert [trace["nodes"] for trace in traces[0]] != [trace["nodes"] for trace in traces[2]]
 
     def test_it_does_not_depend_on_what_else_is_solved(self) -> None:
-        with Solver(backend(), ToyVerifier(error=0.1), task="arithmetic", strategy=self.plan()) as solver:
+        with Solver(self.backend(), ToyVerifier(error=0.1), task="arithmetic", strategy=self.plan()) as solver:
             alone = [solver.solve(problem, 900, seed=2).trace.canonical() for problem in PROBLEMS]
             together = [s.trace.canonical() for s in solver.solve_many(PROBLEMS, each=900, seed=2)]
             backwards = [s.trace.canonical() for s in solver.solve_many(PROBLEMS[::-1], each=900, seed=2)]
@@ -186,7 +197,7 @@ class StrategyContract:
     def test_cancellation_keeps_what_was_found(self) -> None:
         partial = 0
         for turn in itertools.count() if self.steady else range(0, 80, 2):
-            chaos = ChaosBackend(backend(), seed=1, slow=9)
+            chaos = ChaosBackend(self.backend(), seed=1, slow=9)
             run = make_run(PROBLEMS[0], Budget(samples=8), self.plan(), chaos, verifiers=verified())
             end = asyncio.run(solved([run], [turn]))[0]
             if end.search is None:
@@ -206,15 +217,15 @@ class StrategyContract:
     def test_an_answer_comes_whenever_a_plain_sample_gives_one(self) -> None:
         for tokens in (8, 15, 20, 64, 100):
             for seed in range(6):
-                single = solve(make_run(PROBLEMS[0], tokens, "single", backend(), seed=seed))
-                mine = solve(make_run(PROBLEMS[0], tokens, self.plan(), backend(), seed=seed, verifiers=verified()))
+                single = solve(make_run(PROBLEMS[0], tokens, "single", self.backend(), seed=seed))
+                mine = solve(make_run(PROBLEMS[0], tokens, self.plan(), self.backend(), seed=seed, verifiers=verified()))
                 assert mine.answer is not None or single.answer is None
 
     @pytest.mark.parametrize("selection", SELECTIONS.names())
     @pytest.mark.parametrize("stop", STOP_RULES.names())
     def test_it_works_with_every_selection_and_stop_rule(self, selection: str, stop: str) -> None:
         plan = self.plan() | STOP_RULES.get(stop)() | SELECTIONS.get(selection)()
-        end = searched(make_run(PROBLEMS[0], 3000, plan, backend(), verifiers={"main": ComparingVerifier(error=0.1)}))
+        end = searched(make_run(PROBLEMS[0], 3000, plan, self.backend(), verifiers={"main": ComparingVerifier(error=0.1)}))
         solution = end.solution
         assert solution.error is None
         assert solution.answer is not None

@@ -5,6 +5,7 @@ import pytest
 from tests.contracts.strategy_contract import StrategyContract
 from tests.contracts.walk import classes_with, missing
 from tests.support.revising import revising  # noqa: F401 - a fixture
+from tts.backends.toy.language import ToyLanguage
 from tts.search.plan import STRATEGIES
 
 
@@ -63,6 +64,17 @@ class TestAnswerConvergence(StrategyContract):
     name = "answer_convergence"
     texts = ("answer_convergence(n=3, k=2, tokens=1)", "answer_convergence(n=2, k=1, cue='so A: ', max_steps=3)")
     unsized = "answer_convergence"
+
+
+class TestBudgetForcing(StrategyContract):
+    name = "budget_forcing"
+    texts = (
+        "budget_forcing(n=3, thought_tokens=4)",
+        "budget_forcing(n=2, thought_tokens=6, waits=2)",
+        r"budget_forcing(n=2, thought_tokens=5, waits=1, wait='Wait\n', cue='A: ')",
+    )
+    unsized = "budget_forcing(thought_tokens=4)"
+    language = ToyLanguage(accuracy=0.5, mute=0.1, thoughts=True)
 
 
 class TestDeepConfidenceOnline(StrategyContract):
@@ -170,6 +182,7 @@ CONTRACTS = (
     TestSelfConsistency,
     TestAdaptive,
     TestAnswerConvergence,
+    TestBudgetForcing,
     TestDeepConfidenceOnline,
     TestEarlyPruning,
     TestEntropicParticleFilter,

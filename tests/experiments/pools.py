@@ -19,6 +19,7 @@ from tts.types import Problem, Solution
 
 VERIFIER = "toy(error=0.3)"
 SEEDS = (0, 1)
+LANGUAGE = ToyLanguage(accuracy=0.7, mute=0.1)
 
 
 def sums(count: int = 8) -> list[Problem]:
@@ -28,14 +29,20 @@ def sums(count: int = 8) -> list[Problem]:
 
 
 def live(
-    strategy: str, samples: int, problems: Sequence[Problem] = tuple(sums()), *, verifier: Any = VERIFIER, max_tokens: int | None = None
+    strategy: str,
+    samples: int,
+    problems: Sequence[Problem] = tuple(sums()),
+    *,
+    verifier: Any = VERIFIER,
+    max_tokens: int | None = None,
+    language: ToyLanguage = LANGUAGE,
 ) -> list[Result]:
     """Return the results of a live study on the toy, candidates recorded, as its runner gives them.
 
     The toy errs often, some of its solutions have no answer, and some are cut short by `max_tokens`.
     """
     results: list[Result] = []
-    backend, sampling = ToyBackend(ToyLanguage(accuracy=0.7, mute=0.1)), Sampling(temperature=1.0, max_tokens=max_tokens)
+    backend, sampling = ToyBackend(language), Sampling(temperature=1.0, max_tokens=max_tokens)
     with Solver(backend, {} if verifier is None else verifier, task="arithmetic", strategy=strategy, sampling=sampling) as solver:
         for seed in SEEDS:
             solutions = solver.solve_many(problems, each=Budget(samples=samples), seed=seed)

@@ -13,8 +13,8 @@
                 rows.resolve(index, Sample(f"A: {side}", (), (), "eos", request.handle, num_tokens=1))
             return rows
 
-A *handle* is an immutable state that can be continued and forked any number of times until it is released; here, the prompt. `sample` is
-not async. `tts.backends.protocol.BackendProtocol` has the rules for streams, threads and counts.
+A *handle* is an immutable state to continue and fork any number of times until it is released; here, the prompt. `sample` is not async.
+`tts.backends.protocol.BackendProtocol` has the rules for streams, threads and counts.
 """
 
 # ruff: noqa: ARG002, ARG003 - a method that refuses uses none of its arguments
@@ -31,8 +31,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends import backends_with
-from tts.backends.metadata import BackendMetadata
+from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.budget.meter import Rates
 from tts.characters import in_whole_characters
 from tts.errors import CapabilityError, ConfigError
@@ -44,6 +43,8 @@ from tts.types import Message, Prompt, Spread
 Support = Literal["native", "emulated", "absent"]
 Finish = Literal["eos", "stop", "answer", "length", "cancelled", "error"]
 T = TypeVar("T")
+_LARGE = 2**62  # above every count of tokens
+TEMPLATE_TOKENS = 64  # that a chat template is assumed to add to a prompt's text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class Caps:
         spreads: `Spread` of each token's distribution, which takes all logits. tops: at least `Spread.top` of it.
         streams: whether rows obey their streams; if not, solutions are not reproducible.
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
+        thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`). efforts: whether `Sampling.effort` is obeyed.
         usage: whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
     """
 
@@ -74,11 +76,11 @@ class Caps:
     token_ids: bool = False
     streams: bool = False
     stop_predicate: bool = False
+    thoughts: bool = False
+    efforts: bool = False
     usage: bool = False
 
 
-_LARGE = 2**62  # above every count of tokens
-TEMPLATE_TOKENS = 64  # that a chat template is assumed to add to a prompt's text
 CAPABILITIES = tuple(f.name for f in dataclasses.fields(Caps))  # that `require` may be asked for
 
 
@@ -91,6 +93,7 @@ class Sampling:
         top_p: nucleus mass in (0, 1]; 1 is off. top_k: most likely tokens kept; 0 is off.
         min_p: least probability relative to the most likely token, in [0, 1); 0 is off.
         max_tokens: cap on one row; None: the rest of the model's context.
+        effort: how long a model thinks, in a server's own word such as "low"; "": as it does unasked. Only with `Caps.efforts`.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -101,6 +104,7 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     max_tokens: int | None = None
+    effort: str = ""
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, lambda value: 0 <= value <= 100, "a number between 0 and 100")
@@ -108,12 +112,8 @@ class Sampling:
         _check("top_k", self.top_k, lambda value: 0 <= value < _LARGE and value == int(value), "a whole number of at least 0")
         _check("min_p", self.min_p, lambda value: 0 <= value < 1, "a number of at least 0 and below 1")
         if self.max_tokens is not None:
-            _check(
-                "max_tokens",
-                self.max_tokens,
-                lambda value: 1 <= value < _LARGE and value == int(value),
-                "a whole number of at least 1, or None",
-            )
+            rule = "a whole number of at least 1, or None"
+            _check("max_tokens", self.max_tokens, lambda value: 1 <= value < _LARGE and value == int(value), rule)
 
 
 def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) -> None:
@@ -387,13 +387,3 @@ class Backend:
         why = "every backend needs it" if support is None else f"its caps say {method}={support!r}"
         cure = f"define {kind}.{method}" + ("" if support is None else f", or leave {method} out of its caps")
         return CapabilityError(f"{kind} does not implement {method}, but {why}", hint=cure)
-
-
-def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> str:
-    """Return the hint of the error that refuses a capability."""
-    if metadata.capability_hint is not None:
-        return metadata.capability_hint(capability)
-    have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
-    if name in have:  # but not with this model
-        return "it has it for models whose record names a process model or value heads"
-    return f"backends that have it: {', '.join(have) or 'none that is installed'}"

@@ -18,6 +18,7 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, EngineError
+from tts.thoughts import ThoughtMarks
 from tts.threads import in_thread
 from tts.types import Prompt
 
@@ -125,6 +126,7 @@ class FunctionBackend(Backend):
 
     Args:
         concurrency: most calls of the function at once, at least 1; other rows wait.
+        thoughts: the marks of the thoughts in its text; None: not known.
 
     Raises:
         ConfigError: `concurrency` is below 1.
@@ -134,7 +136,7 @@ class FunctionBackend(Backend):
     caps = Caps(steps="emulated", extend="emulated", fork="emulated", stop_predicate=True)
     identity = "callable"
 
-    def __init__(self, fn: WriteFunction, *, concurrency: int = 16) -> None:
+    def __init__(self, fn: WriteFunction, *, concurrency: int = 16, thoughts: ThoughtMarks | None = None) -> None:
         if concurrency < 1:
             raise ConfigError(f"concurrency is {concurrency!r}, but must be at least 1")
         self._fn = fn
@@ -143,7 +145,8 @@ class FunctionBackend(Backend):
         self._tasks: dict[asyncio.Task[None], _Rows] = {}
         self._closed = False
         self._continues = True
-        self.metadata = BackendMetadata(resumes=lambda: self._continues)
+        self.caps = dataclasses.replace(type(self).caps, thoughts=thoughts is not None)
+        self.metadata = BackendMetadata(resumes=lambda: self._continues, thoughts=thoughts)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles; nothing is computed until a row is requested."""

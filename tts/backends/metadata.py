@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tts.backends import backends_with
 from tts.budget.meter import Rates
 from tts.errors import ConfigError, shown
+from tts.thoughts import ThoughtMarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class BackendMetadata:
             None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the whole one.
         template_tokens: most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
         resumes: returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
+        thoughts: the marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
         capability_hint: returns the hint of the error that refuses a capability; None: the hint names backends that have it.
     """
 
@@ -42,6 +45,7 @@ class BackendMetadata:
     text_of: Callable[[str, Sequence[int]], str] | None = None
     template_tokens: int = 0
     resumes: Callable[[], bool] = lambda: True
+    thoughts: ThoughtMarks | None = None
     capability_hint: Callable[[str], str] | None = None
 
 
@@ -60,3 +64,15 @@ def metadata_of(backend: object) -> BackendMetadata:
             f"metadata of {type(backend).__name__} is {shown(found)}, but must be a BackendMetadata", hint="see tts.backends.metadata"
         )
     return found
+
+
+def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> str:
+    """Return the hint of the error that refuses a capability."""
+    if capability == "thoughts":
+        return "for a model that thinks, its record states the marks: thought=('<think>', '</think>'); others take best_of_n"
+    if metadata.capability_hint is not None:
+        return metadata.capability_hint(capability)
+    have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
+    if name in have:  # but not with this model
+        return "it has it for models whose record names a process model or value heads"
+    return f"backends that have it: {', '.join(have) or 'none that is installed'}"

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, SampleRequest, capability_hint
-from tts.backends.metadata import ValueHeadMetadata, metadata_of
+from tts.backends.base import Caps, Counters, Extension, Reply, RowSet, SampleRequest
+from tts.backends.metadata import ValueHeadMetadata, capability_hint, metadata_of
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.meter import Rates
 from tts.errors import CapabilityError

@@ -106,8 +106,9 @@ def _number(unit: str, value: Any) -> float:
             f"budget {unit} is {value!r}, but must be a number",
             hint="give a number: without quotes, and in YAML with a point and a sign, as 1.0e+6",
         )
+    whole: Any = value
     try:
-        return operator.index(value)
+        return operator.index(whole)
     except TypeError:
         pass
     return float(value)

@@ -49,7 +49,8 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "answer": candidate.answer,
         "score": _known(candidate.scores.get("main", math.nan)),
         "weight": _known(candidate.weight),
-        "text": candidate.trajectory.full_text,
+        "text": candidate.trajectory.response,
+        **({"thought": candidate.trajectory.thought} if candidate.trajectory.thought else {}),
     }
 
 

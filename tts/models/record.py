@@ -45,6 +45,7 @@ class ModelRecord:
         process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
             head "process"; None: there is none. Only the engine serves heads and process models.
         self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
+        thought: the marks between which it thinks, such as ("<think>", "</think>"); None: by its chat template, or as a server shows them.
         expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
         verifier: what scores its solutions where the caller names nothing; "": nothing does.
         headers, query: of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
@@ -74,6 +75,7 @@ class ModelRecord:
     readout: str = ""
     process_model: ModelRecord | str | None = None
     self_evaluation: Question | None = None
+    thought: tuple[str, str] | None = None
     expected_tokens: int | None = None
     verifier: str = ""
     headers: tuple[tuple[str, str], ...] = ()

@@ -27,6 +27,7 @@ from tts.errors import ConfigError, unknown_name
 from tts.models.record import ModelRecord, Price, Question
 from tts.models.settings import fields_from, option_value
 from tts.models.user_records import read_records, records_file
+from tts.thoughts import ThoughtMarks
 
 SERVER = "openai"  # the backend of models behind a url
 SHIPPED = Path(__file__).parent / "pocket"  # the models in this package
@@ -73,6 +74,14 @@ RECORDS = MappingProxyType(
                 task="arithmetic",
                 licence="Apache-2.0",
                 description="a finite language of sums with an exactly known law; needs nothing installed",
+            ),
+            ModelRecord(
+                name="toy-thinking",
+                backend="toy",
+                task="arithmetic",
+                licence="Apache-2.0",
+                description="the toy, which thinks before it answers: longer thoughts err less",
+                options=(("thoughts", 1),),
             ),
             ModelRecord(
                 name="smollm2",
@@ -188,6 +197,23 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
     merged = {**dict(record.options), **{name: option_value(value) for name, value in options.items()}}
     fields = fields_from(ModelRecord, record.name, {name: value for name, value in settings.items() if name in known})
     return dataclasses.replace(record, **fields, options=tuple(sorted(merged.items())))
+
+
+def thought_marks(record: ModelRecord) -> ThoughtMarks | None:
+    """Return the marks of a model's thoughts that its record states; None: it states none.
+
+    Raises:
+        ConfigError: they are not two different texts.
+    """
+    given: Any = record.thought
+    if given is None:
+        return None
+    marks = tuple(given) if isinstance(given, tuple | list) else ()
+    if len(marks) != 2 or not all(isinstance(mark, str) and mark.strip() for mark in marks) or marks[0].strip() == marks[1].strip():
+        raise ConfigError(
+            f"thought of model {record.name!r} is {given!r}, but must be two different texts", hint='such as ("<think>", "</think>")'
+        )
+    return ThoughtMarks(*marks)
 
 
 def refuse_url(record: ModelRecord) -> None:

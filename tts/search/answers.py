@@ -57,7 +57,7 @@ class Answers:
         for t in ts:
             if t.status not in ("finished", "truncated") or t.node in self._of:
                 continue
-            answer: Any = await self._extracted(t.full_text)
+            answer: Any = await self._extracted(t.response)
             if not isinstance(answer, str | None):
                 raise TTSError(f"the task {self._task.name!r} extracted {shown(answer)}, but extract must return a text or None")
             answer = None if answer is None else in_whole_characters(answer)

@@ -29,6 +29,14 @@ class Tokens:
         check_int("Tokens", self.count, 1, optional=False)
 
 
+MOST_TOKENS = 1 << 40  # of a row without a cap
+
+
+@dataclass(frozen=True, slots=True)
+class Thought(Tokens):
+    """Where `Search.expand` ends a row: behind the mark that ends its thought, or after so many tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """Where `Search.expand` ends a row: after this part of the length that a solution is expected to have, above 0 and at most 1."""

@@ -1,56 +1,85 @@
-"""Forks at a token inside of a node: the node is divided there, and what is drawn behind its first part branches off."""
+"""Forks inside of a node, at a token or before a text: the node is divided there, and what is drawn behind its first part branches off."""
 
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tts.backends.metadata import metadata_of
+from tts.backends.metadata import BackendMetadata, metadata_of
 from tts.backends.protocol import BackendProtocol, require
 from tts.checks import check_int
-from tts.errors import CapabilityError, ConfigError
+from tts.errors import CapabilityError, ConfigError, shown
 from tts.search.prompts import Prompts
 from tts.search.tree import Tree
 from tts.types import Trajectory
 
 
-def check_fork(t: Trajectory, at: int, backend: BackendProtocol, tree: Tree) -> str:
-    """Return the text of the first `at` tokens of a node.
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a node is divided: the tokens and the text of its first part; `aligned`: whether the tokens spell the text."""
+
+    at: int
+    head: str
+    aligned: bool = True
+
+
+def check_fork(t: Trajectory, at: int | str, backend: BackendProtocol, tree: Tree) -> Fork:
+    """Return where a node is divided: behind so many tokens, or before the last occurrence of a text.
 
     Raises:
-        CapabilityError: the backend cannot tell the tokens of a text apart, or cannot append text.
-        ConfigError: the node has no such offset, or it lies inside of a character.
+        CapabilityError: the backend cannot append text, or cannot tell the tokens of a text apart.
+        ConfigError: the node has no such place, or it lies inside of a character.
     """
-    require(backend, ["token_ids", "extend"], "a fork inside of a node")
+    require(backend, ["extend"] if isinstance(at, str) else ["token_ids", "extend"], "a fork inside of a node")
     text_of = metadata_of(backend).text_of
-    if text_of is None:
+    if text_of is None and not isinstance(at, str):
         raise CapabilityError(
             f"a fork inside of a node needs the text of single tokens, which the backend {backend.name!r} does not show",
-            hint="a backend states it as BackendMetadata.text_of",
+            hint="a backend states it as BackendMetadata.text_of; a fork before a text needs it not",
         )
-    check_int("at", at, 1, optional=False)
     if t.parent is None or t.status == "failed" or t.node in tree.scratch | tree.pruned:
         what = (
             "a root" if t.parent is None else "of a rollout" if t.node in tree.scratch else "failed" if t.status == "failed" else "pruned"
         )
         raise ConfigError(f"node {t.node} is {what}, but only a live piece of a path can be forked")
+    if isinstance(at, str):
+        return _before(t, at, t.num_tokens - t.parent.num_tokens, metadata_of(backend))
+    check_int("at", at, 1, optional=False)
     size = t.num_tokens - t.parent.num_tokens
     if at >= size or len(t.token_ids) != size:
         known = f"has {size} tokens" if len(t.token_ids) == size else "has not shown its tokens"
         raise ConfigError(f"at is {at}, but node {t.node} {known}", hint="give an offset from 1 to below its tokens")
+    assert text_of is not None, "asked for above"
     head = text_of(t.text, t.token_ids[:at])
     if not t.text.startswith(head) or not text_of(t.text, t.token_ids).startswith(t.text):
         raise ConfigError(f"at is {at}, which lies inside of a character of node {t.node}", hint="give another offset")
-    return head
+    return Fork(at, head)
 
 
-async def forked(t: Trajectory, at: int, head: str, tree: Tree, prompts: Prompts) -> Trajectory:
-    """Return the path up to a token of a node, `head` being the text of its tokens so far: a node of its own, whose state is read anew.
+def _before(t: Trajectory, text: str, size: int, metadata: BackendMetadata) -> Fork:
+    """Return the place before the last occurrence of a text in a node of `size` tokens."""
+    head = t.text[: max(0, t.text.rfind(text))] if text else ""
+    if not head or size < 2:
+        raise ConfigError(f"at is {shown(text)}, but node {t.node} has no such text behind its first token", hint="give a text of the node")
+    if metadata.text_of is None or len(t.token_ids) != size:
+        behind = 1 if metadata.count_text is None else metadata.count_text(t.text[len(head) :])
+        return Fork(min(size - 1, max(1, size - behind)), head, aligned=False)
+    text_of = metadata.text_of
+    count = bisect_right(range(size), len(head), key=lambda k: len(text_of(t.text, t.token_ids[:k]))) - 1
+    aligned = count > 0 and text_of(t.text, t.token_ids[:count]) == head
+    return Fork(max(1, count), head, aligned)
+
+
+async def forked(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Trajectory:
+    """Return the path up to a place inside of a node: a node of its own, whose state is read anew.
 
     Raises:
         Exhausted: the budget cannot pay reading it.
     """
+    at, head = fork.at, fork.head
     behind = 0 if t.parent is None else t.parent.num_tokens
     before = 0 if t.parent is None else len(t.parent.full_text)
     rest, above = tree.piece_at(t, behind + at)
@@ -62,9 +91,10 @@ async def forked(t: Trajectory, at: int, head: str, tree: Tree, prompts: Prompts
         tree.replace(again)
         return again
     cut = slice(above.num_tokens - behind, at)
+    ids = t.token_ids[cut] if fork.aligned else ()
     first = Trajectory(
-        above, head[len(above.full_text) - before :], t.token_ids[cut], _part(t.logprobs, cut, t), "active", t.stream, len(tree.nodes),
-        behind + at, above.depth + 1, t.root_kind, t.model, spreads=_part(t.spreads, cut, t),
+        above, head[len(above.full_text) - before :], ids, _part(t.logprobs, cut, t), "active", t.stream, len(tree.nodes),
+        behind + at, above.depth + 1, t.root_kind, t.model, spreads=_part(t.spreads, cut, t), marks=t.marks,
     )  # fmt: skip
     opened = await prompts.read_again(first, t.model)
     first = dataclasses.replace(first, handle=opened.handle)

@@ -107,6 +107,26 @@ class GivesScores(Protocol):
 
 
 @runtime_checkable
+class AsksEffort(Protocol):
+    """A strategy that may ask a served model to think long or short, in the server's own word."""
+
+    @property
+    def effort(self) -> str:
+        """See `Sampling.effort`; "": it does not ask."""
+        ...
+
+
+@runtime_checkable
+class LimitsThoughts(Protocol):
+    """A strategy that gives the thoughts of a model a budget of their own."""
+
+    @property
+    def thought_tokens(self) -> int:
+        """Most tokens of a thought."""
+        ...
+
+
+@runtime_checkable
 class ScoresAll(Protocol):
     """A selection that states whether it scores every candidate that it may score. If so, the scores may be computed before `select`."""
 

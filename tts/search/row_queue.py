@@ -10,6 +10,7 @@ from itertools import islice
 
 from tts.backends.base import Sampling
 from tts.search.ends import Tokens, Until
+from tts.thoughts import ThoughtMarks
 from tts.types import Trajectory
 
 NO_CAP = 1 << 20  # of a row on a backend without a context limit
@@ -45,11 +46,13 @@ class RowQueue:
 
     Args:
         parents: what the rows continue, each as often as rows are wanted. most: rows wanted; None: as many as the budget pays.
-        until: where they end. sampling, model: of all. scratch: whether they are of a rollout. width: most rows of a wave.
+        until: where they end. sampling, model: of all. marks: of the thoughts of the first.
+        scratch: whether they are of a rollout. width: most rows of a wave.
         redraw: whether a row that failed is drawn anew.
 
     Attributes:
         begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out. given_up: at their limit.
+        response: tokens that are kept for what follows the thoughts.
     """
 
     parents: Iterator[Trajectory]
@@ -57,12 +60,14 @@ class RowQueue:
     until: Until | Tokens
     sampling: Sampling
     model: str
+    marks: ThoughtMarks
     scratch: bool = False
     width: float = math.inf
     redraw: bool = False
     begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
     count: int = 0
     given_up: int = 0
+    response: int = 0
     _next: int = 0
     _back: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
 

@@ -22,17 +22,19 @@ from tts.budget.meter import Grant, RowCost
 from tts.errors import ConfigError, EngineError, shown
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.accounting import Accounting
-from tts.search.ends import END, STEP, Share, Tokens, Until
+from tts.search.ends import END, STEP, Share, Thought, Tokens, Until
 from tts.search.prompts import Prompts
 from tts.search.row_batch import OUT_OF_TIME, RowBatch, RowBatchSpec, RowTask, branches_of
 from tts.search.row_queue import NO_CAP, QueuedRow, RowQueue
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
+from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Status, Trajectory
 
 MOST_ROWS = 1024  # of a wave of `complete`: a budget for millions is spent in waves that can be stopped
 _TRIES = 3  # failures of continuations that fail a row
+_RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
 _SHORT = 256  # replies that end a row: each was cut by the backend before half of what it was granted
 _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated", "error": "failed",
@@ -94,8 +96,7 @@ class RowRunner:
         self._interrupted: dict[tuple[object, ...], deque[QueuedRow]] = {}
         self._scratch: list[Trajectory] = []
         self._scratch_children: dict[int, int] = {}
-        self._to_step = StopCondition(task.step_stop, at_step=True, finished=task.is_finished)
-        self._to_end = StopCondition(task.step_stop, at_step=False, finished=task.is_finished)
+        self._stops: dict[tuple[ThoughtMarks, str], StopCondition] = {}
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.timed_out = False
@@ -178,6 +179,8 @@ class RowRunner:
                 branches = branches[: len(rows)]
             call = RowBatch(self._spec(queue), self._accounting, bound, self._clock)
             held = 0 if answered or queue.until is END else self.sizes.to_end_of(parents)
+            if isinstance(queue.until, Thought):
+                held = queue.response = queue.response or meter.share(bound, _RESPONSE, held)
             grant = meter.rows(bound, branches, cap=min(cap, self._portion), typical=typical, hold=held, whole=whole)
         except BaseException:
             self._undo(queue, rows, cost)
@@ -197,10 +200,20 @@ class RowRunner:
             model=queue.model,
             backend=self._backends[queue.model],
             sampling=queue.sampling,
-            stop=self._to_step if queue.until is STEP else self._to_end,
+            stop=self._stop_of(queue),
             word=SCRATCH_WORD if queue.scratch else MAIN_WORD,
             spreads=self._spreads,
         )
+
+    def _stop_of(self, queue: RowQueue) -> StopCondition:
+        """Return where the rows of a queue end, besides their caps; a task sees no thought."""
+        marks, thought = queue.marks, isinstance(queue.until, Thought)
+        key = (marks, "thought" if thought else "step" if queue.until is STEP else "end")
+        if key not in self._stops:
+            steps = (marks.close.strip(),) if thought else self._task.step_stop
+            over = None if thought else lambda text: self._task.is_finished(marks.response(text))
+            self._stops[key] = StopCondition(steps, at_step=thought or queue.until is STEP, finished=over)
+        return self._stops[key]
 
     def _task_of(self, queue: RowQueue, row: QueuedRow, handle: object, branch: int) -> RowTask:
         """Return the task of a row; one that begins takes a child index, hence a stream."""
@@ -314,7 +327,7 @@ class RowRunner:
         parent = row.parent
         child = Trajectory(
             parent, sample.text, sample.token_ids, sample.logprobs, status, task.stream, len(tree.nodes),
-            parent.num_tokens + kept, parent.depth + 1, parent.root_kind, queue.model, sample.handle, sample.spreads,
+            parent.num_tokens + kept, parent.depth + 1, parent.root_kind, queue.model, sample.handle, sample.spreads, parent.marks,
         )  # fmt: skip
         tree.add(child, 0)
         if queue.scratch:
@@ -347,7 +360,8 @@ class RowRunner:
             until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected())))
         turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
         rows = None if most is None else most * len(parents)
-        made = RowQueue(turns, rows, until, sampling or self._sampling, model, scratch, width, redraw)
+        marks = parents[0].marks if parents else THINK
+        made = RowQueue(turns, rows, until, sampling or self._sampling, model, marks, scratch, width, redraw)
         if not redraw:  # rows that cost no sample begin first: paths go on before copies of them branch off
             waiting = made.take(rows or 0)
             branches = branches_of([row.parent for row in waiting], self._scratch_children_of if scratch else self._tree.children_of)
@@ -393,7 +407,7 @@ class RowRunner:
     def conclude(self) -> Iterator[QueuedRow]:
         """Give up every interrupted row, in draw order."""
         for begun in self._interrupted.values():
-            yield from self.leave_off(RowQueue(iter(()), 0, END, self._sampling, "", begun=begun))
+            yield from self.leave_off(RowQueue(iter(()), 0, END, self._sampling, "", THINK, begun=begun))
         self._interrupted.clear()
 
     async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
@@ -410,7 +424,7 @@ class RowRunner:
             child = Trajectory(
                 parent, text, one.token_ids, (), "truncated" if full else "active",
                 child_stream(parent.stream, parent.num_tokens, tree.next_child(parent)), len(tree.nodes),
-                parent.num_tokens + size, parent.depth + 1, parent.root_kind, model, one.handle,
+                parent.num_tokens + size, parent.depth + 1, parent.root_kind, model, one.handle, marks=parent.marks,
             )  # fmt: skip
             tree.add(child, 0, reread=more)
             self.sizes.exclude(child.node)

@@ -119,7 +119,7 @@ class Search:
 
         Args:
             ts: active trajectories; one listed twice is two requests. n: children of each.
-            until: where a row ends: STEP, END, Tokens(m) or Share(part).
+            until: where a row ends: STEP, END, Tokens(m), Share(part), or Thought(m), behind the end of the thought.
             temperature: None for the run's. max_tokens: of a row; None for the run's. model: the role that writes.
 
         Raises:
@@ -134,18 +134,19 @@ class Search:
         *,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        effort: str = "",
         model: str = "policy",
     ) -> list[Candidate]:
         """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates in draw order.
 
         Args:
             n: continuations of each, rows that failed not counted; None: as many as the budget pays.
-            temperature, max_tokens, model: as in `expand`.
+            temperature, max_tokens, model: as in `expand`. effort: see `Sampling.effort`; "" for the run's.
 
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.
         """
-        return await self._state.complete(ts, n, self._state.sampling_at(temperature, max_tokens), model)
+        return await self._state.complete(ts, n, self._state.sampling_at(temperature, max_tokens, effort), model)
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
         """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens.
@@ -159,19 +160,20 @@ class Search:
         """
         return await self._state.extend(ts, text, model)
 
-    async def fork(self, t: Trajectory, at: int) -> Trajectory:
-        """Return the path up to the token `at` of a trajectory's own, to branch off there: `expand([prefix], n)` makes n forks.
+    async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
+        """Return the path up to a place in a trajectory's last piece, to branch off there: `expand([prefix], n)` makes n forks.
 
         The node is divided. What stands behind the token is the first child of the prefix, so that every fork costs a sample; fork j >= 1
         has a stream of its own, by (stream, position, j). Forks of one place are counted on over all calls. The state is read anew, as
         input. Trajectories that the caller has, candidates and scores stay as they are.
 
         Args:
-            at: tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number.
+            at: tokens of the last piece, as in `token_ids`, that the prefix keeps; from 1 to below their number. Or a text: the prefix ends
+                before its last occurrence in that piece, also where tokens are not shown; then their number is an estimate.
 
         Raises:
-            CapabilityError: the backend shows no token ids, or cannot append text; nothing is spent.
-            ConfigError: there is no such token, or it begins inside of a character. SearchEnded: the budget cannot pay it.
+            CapabilityError: the backend shows no token ids (for a number), or cannot append text; nothing is spent.
+            ConfigError: there is no such place, or it begins inside of a character. SearchEnded: the budget cannot pay it.
         """
         return await self._state.fork(t, at)
 

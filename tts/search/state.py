@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tts import randomness
 from tts.backends.base import Sampling
+from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, require
 from tts.budget.meter import Exhausted
 from tts.characters import in_whole_characters
@@ -38,6 +39,7 @@ from tts.search.scoring import Scoring
 from tts.search.tree import Tree
 from tts.search.votes import Candidates
 from tts.tasks.base import TaskProtocol
+from tts.thoughts import THINK
 from tts.threads import in_thread
 from tts.types import Candidate, Problem, Prompt, Trajectory, Usage
 from tts.verifiers.base import Scorer, VerifierProtocol
@@ -176,9 +178,10 @@ class SearchState:
         """See `Search.rng`."""
         return randomness.generator(self._seed, self._key, purpose, *address)
 
-    def sampling_at(self, temperature: float | None, max_tokens: int | None = None) -> Sampling:
-        """Return the run's sampling at another temperature, or with another cap of a row; None: as it is."""
-        changed = {name: value for name, value in (("temperature", temperature), ("max_tokens", max_tokens)) if value is not None}
+    def sampling_at(self, temperature: float | None, max_tokens: int | None = None, effort: str = "") -> Sampling:
+        """Return the run's sampling at another temperature, with another cap of a row, or with an effort; None and "": as it is."""
+        given = (("temperature", temperature), ("max_tokens", max_tokens), ("effort", effort or None))
+        changed = {name: value for name, value in given if value is not None}
         return dataclasses.replace(self._sampling, **changed) if changed else self._sampling
 
     # Writing --------------------------------------------------------------------------------------------------------------------
@@ -201,7 +204,8 @@ class SearchState:
             again = self._opened[address]
             self._opened[address] += 1
             stream = randomness.root_stream(self._seed, self._key, *address, *([str(again)] if again else []))
-            root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle)
+            marks = (metadata_of(self._backends["policy"]).thoughts or THINK).behind(asked)
+            root = Trajectory(None, "", (), (), "active", stream, len(self.tree.nodes), 0, 0, kind, "policy", opened.handle, marks=marks)
             self.tree.add(root, opened.tokens, group)
             if own is not None:
                 self.tree.own_prompts[root.node] = Problem(own).text
@@ -409,11 +413,11 @@ class SearchState:
         with self._call(writes=True):
             return await self.rows.forced(ts, in_whole_characters(text), model, self.prompts.extend)
 
-    async def fork(self, t: Trajectory, at: int) -> Trajectory:
+    async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """See `Search.fork`."""
-        head = check_fork(t, at, self._backends[t.model], self.tree)
+        place = check_fork(t, at, self._backends[t.model], self.tree)
         with self._call(writes=True):
-            return await forked(t, at, head, self.tree, self.prompts)
+            return await forked(t, place, self.tree, self.prompts)
 
     async def rollout(self, ts: Sequence[Trajectory], steps: int, sampling: Sampling | None = None) -> list[Trajectory]:
         """See `Search.rollout`."""

@@ -71,6 +71,7 @@ def warnings_of(
     if unpaid:
         notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
     notes += _cut_short(search, usage, capped=capped)
+    notes += _endless_thoughts(outcome.candidates)
     notes += _left_over(search, outcome, policy)
     notes += [
         f"{share:.0%} of the {unit} were held for verifier calls that {selection} did not make"
@@ -108,6 +109,17 @@ def _cut_short(search: SearchState, usage: Usage, *, capped: bool) -> list[str]:
     return [
         f"{share:.0%} of the generated tokens went into {cut} of {len(search.candidates)} candidates that were cut short "
         f"without an answer; {length}: give a larger budget{', or max_tokens' if capped else ''}"
+    ]
+
+
+def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
+    """Say how many solutions never came to the end of their thought."""
+    count = sum(c.trajectory.is_thinking for c in candidates)
+    if not count:
+        return []
+    return [
+        f"{count} of {len(candidates)} candidates did not end their thought: give a larger budget, or strategy='budget_forcing', "
+        "which ends thoughts where the model's backend can continue text"
     ]
 
 

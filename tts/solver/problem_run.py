@@ -15,17 +15,24 @@ from tts.budget.budget import Budget
 from tts.budget.meter import Meter
 from tts.errors import ConfigError, EngineError, TTSError
 from tts.search.accounting import Accounting
-from tts.search.algorithms.aggregation import aggregate_scores
 from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
 from tts.search.ends import GoesByScores, SearchEnded
 from tts.search.plan import Plan
-from tts.search.protocols import GivesScores, GoesByPairs, GoesByVectors, ScoresAll, Selected, SelectionProtocol
+from tts.search.protocols import (
+    GivesScores,
+    GoesByPairs,
+    GoesByVectors,
+    ScoresAll,
+    Selected,
+    SelectionProtocol,
+)
 from tts.search.search import Search
 from tts.search.selections._common import led_by
 from tts.search.selections.majority import Majority
 from tts.search.state import SearchState
 from tts.search.stop_rules.never import Never
 from tts.search.votes import votes_of
+from tts.solver.last_resort import best_active, check_thoughts, responding
 from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import candidates_of, selected_by
 from tts.solver.telemetry import SearchFacts
@@ -34,7 +41,7 @@ from tts.tasks.base import TaskProtocol
 from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace
-from tts.types import Candidate, Problem, Solution, Trajectory, Usage
+from tts.types import Candidate, Problem, Solution, Usage
 from tts.verifiers.base import VerifierProtocol, bind, traits_of
 from tts.verifiers.compatibility import check_fit, check_rates, token_rates
 
@@ -127,6 +134,7 @@ class ProblemRun:
         if isinstance(self.selection, GoesByVectors):
             refuse_unpriced(self.selection.embeds_by or self.embedder or HashedNgrams(), self.budget)
         require(self.backends["policy"], self.plan.strategy.needs, f"the strategy {self.plan.strategy}")
+        check_thoughts(self.plan.strategy, self.budget, self.backends["policy"])
         if not self.budget.limits.keys() - (() if self.declared else {"verifier_tokens", "verifier_calls"}):
             self.plan.strategy.size(None)  # which refuses where nothing else bounds it
         for role, verifier in self.verifiers.items():
@@ -267,8 +275,9 @@ class ProblemRun:
     async def _complete_best(self, search: SearchState, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return the candidates with the best active trajectory completed, or a plain sample, from what was held back for it."""
         before, first = list(candidates), len(search.candidates)  # `candidates` may be the search's own list, which grows
+        best = best_active(search)
         with suppress(SearchEnded):
-            await search.complete([_best_active(search)])
+            await search.complete([await responding(search, best, self.backends[best.model])])
         return [*before, *search.candidates[first:]]
 
     async def _choose(self, search: SearchState, outcome: SearchOutcome) -> None:
@@ -378,18 +387,3 @@ def _reporter(problem: Problem, on_event: Callable[[Event], None]) -> Callable[[
         on_event(Event(problem, len(calls), sum(c.usage.tokens for c in calls), told[0], answer, texts))
 
     return report
-
-
-def _best_active(search: SearchState) -> Trajectory:
-    """Return the live trajectory most worth completing: highest scored, then the plain sample's, then the longest; or the root."""
-    tree, roles = search.tree, list(search.scoring.verifiers)
-    interrupted = {t.node for t in search.rows.open_paths}
-    held = [t for t in tree.held.values() if t.status == "active" and t.node not in tree.scratch | interrupted and t.parent is not None]
-    live = [t for t in held if not tree.children_of(t)]  # another child would cost a sample
-
-    def promise(t: Trajectory) -> tuple[float, bool, int, int]:
-        known = [scores for role in roles if (scores := tree.scores.get((t.node, role))) is not None]
-        score = aggregate_scores(known[0], "last") if known else 0.0
-        return (0.0 if math.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
-
-    return max(live, key=promise) if live else search.root

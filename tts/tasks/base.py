@@ -99,17 +99,29 @@ class KeyedTaskProtocol(TaskProtocol, Protocol):
         ...
 
 
+@runtime_checkable
+class CuesAnswers(Protocol):
+    """A task that states a text which opens an answer; `Task` does."""
+
+    @property
+    def answer_cue(self) -> str:
+        """Behind a solution, or a part of one, its continuation is an answer that `extract` reads; "": there is no such text."""
+        ...
+
+
 class Task(ABC):
     """Problems of one kind, for a chat model. A subclass defines `extract`; the rest has defaults.
 
     Attributes:
         name: in results; by default the name of the class, in snake case.
         step_stop: texts that end a step; by default a blank line.
+        answer_cue: a text that opens an answer: behind a part of a solution, `extract` reads what follows it; by default there is none.
         framing: the request of each kind of prompt, and the usual lengths in tokens; by default the prompt stands alone.
     """
 
     name: str = cast("str", ClassName())
     step_stop: tuple[str, ...] = ("\n\n",)
+    answer_cue: str = ""
     framing: Framing = OPEN_ENDED
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:

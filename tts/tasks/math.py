@@ -34,6 +34,7 @@ class MathTask(Task):
     """
 
     name: str = "math"
+    answer_cue: str = "\n\n**Final Answer:** \\boxed{"
     framing = _FRAMING
 
     def __init__(self, *, checker: SymbolicChecker | None = None) -> None:

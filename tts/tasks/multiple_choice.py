@@ -41,6 +41,7 @@ class MultipleChoiceTask(Task):
     """
 
     name: str = "multiple_choice"
+    answer_cue: str = "\n\nAnswer: "
     framing = _FRAMING
 
     def is_finished(self, text: str) -> bool:

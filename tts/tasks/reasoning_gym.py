@@ -57,6 +57,7 @@ class ReasoningGymTask(Task):
     """
 
     name: str = "reasoning_gym"
+    answer_cue: str = "\n\n**Final Answer:** \\boxed{"
     framing = _FRAMING
 
     def __init__(self, *, time_limit_s: float = 20.0) -> None:

@@ -89,4 +89,12 @@ def _node(prompt: str, tree: Tree, roles: Sequence[str], t: Trajectory, candidat
         answer=None if candidate is None else candidate.answer,
         candidate=None if candidate is None else candidate.index,
         weight=None if candidate is None or math.isnan(candidate.weight) else candidate.weight,
+        thought=0 if above is None else _thought(t, tree.own_text(t)),
     )
+
+
+def _thought(t: Trajectory, own: str) -> int:
+    """Return how many characters of a node's own text are of a thought, its marks included."""
+    text = t.full_text
+    end = t.marks.split(text)[1]
+    return min(len(own), max(0, end - (len(text) - len(own))))

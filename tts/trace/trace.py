@@ -40,6 +40,7 @@ class TraceNode:
         stream: its stream, as 16 hexadecimal digits. pruned: dropped by `keep`. scratch: written for a lookahead only.
         scores: by verifier role: one a step, or a single score of the whole. answer: extracted, for a candidate.
         candidate: its place among the candidates; None for none. weight: in the selection; None for none.
+        thought: characters of its text, from the first on, that are of a thought, marks included.
     """
 
     node: int
@@ -56,6 +57,7 @@ class TraceNode:
     answer: str | None = None
     candidate: int | None = None
     weight: float | None = None
+    thought: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -102,6 +104,9 @@ class Trace:
         """Return everything as plain values (no NaN: unknown is None)."""
         record = dataclasses.asdict(dataclasses.replace(self, nodes=()))
         record["nodes"] = [dataclasses.asdict(node) for node in self.nodes]
+        for node in record["nodes"]:
+            if not node["thought"]:
+                del node["thought"]
         return _plain({"format": FORMAT, **record})
 
     def to_json(self) -> str:

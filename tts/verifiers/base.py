@@ -382,7 +382,8 @@ def _check(verifier: VerifierProtocol, trajectory: Trajectory, score: Any, task:
                 f"the verifier {verifier.name!r} returned {value}, but states the range [{low}, {high}]",
                 hint="a score is finite, or NaN where it is unknown",
             )
-    if score.steps is not None and len(score.steps) != (steps := len(task.split(trajectory.full_text))):
+    steps = len(task.split(trajectory.full_text))
+    if score.steps is not None and len(score.steps) not in (steps, len(task.split(trajectory.judged_text))):
         raise VerifierError(
             f"the verifier {verifier.name!r} returned {len(score.steps)} step scores for a trajectory of {steps} steps "
             f"(node {trajectory.node})"

@@ -51,7 +51,7 @@ class FunctionVerifier(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return the function's scores; NaN for trajectories that the budget's time does not reach."""
-        texts = [trajectory.full_text for trajectory in trajectories]
+        texts = [trajectory.judged_text for trajectory in trajectories]
         said = await self._in_turn(problem, texts, calls.seconds_left())
         later = [i for i, one in enumerate(said) if inspect.isawaitable(one)]
         replies = await _at_once([said[i] for i in later], calls.seconds_left())

@@ -113,7 +113,7 @@ class Judge(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
-        prompts = [_prompt(self.question, problem, ("Solution", t.full_text)) for t in trajectories]
+        prompts = [_prompt(self.question, problem, ("Solution", t.judged_text)) for t in trajectories]
         replies = await self._replies(prompts, "score", calls)
         return [StepScores(whole=_mean([_verdict(reply, "score") for reply in of_path])) for of_path in replies]
 
@@ -122,7 +122,7 @@ class Judge(Verifier):
         prompts: list[Prompt] = []
         for a, b in pairs:
             for first, second in ((a, b), (b, a)):
-                prompts.append(_prompt(self.pair_question, problem, ("Solution A", first.full_text), ("Solution B", second.full_text)))
+                prompts.append(_prompt(self.pair_question, problem, ("Solution A", first.judged_text), ("Solution B", second.judged_text)))
         shares = [_mean([_verdict(reply, "better") for reply in of_prompt]) for of_prompt in await self._replies(prompts, "better", calls)]
         return [(one + 1 - other) / 2 for one, other in zip(shares[::2], shares[1::2], strict=True)]
 

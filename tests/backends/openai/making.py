@@ -13,6 +13,7 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key
 from tts.backends.openai.http import Timeouts
 from tts.randomness import child_stream
+from tts.thoughts import ThoughtMarks
 
 PROMPT = "3 + 4 - 2 + 9"
 LONG = " + ".join("1" * 60)
@@ -24,8 +25,15 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def on(url: str, timeouts: Timeouts = QUICK, context: int | None = None, key: Key | None = None, **found: Any) -> OpenAIBackend:
-    return OpenAIBackend(Capabilities(root=f"{url}/v1", **(FULL | found)), key=key, timeouts=timeouts, context=context)
+def on(
+    url: str,
+    timeouts: Timeouts = QUICK,
+    context: int | None = None,
+    key: Key | None = None,
+    thoughts: ThoughtMarks | None = None,
+    **found: Any,
+) -> OpenAIBackend:
+    return OpenAIBackend(Capabilities(root=f"{url}/v1", **(FULL | found)), key=key, timeouts=timeouts, context=context, thoughts=thoughts)
 
 
 def using(server: ToyServer, check: Callable[[OpenAIBackend], Awaitable[Any]], timeouts: Timeouts = QUICK, **found: Any) -> Any:

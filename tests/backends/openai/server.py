@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.backends.openai.listening import serving
+from tests.backends.openai.thinking import thought_deltas, thought_of, told_usage
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.backends.toy.language import token_id, tokens_of
@@ -66,6 +67,8 @@ class ToyServer:
     filters: bool = True
     tempers: bool = True
     reasoning: int = 0  # tokens thought apart before each reply
+    shown_as: str = "reasoning_content"  # the field of thoughts, "reasoning", "content" for text between marks, or "" for none
+    efforts: bool = True  # takes reasoning_effort
     context: int | None = None
     owner: str = ""
     longest: int | None = None  # row that may be asked for
@@ -268,6 +271,8 @@ class ToyServer:
         """Refuse what the server cannot do."""
         known = {"return_token_ids", "include_stop_str_in_output", "top_k", "min_p", "continue_final_message"}
         known |= {"repetition_penalty", "repeat_penalty"}
+        if "reasoning_effort" in body and not self.efforts:
+            raise ConfigError("Unrecognized request argument supplied: reasoning_effort")
         if self.strict and known & body.keys():
             raise ConfigError(f"Unrecognized request argument supplied: {sorted(known & body.keys())[0]}")
         if {"max_tokens", "max_completion_tokens"} & body.keys() - {self.cap_name}:
@@ -285,12 +290,7 @@ class ToyServer:
             await reader.read(1)
 
     def used(self, read: int, generated: int, hidden: int) -> Any:
-        if not self.usage:
-            return None
-        used: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": generated, "total_tokens": read + generated}
-        if self.cached:
-            used["prompt_tokens_details"] = {"cached_tokens": read // 2}
-        return used | ({"completion_tokens_details": {"reasoning_tokens": hidden}} if hidden else {})
+        return told_usage(read, generated, hidden, read // 2 if self.cached else None) if self.usage else None
 
     def choice(self, body: Any, index: int, shown: Sequence[Any], *, chat: bool, delta: bool) -> dict[str, Any]:
         """Return some tokens of a row as a choice."""
@@ -311,9 +311,8 @@ class ToyServer:
 
     def whole(self, writer: asyncio.StreamWriter, body: Any, rows: Any, read: int, hidden: int, served: Served, *, chat: bool) -> bool:
         choices = [self.choice(body, i, row, chat=chat, delta=False) for i, row in enumerate(rows)]
-        if hidden:
-            for choice in choices:
-                choice["message"]["reasoning_content"] = "I think. " * hidden
+        for choice in choices if hidden else ():
+            choice["message"] |= thought_of(hidden, self.shown_as, choice["message"]["content"])
         served.generated, served.whole = sum(map(len, rows)) + hidden * len(rows), True
         return self.plain(writer, 200, {"choices": choices, "usage": self.used(read, served.generated, hidden)})
 
@@ -330,9 +329,9 @@ class ToyServer:
         fault = served.fault
         if fault == "empty":
             rows = []
-        for _ in range(hidden):
+        for told in thought_deltas(hidden, self.shown_as):
             served.generated += 1
-            say({"choices": [{"index": 0, "delta": {"reasoning_content": "I think. "}, "finish_reason": None}]})
+            say({"choices": [{"index": 0, "delta": told, "finish_reason": None}]})
         longest = max(map(len, rows), default=0)
         for place in range(longest):
             if fault in ("reset", "cut", "json", "error") and place == longest // 2:

@@ -92,7 +92,7 @@ def test_a_refusal_is_no_answer_and_has_a_kind_of_its_own(form: str) -> None:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_what_is_thought_apart_is_charged_and_is_no_part_of_the_text(streams: bool) -> None:
+def test_what_is_thought_apart_is_charged_and_stands_between_marks(streams: bool) -> None:
     server = ToyServer(reasoning=7, streams=streams)
     shows: dict[str, Any] = {"mode": "chat", "reasoning": True, "streams": streams}
 
@@ -100,8 +100,10 @@ def test_what_is_thought_apart_is_charged_and_is_no_part_of_the_text(streams: bo
         assert (backend.caps.steps, backend.caps.extend) == ("absent", "absent")
         samples = await drawn(backend, 3)
         for sample in samples:
-            assert "think" not in sample.text
-            assert sample.text
+            thought, _, response = sample.text.partition("</think>")
+            assert thought.strip() == "<think>\n" + ("I think. " * 7).strip()
+            assert response
+            assert "think" not in response
             assert not sample.estimated
         assert sum(sample.num_tokens for sample in samples) == sum(one.generated for one in server.served)
         handle = samples[0].handle

@@ -9,8 +9,12 @@ import pytest
 
 from tests.experiments.pools import live, sums
 from tts.allocator.performance import PerformanceModel
+from tts.backends.toy.backend import ToyBackend
+from tts.backends.toy.language import ToyLanguage
+from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.experiments.analysis.performance_fit import PerformanceData
+from tts.solver.solver import Solver
 
 
 def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
@@ -73,3 +77,21 @@ def test_auto_is_none_of_the_strategies_that_it_chooses_among():
     problems = sums(24)
     found = PerformanceData.of([*live("best_of_n", 4, problems), *live("auto", 4, problems)])
     assert not [text for text in found.shares if text.startswith("auto")]
+
+
+def test_budgets_of_thoughts_are_plans_of_a_performance_model(tmp_path):
+    """A model that thinks over and over what one round of 12 tokens has found."""
+    problems = [dataclasses.replace(one, prompt=f"{i} + 7 - {i % 5}", answer=str(i + 7 - i % 5)) for i, one in enumerate(sums(24))]
+    language = ToyLanguage(accuracy=0.8, thoughts=True, again=0.9, better=1.0)
+    results = live("best_of_n", 4, problems, verifier=None, language=language)
+    for samples in (1, 4, 16):
+        results += live("budget_forcing(thought_tokens=12)", samples, problems, verifier=None, language=language)
+    fitted = PerformanceData.of(results).fitted(model="toy", task="arithmetic", source="sums")
+    forced = fitted.curves["budget_forcing(thought_tokens=12) | majority"]
+    assert forced.sizes[0] < 0.3  # of a plain sample
+    name = str(tmp_path / "thoughts.json")
+    fitted.save(name)
+    with Solver(ToyBackend(language), {}, task="arithmetic", strategy=f"auto(model={name!r}) | majority") as solver:
+        ends = solver.solve_many(problems[:4], each=Budget(tokens=800), seed=3)
+    assert any("budget_forcing" in line for end in ends for line in end.trace.reasons)
+    assert all(end.usage.tokens <= 800 for end in ends)

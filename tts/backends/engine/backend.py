@@ -32,8 +32,9 @@ from tts.backends.text.rendering import Renderer
 from tts.backends.text.row_state import PathText
 from tts.budget.meter import Rates
 from tts.errors import CapabilityError, EngineError
-from tts.models.registry import ModelRecord
+from tts.models.registry import ModelRecord, thought_marks
 from tts.tasks.base import split_at
+from tts.thoughts import ThoughtMarks
 from tts.threads import apart_if_forked
 from tts.types import Prompt
 
@@ -79,6 +80,7 @@ class EngineBackend(Backend):
         identity: str = "",
         rates: Rates | None = None,
         reward_models: Mapping[str, RewardModel] | None = None,
+        thoughts: ThoughtMarks | None = None,
     ) -> None:
         self.runner = runner
         self.reward_models = dict(reward_models or {})
@@ -90,9 +92,11 @@ class EngineBackend(Backend):
         self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * runner.decoder.parameters)
         heads = {name: ValueHeadMetadata(head.step, self.rates, own_model=False) for name, head in runner.heads.items()}
         heads |= {name: model.metadata(self.rates) for name, model in self.reward_models.items()}
-        self.metadata = BackendMetadata(value_heads=heads, count_text=renderer.count_text, text_of=renderer.text_of)
+        marks = renderer.thoughts(thoughts)
+        self.metadata = BackendMetadata(value_heads=heads, count_text=renderer.count_text, text_of=renderer.text_of, thoughts=marks)
+        self.caps = dataclasses.replace(type(self).caps, thoughts=marks is not None)
         if not heads:
-            self.caps = dataclasses.replace(type(self).caps, value="absent")
+            self.caps = dataclasses.replace(self.caps, value="absent")
         if not runner.decoder.has_output_layer:
             self.caps = dataclasses.replace(self.caps, steps="absent", score="absent", next_logprobs="absent")
         self._renderer = renderer
@@ -127,7 +131,14 @@ class EngineBackend(Backend):
         """
         more: dict[str, Any] = {"heads": heads, "reward_models": reward_models, "output_layer": output_layer, **options}
         parts = apart_if_forked(load_parts, record, **more)
-        return cls(parts.runner, parts.renderer, identity=parts.identity, rates=parts.rates, reward_models=parts.reward_models)
+        return cls(
+            parts.runner,
+            parts.renderer,
+            identity=parts.identity,
+            rates=parts.rates,
+            reward_models=parts.reward_models,
+            thoughts=thought_marks(record),
+        )
 
     @property
     def stats(self) -> EngineStats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -11,6 +12,7 @@ from tts.backends.openai.errors import Key
 from tts.backends.openai.http import Timeouts, roots
 from tts.backends.openai.kept_capabilities import LOG, KeptCapabilities, declared_capabilities
 from tts.backends.openai.probe import ProbeCost, probe_server
+from tts.backends.openai.prompt import extra_members
 from tts.backends.openai.reaching import PROBE_TIMEOUT_S, check_reachable, served_model
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
@@ -28,6 +30,7 @@ class ServerAccess:
         probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
         query: of each request, as the record has it.
         declared: capabilities that the record states; where there are any, nothing is probed.
+        extra: members that every request has besides, as JSON; "": none.
     """
 
     url: str
@@ -37,6 +40,7 @@ class ServerAccess:
     timeout_s: float = PROBE_TIMEOUT_S
     probe: Probe = "kept"
     declared: tuple[tuple[str, Any], ...] = ()
+    extra: str = ""
     query: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -55,6 +59,7 @@ class ServerAccess:
         mode, probe = options.get("mode", "auto"), options.get("probe", "kept")
         if probe not in get_args(Probe):
             raise ConfigError(f"probe is {probe!r}, but must be {', '.join(get_args(Probe))}")
+        extra = extra_members(*(options.get(name, "") for name in ("extra_body", "reasoning_effort", "chat_template_kwargs")))
         return cls(
             url=record.url.strip(),
             model=str(options.get("served_as") or record.name),
@@ -64,12 +69,13 @@ class ServerAccess:
             probe=probe,
             declared=record.capabilities,
             query=record.query,
+            extra=json.dumps(extra, sort_keys=True) if extra else "",
         )
 
     @property
     def kept(self) -> KeptCapabilities:
         """The file that the server's capabilities are kept in."""
-        return KeptCapabilities.of(self.url, self.model, self.mode, self.query)
+        return KeptCapabilities.of(self.url, self.model, self.mode, self.query, self.extra)
 
     def only_model(self) -> str:
         """Return the name of the model; where there is none, of the only one that is served.
@@ -87,7 +93,7 @@ class ServerAccess:
         """
         if self.declared or self.probe == "never":
             mode = {} if self.mode == "auto" else {"mode": self.mode}
-            return declared_capabilities(roots(self.url)[0], self.model, {**mode, **dict(self.declared)})
+            return declared_capabilities(roots(self.url)[0], self.model, {**mode, "extra": self.extra, **dict(self.declared)})
         known = self.kept.read() if self.probe == "kept" else None
         if known is not None:
             if check_reachable(known, self.url, self.key, self.timeout_s):
@@ -101,7 +107,7 @@ class ServerAccess:
         Raises:
             ConfigError: as `tts.backends.openai.probe.probe_server`.
         """
-        found = probe_server(self.url, self.model, self.key, self.mode, self.timeout_s, self._tell)
+        found = probe_server(self.url, self.model, self.key, self.mode, self.timeout_s, self._tell, json.loads(self.extra or "{}"))
         self.kept.write(found)
         return found
 

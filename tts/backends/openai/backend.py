@@ -30,7 +30,8 @@ from tts.backends.text.lengths import check_prompt, check_text
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.meter import Rates
 from tts.errors import CapabilityError, EngineError
-from tts.models.registry import ModelRecord, rates
+from tts.models.registry import ModelRecord, rates, thought_marks
+from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt
 
 T = TypeVar("T")
@@ -55,6 +56,7 @@ class OpenAIBackend(Backend):
         capabilities: of the server. key: sent with each request. timeouts: of requests, and how many are in flight.
         rates: what tokens cost. context: most tokens of prompt and path; None: as the server reports it.
         kept: the file of the capabilities, dropped when the server refuses what they promise; None: they are in none.
+        thoughts: marks of its thoughts in its text; None: as the probe found them. A server that shows thoughts apart needs none.
 
     Attributes:
         errors: of all calls, by kind, those that a later try made good included.
@@ -73,14 +75,19 @@ class OpenAIBackend(Backend):
         rates: Rates | None = None,
         context: int | None = None,
         kept: KeptCapabilities | None = None,
+        thoughts: ThoughtMarks | None = None,
     ) -> None:
         self.capabilities = capabilities
-        self.caps = capabilities.caps
+        self.caps = dataclasses.replace(capabilities.caps, thoughts=True) if thoughts else capabilities.caps
         self.rates = rates or Rates()
-        self.metadata = BackendMetadata(template_tokens=capabilities.template_tokens, capability_hint=self._capability_hint)
-        self.identity = f"openai {capabilities.root} {capabilities.model} {capabilities.mode} {capabilities.version}".rstrip() + _priced(
-            self.rates
+        opened = dataclasses.replace(thoughts or THINK, opened=capabilities.opened)
+        self.metadata = BackendMetadata(
+            template_tokens=capabilities.template_tokens,
+            thoughts=THINK if capabilities.reasoning else opened if self.caps.thoughts else None,
+            capability_hint=self._capability_hint,
         )
+        parts = ("openai", capabilities.root, capabilities.model, capabilities.mode, capabilities.version, capabilities.extra)
+        self.identity = " ".join(part for part in parts if part) + _priced(self.rates)
         self.errors: Counter[str] = Counter()
         self._kept = kept
         self._limit = context or capabilities.context
@@ -108,6 +115,9 @@ class OpenAIBackend(Backend):
         first_s: float = _TIMEOUTS.first_s,
         gap_s: float = _TIMEOUTS.gap_s,
         call_s: float = _TIMEOUTS.call_s,
+        reasoning_effort: str = "",
+        chat_template_kwargs: str | Mapping[str, Any] = "",
+        extra_body: str | Mapping[str, Any] = "",
     ) -> OpenAIBackend:
         """Return the backend of a model on a server, whose capabilities are kept on disk, else probed now.
 
@@ -117,22 +127,35 @@ class OpenAIBackend(Backend):
             key_variable, key_file: of the key; "": `TTS_API_KEY`, or the file that `TTS_API_KEY_FILE` names, if there is one.
             probe: "kept": unless its capabilities are kept on disk; "new": in any case; "never": plain chat is assumed.
             concurrency, rpm, tpm, tries, connect_s, first_s, gap_s, call_s: as in `Timeouts`.
+            reasoning_effort: of every request ("low", "high"); "": none is sent.
+            chat_template_kwargs: of every request, as JSON or a mapping, such as {"enable_thinking": false}.
+            extra_body: other members of every request, as JSON or a mapping; what a search sets itself is refused.
 
         Raises:
             ConfigError: `tts.backends.openai.probe.probe_server`, or there is no url.
         """
         named = {"mode": mode, "served_as": served_as, "key_variable": key_variable, "key_file": key_file, "probe": probe}
+        named |= {"reasoning_effort": reasoning_effort, "chat_template_kwargs": chat_template_kwargs, "extra_body": extra_body}
         timeouts = Timeouts(
             concurrency=concurrency, rpm=rpm, tpm=tpm, tries=tries, connect_s=connect_s, first_s=first_s, gap_s=gap_s, call_s=call_s
         )
         access = ServerAccess.of(record, {**named, "connect_s": connect_s})
-        kept = None if access.declared or access.probe == "never" else access.kept
-        return cls(access.capabilities(), key=access.key, timeouts=timeouts, rates=rates(record), context=record.context, kept=kept)
+        return cls(
+            access.capabilities(),
+            key=access.key,
+            timeouts=timeouts,
+            rates=rates(record),
+            context=record.context,
+            kept=None if access.declared or access.probe == "never" else access.kept,
+            thoughts=thought_marks(record),
+        )
 
     def _capability_hint(self, capability: str) -> str:
         """Return what works on this server without a capability."""
         if capability in ("steps", "extend") and not self.capabilities.continues:
             why = "its model thinks apart from what it says" if self.capabilities.reasoning else "it cannot continue a path"
+            if self.capabilities.efforts:
+                return f"{why}; best_of_n(effort='low') and other methods of whole solutions work there (see tts doctor --url)"
             return f"{why}; best_of_n, self_consistency and other methods of whole solutions work there (see tts doctor --url)"
         return "see tts doctor --url for what works there, or use the backend engine"
 

@@ -177,7 +177,7 @@ class ServerCall:
     def _body(self, row: Row) -> dict[str, Any]:
         capabilities, request = self._capabilities, self.rows.request
         sampling, handle = request.sampling, request.handle
-        body: dict[str, Any] = {"model": capabilities.model}
+        body: dict[str, Any] = {"model": capabilities.model, **capabilities.extra_body}
         if self._cap < _UNLIMITED or capabilities.path == "/completions":  # which would write 16 tokens; chat writes to its own limit
             body[capabilities.cap_name] = self._cap
         if capabilities.tempers:
@@ -189,6 +189,8 @@ class ServerCall:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if len(self.indexes) > 1:
             body["n"] = len(self.indexes)
+        if sampling.effort:
+            body["reasoning_effort"] = sampling.effort
         if capabilities.seeds:
             body["seed"] = hash64("row", row.stream, row.position, row.word, self._lost.tries) >> (64 - _SEED_BITS)
         if self._stops:
@@ -341,7 +343,7 @@ class ServerCall:
         logprobs = logprobs if unseen == 0 or (unseen == 1 and finish == "eos" and not ids) else ()
         charged, lost = num_tokens + self._lost.tokens, self._lost
         sample = Sample(
-            text,
+            self._http.key.hidden_in(choice.thought, choice.thought) + text,
             ids,
             logprobs,
             finish,

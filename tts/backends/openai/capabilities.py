@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tts.backends.base import TEMPLATE_TOKENS, Caps
 
@@ -34,7 +35,9 @@ class Capabilities:
         neutral: parameters, with their values, that switch off the server's own changes to the distribution.
         filters: whether top_k and min_p are obeyed. filter_note: why that is not known.
         tempers: whether temperatures other than 1, and top_p, are accepted.
-        reasoning: whether the model writes reasoning apart from its answer.
+        reasoning: whether the model writes reasoning apart from its answer. efforts: whether it takes `reasoning_effort`.
+        opened: whether the template opens a thought in the prompt, which the model then ends in its text.
+        extra: members that every request has besides, as JSON; "": none.
         limited: whether replies state rate limits; then few calls are in flight at first.
     """
 
@@ -62,6 +65,9 @@ class Capabilities:
     tempers: bool = True
     reasoning: bool = False
     limited: bool = False
+    efforts: bool = False
+    opened: bool = False
+    extra: str = ""
 
     @property
     def continues(self) -> bool:
@@ -89,8 +95,13 @@ class Capabilities:
         support = "emulated" if self.continues else "absent"
         return Caps(
             steps=support, extend=support, fork="emulated", logprobs=self.logprobs, token_ids=self.token_ids, stop_predicate=True,
-            usage=self.usage,
+            usage=self.usage, efforts=self.efforts, thoughts=self.opened or self.reasoning,
         )  # fmt: skip
+
+    @property
+    def extra_body(self) -> dict[str, Any]:
+        """The members of `extra`."""
+        return json.loads(self.extra) if self.extra else {}
 
     def lines(self) -> list[tuple[str, str]]:
         """Return a table to show: names and values."""
@@ -113,6 +124,7 @@ class Capabilities:
             ("temperature, top_p", _said(self.tempers, "taken", "not taken: refused unless both are 1")),
             ("top_k, min_p", self.filter_note or _said(self.filters, "obeyed", "not obeyed: refused if asked for")),
             ("reasoning", _said(self.reasoning, "thinks apart: charged, and no part of an answer", "none seen")),
+            ("effort", _said(self.efforts, "reasoning_effort is taken", "none")),
         ]
 
 

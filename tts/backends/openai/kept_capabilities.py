@@ -37,9 +37,9 @@ class KeptCapabilities:
     path: Path
 
     @classmethod
-    def of(cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = ()) -> KeptCapabilities:
-        """Return the file for a url, a model there, and the mode that was asked for."""
-        name = hashlib.sha256(json.dumps([_FORMAT, url.strip().rstrip("/"), model, mode, query]).encode()).hexdigest()[:24]
+    def of(cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = "") -> KeptCapabilities:
+        """Return the file for a url, a model there, the mode that was asked for, and what every request has besides."""
+        name = hashlib.sha256(json.dumps([_FORMAT, url.strip().rstrip("/"), model, mode, query, extra]).encode()).hexdigest()[:24]
         return cls(path=cache_file(f"servers/{name}.json"))
 
     def read(self, *, most_age_s: float = MOST_AGE_S) -> Capabilities | None:

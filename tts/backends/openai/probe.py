@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from tts.backends.base import TEMPLATE_TOKENS
@@ -24,6 +26,7 @@ from tts.backends.openai.prompt import CONTINUE
 from tts.backends.openai.reaching import PROBE_TIMEOUT_S, TURNS, owner_of, reached, refused
 from tts.backends.openai.reply import ServerReply
 from tts.errors import CapabilityError, ConfigError
+from tts.thoughts import THINK
 
 T = TypeVar("T")
 _TEXT = "One, two, three, four, five,"
@@ -59,12 +62,14 @@ def probe_server(
     mode: Mode | Literal["auto"] = "auto",
     timeout_s: float = PROBE_TIMEOUT_S,
     told: Callable[[ProbeCost], None] = lambda _: None,
+    extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> Capabilities:
     """Return the capabilities of a server for a model.
 
     Args:
         model: its name there; "": the only one that is served. mode: how it is called; "auto": the best mode that works.
         timeout_s: of its first reply. told: called with what the probe spent, also where it fails after its first reply.
+        extra: members that every request has besides.
 
     Raises:
         ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the mode does not
@@ -76,7 +81,7 @@ def probe_server(
     began = time.monotonic()
     client, entry, served = reached(url, model, key, timeout_s)
     try:
-        return _Probe(client, entry, served).capabilities(mode)
+        return _Probe(client, entry, served, extra).capabilities(mode)
     finally:
         client.close()
         told(ProbeCost(client.requests, client.tokens, time.monotonic() - began))
@@ -85,8 +90,9 @@ def probe_server(
 class _Probe:
     """The requests of a probe, to one server that serves the model."""
 
-    def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...]) -> None:
+    def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...], extra: Mapping[str, Any]) -> None:
         self._client = client
+        self._extra = dict(extra)
         self._model: str = entry["id"]
         self._served = served
         self._entry = entry
@@ -124,12 +130,21 @@ class _Probe:
         context = self._entry.get("max_model_len")
         common = chat if path != "/completions" else completions
         base = Capabilities(
-            root=self._client.root, model=self._model, mode=mode, served=self._served, version=self._version,
+            root=self._client.root,
+            model=self._model,
+            mode=mode,
+            served=self._served,
+            version=self._version,
             owner=owner_of(self._entry),
             context=context if type(context) is int and context > 0 else None,
-            template=template if mode != "text" else False, cap_name=cap_name, reasoning=reasoning,
-            template_tokens=self._template_tokens(chat), usage=bool(common and common.usage),
-        )  # fmt: skip
+            template=template if mode != "text" else False,
+            template_tokens=self._template_tokens(chat),
+            cap_name=cap_name,
+            usage=bool(common and common.usage),
+            reasoning=reasoning,
+            opened=mode == "tokens" and template and self._opens_thought(),
+            extra=json.dumps(self._extra, sort_keys=True) if self._extra else "",
+        )
         return self._tried(base, path, start)
 
     def _tried(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
@@ -137,7 +152,7 @@ class _Probe:
         neutral = next((tuple(one.items()) for one in _NEUTRAL if self._write(path, {**start, **one})), ())
         seeds_crash = _seeds_crash(self._version, self._client.text(f"{self._site}/metrics") if self._version else "")
         # alone: llama.cpp's Python server ends a stream when another request arrives
-        grows, reports = self._client.grows(path, {"model": self._model, **start})
+        grows, reports = self._client.grows(path, {"model": self._model, **self._extra, **start})
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         with ThreadPoolExecutor(8) as pool:
 
@@ -151,15 +166,16 @@ class _Probe:
             several = later(lambda: self._write(path, {**start, "n": 2}, 2) is not None)
             stops = later(self._stops, path, start)
             cached = later(self._cached, path, start)
+            efforts = later(lambda: base.reasoning and self._write(path, {**start, "reasoning_effort": "low"}) is not None)
             obeyed, unsure = filters()
             return dataclasses.replace(
                 base, neutral=neutral, logprobs=logprobs(), seeds=seeds(), seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed,
                 filter_note=unsure, limited=self._client.limited, n=several(), stops=stops(), streams=streams, cached=cached(),
-                tempers=tempers(),
+                tempers=tempers(), efforts=efforts(),
             )  # fmt: skip
 
     def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
-        return self._client.written(path, {"model": self._model, **body}, count)
+        return self._client.written(path, {"model": self._model, **self._extra, **body}, count)
 
     def _endpoints(self) -> tuple[str, ServerReply | None, ServerReply | None]:
         """Return the name of the parameter that limits a row, and the replies of chat and of completions."""
@@ -176,6 +192,13 @@ class _Probe:
         told = self._client.found(f"{self._site}/tokenize", {"model": self._model, **body})
         ids = told.get("tokens") if isinstance(told, dict) else None
         return ids if isinstance(ids, list) and ids and all(type(one) is int for one in ids) else None
+
+    def _opens_thought(self) -> bool:
+        """Whether the prompt that the template makes ends with the mark of a thought."""
+        ids = self._tokenized({"messages": list(TURNS)}) or []
+        told = self._client.found(f"{self._site}/detokenize", {"model": self._model, "tokens": ids[-_TOKENS:]}) if ids else None
+        text = told.get("prompt") if isinstance(told, dict) else None
+        return isinstance(text, str) and THINK.behind(text).opened
 
     def _continues(self, cap_name: str) -> bool:
         """Whether chat continues the assistant's message.

@@ -2,9 +2,67 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tts.errors import ConfigError, shown
 from tts.types import Message, Prompt
 
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+# members of a request that a search or its backend sets
+_OURS = frozenset(
+    [
+        "model",
+        "messages",
+        "prompt",
+        "stream",
+        "stream_options",
+        "n",
+        "seed",
+        "stop",
+        "include_stop_str_in_output",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "logprobs",
+        "return_token_ids",
+        "continue_final_message",
+        "add_generation_prompt",
+    ]
+)
+
+
+def extra_members(
+    extra_body: str | Mapping[str, Any], reasoning_effort: str = "", chat_template_kwargs: str | Mapping[str, Any] = ""
+) -> dict[str, Any]:
+    """Return the members of every request that a model's options ask for; those that are "" are left out.
+
+    Raises:
+        ConfigError: an option is no JSON object, or sets what a search sets.
+    """
+    extra = _object("extra_body", extra_body)
+    if reasoning_effort:
+        extra["reasoning_effort"] = reasoning_effort
+    if chat_template_kwargs:
+        extra["chat_template_kwargs"] = _object("chat_template_kwargs", chat_template_kwargs)
+    if taken := sorted(_OURS & extra.keys()):
+        raise ConfigError(f"extra_body sets {', '.join(taken)}, but a search sets that itself", hint="use the options of solve")
+    return extra
+
+
+def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        read: Any = json.loads(value or "{}") if isinstance(value, str) else dict(value)
+        json.dumps(read)
+    except (ValueError, TypeError):
+        read = None
+    if not isinstance(read, dict):
+        raise ConfigError(f"{name} is {shown(value)}, but must be a JSON object", hint='such as {"enable_thinking": false}')
+    return read
 
 
 def joined(prompt: Prompt) -> str:

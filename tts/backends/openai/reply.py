@@ -13,6 +13,7 @@ from typing import Any
 
 from tts.backends.openai.errors import ServerError
 from tts.errors import shown
+from tts.thoughts import THINK
 
 _ENDS = {  # as servers call them
     "stop": ("stop", "eos", "eos_token", "end", "end_turn", "stop_sequence", "stop_token", "complete", "completed", "finished", "done"),
@@ -31,11 +32,13 @@ class Choice:
     Attributes:
         pieces: its texts, in order. ids, logprobs, tokens: of its tokens, as far as the server shows them; `tokens`: their texts.
         finish: why it ended: "stop", "length", "content_filter", or a reason of the server's own; "": it has not ended.
-        contents: number of texts, empty ones included. reasoned: whether it has reasoning content.
+        contents: number of texts, empty ones included. thoughts: its reasoning content, in pieces.
+        reasoned: whether it has reasoning, shown as a text or not.
         refused: whether the server reports a refusal of the model. half: the first surrogate of a character that has not arrived.
     """
 
     pieces: list[str] = field(default_factory=list[str])
+    thoughts: list[str] = field(default_factory=list[str])
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     tokens: list[str] = field(default_factory=list[str])
@@ -44,6 +47,14 @@ class Choice:
     reasoned: bool = False
     refused: bool = False
     half: str = ""
+
+    @property
+    def thought(self) -> str:
+        """Its reasoning content within marks, as a path has it; the last mark only where a response began, or the choice has ended."""
+        if not self.thoughts:
+            return ""
+        ended = self.pieces or self.finish not in ("", "length")
+        return f"{THINK.open}\n{''.join(self.thoughts).strip()}" + (f"\n{THINK.close}\n\n" if ended else "")
 
     @property
     def num_visible(self) -> int:
@@ -115,6 +126,8 @@ class ServerReply:
         inner: dict[str, Any] = told if isinstance(told, dict) else {"content": given.get("text")}
         thought = inner.get("reasoning_content") or inner.get("reasoning")
         choice.reasoned = choice.reasoned or bool(thought)
+        if isinstance(thought, str) and not choice.finish:
+            choice.thoughts.append(_whole(thought))
         choice.refused = choice.refused or bool(inner.get("refusal"))
         text, finish = inner.get("content"), _end(given.get("finish_reason"))
         if text is not None and not isinstance(text, str):

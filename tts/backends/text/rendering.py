@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import jinja2
@@ -11,7 +12,15 @@ import jinja2
 from tts.backends.text.detokenizer import Detokenizer
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import ConfigError
-from tts.types import Prompt
+from tts.thoughts import ThoughtMarks
+from tts.types import Message, Prompt
+
+_KNOWN = (  # marks of thoughts in chat templates
+    ThoughtMarks("<think>\n", "\n</think>\n\n"),
+    ThoughtMarks("[THINK]", "[/THINK]"),
+    ThoughtMarks("<seed:think>\n", "\n</seed:think>\n"),
+    ThoughtMarks("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+)
 
 
 class Renderer:
@@ -48,6 +57,20 @@ class Renderer:
         if not ids:
             raise ConfigError("the prompt renders to no token, but needs at least one", hint="give the prompt some text")
         return ids
+
+    def thoughts(self, given: ThoughtMarks | None = None) -> ThoughtMarks | None:
+        """Return the marks of the model's thoughts: those of its record, else known ones that its chat template has; None: neither.
+
+        Args:
+            given: of the record.
+        """
+        template = str(getattr(self._tokenizer, "chat_template", None) or "")
+        marks = given or next((one for one in _KNOWN if one.close.strip() in template), None)
+        if marks is None or not template:
+            return marks
+        with suppress(ConfigError):
+            return marks.behind(self.decode(self.prompt((Message("user", "?"),))))
+        return marks
 
     def text(self, text: str) -> tuple[int, ...]:
         """Return the tokens of a text behind a path, with nothing added; of a `TokenizedText` its own."""

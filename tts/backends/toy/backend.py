@@ -6,6 +6,7 @@ each step is right, for verifiers of any quality.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -19,12 +20,15 @@ from tts.backends.batching import BatchQueue
 from tts.backends.metadata import BackendMetadata, ValueHeadMetadata
 from tts.backends.sampling import filtered_distribution
 from tts.backends.text.stops import StopScanner
-from tts.backends.toy.language import RESULT, ToyHandle, ToyLanguage, read_sum, token_id, tokens_of
+from tts.backends.toy.language import CLOSE, OPEN, RESULT, WAIT, ToyHandle, ToyLanguage, read_sum, token_id, tokens_of
 from tts.budget.meter import Rates
 from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord, refuse_url
 from tts.randomness import uniform
+from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Prompt
+
+_Edges = tuple[tuple[float, int | str, float], ...]  # cumulative probability, outcome, log-probability
 
 
 class ToyBackend(Backend):
@@ -50,13 +54,14 @@ class ToyBackend(Backend):
         self.language = language or ToyLanguage()
         self.identity = f"toy {self.language}"
         self._queue = BatchQueue(self._execute, self._fail, threaded=False)
-        self._edges: dict[Sampling, tuple[tuple[tuple[float, int], ...], tuple[tuple[float, str], ...]]] = {}
-        self._log_offset = {offset: math.log(p) for offset, p in self.language.outcomes() if p > 0}
-        self._log_answer = {t: math.log(p) for t, p in (("A: ", 1 - self.language.mute), ("?", self.language.mute)) if p > 0}
+        self._edges: dict[tuple[Sampling, int | str], _Edges] = {}
+        if self.language.thoughts:
+            self.caps = dataclasses.replace(type(self).caps, thoughts=True)
+            self.metadata = dataclasses.replace(type(self).metadata, thoughts=ThoughtMarks(OPEN, CLOSE))
 
     @classmethod
-    def from_record(cls, record: ModelRecord) -> ToyBackend:
-        """Return the toy model of the default language.
+    def from_record(cls, record: ModelRecord, *, thoughts: int = 0) -> ToyBackend:
+        """Return the toy model of the default language; `thoughts`: whether it thinks, 0 or 1.
 
         Raises:
             ConfigError: the record has a url, or weights.
@@ -67,7 +72,7 @@ class ToyBackend(Backend):
                 f"the backend is 'toy', which runs its own language only, but the model is {record.name!r}",
                 hint="leave the backend out: the model's record names one",
             )
-        return cls()
+        return cls(ToyLanguage(thoughts=bool(thoughts)))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Parse sums."""
@@ -77,7 +82,10 @@ class ToyBackend(Backend):
             truth = tuple(first + sum(steps[: i + 1]) for i in range(len(steps)))
             length = self.count(prompt)
             self.counters.prompt_tokens += length
-            replies.append(Reply(ToyHandle(steps, truth, first, 0, 0, True, (), length, 0), length))  # noqa: FBT003
+            handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
+            if self.language.thoughts:
+                handle.thought = "open" if THINK.behind(prompt).opened else "ahead"
+            replies.append(Reply(handle, length))
         return replies
 
     def sample(self, request: SampleRequest) -> RowSet:
@@ -107,7 +115,8 @@ class ToyBackend(Backend):
         by_line = request.stop.step in ((), ("\n",))  # then a boundary can only be at the end of a line
         finish: Finish = scanner.ended or "length"
         while not scanner.ended and len(tokens) < row.max_tokens:
-            if by_line and handle.place == 0 and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
+            whole = by_line and handle.place == 0 and handle.thought != "ahead"
+            if whole and handle.step < len(handle.steps) and row.max_tokens - len(tokens) > RESULT + 1:
                 u = uniform(row.stream, row.position + len(tokens) + RESULT, row.word)
                 token, logprob = self._draw(handle, request.sampling, u)
                 piece = handle.write_line(token)
@@ -115,8 +124,8 @@ class ToyBackend(Backend):
                 tokens += piece
                 scanner.feed("".join(piece))
                 continue
-            at_answer = handle.place == 0 and handle.step == len(handle.steps)
-            if by_line and at_answer and not self.language.mute and row.max_tokens - len(tokens) >= 3:
+            answers = handle.step == len(handle.steps) and not handle.thought and not self.language.mute
+            if whole and answers and row.max_tokens - len(tokens) >= 3:
                 piece = handle.write_answer()
                 logprobs += (0.0, 0.0, 0.0)
                 tokens += piece
@@ -125,7 +134,7 @@ class ToyBackend(Backend):
                 break
             token = handle.expected()
             logprob = 0.0
-            if token is None and handle.step == len(handle.steps) and not self.language.mute:
+            if token is None and answers:
                 token = "A: "  # a single outcome needs no draw
             elif token is None:
                 token, logprob = self._draw(handle, request.sampling, uniform(row.stream, row.position + len(tokens), row.word))
@@ -141,25 +150,30 @@ class ToyBackend(Backend):
         return Sample(scanner.text, tuple(map(token_id, tokens)), tuple(logprobs), scanner.ended or finish, handle, len(tokens))
 
     def _draw(self, handle: ToyHandle, sampling: Sampling, u: float) -> tuple[str, float]:
-        edges = self._edges.get(sampling)
-        if edges is None:
-            edges = self._edges[sampling] = self._filtered(sampling)
-        if handle.step == len(handle.steps):
-            token = next(token for edge, token in edges[1] if u < edge)
-            return token, self._log_answer[token]
-        offset = next(offset for edge, offset in edges[0] if u < edge)
-        return str(handle.value + handle.steps[handle.step] + offset), self._log_offset[offset]
+        """Return the token at a place where several may stand, and its log-probability."""
+        key = (sampling, handle.round if handle.step < len(handle.steps) else "thought" if handle.thought else "answer")
+        if (edges := self._edges.get(key)) is None:
+            edges = self._edges[key] = self._filtered(self._outcomes(handle), sampling)
+        _, outcome, logprob = next(one for one in edges if u < one[0])
+        if isinstance(outcome, str):
+            return outcome, logprob
+        return str(handle.value + handle.steps[handle.step] + outcome), logprob
 
-    def _filtered(self, sampling: Sampling) -> Any:
-        """Return the cumulative distributions of a result and of the answer's first token under a sampling."""
-        cumulated: list[Any] = []
-        answer = (("A: ", 1 - self.language.mute), ("?", self.language.mute))
-        for outcomes in (self.language.outcomes(), answer):
-            kept = [(value, p) for value, p in outcomes if p > 0]
-            edges = np.cumsum(filtered_distribution(np.log([p for _, p in kept]), sampling))
-            edges[-1] = 2.0  # rounding must not leave a gap below 1
-            cumulated.append(tuple(zip(edges.tolist(), (value for value, _ in kept), strict=True)))
-        return tuple(cumulated)
+    def _outcomes(self, handle: ToyHandle) -> tuple[tuple[int | str, float], ...]:
+        """Return what may stand at a place that is random, with probabilities: an offset of a result, or a word."""
+        language = self.language
+        if handle.step < len(handle.steps):
+            return language.outcomes(handle.round)
+        if handle.thought:
+            return ((CLOSE, 1 - language.again), (WAIT, language.again))
+        return (("A: ", 1 - language.mute), ("?", language.mute))
+
+    def _filtered(self, outcomes: Sequence[tuple[int | str, float]], sampling: Sampling) -> _Edges:
+        """Return outcomes with their cumulative probabilities under a sampling, and their log-probabilities."""
+        kept = [(value, p) for value, p in outcomes if p > 0]
+        edges = np.cumsum(filtered_distribution(np.log([p for _, p in kept]), sampling))
+        edges[-1] = 2.0  # rounding must not leave a gap below 1
+        return tuple((edge, value, math.log(p)) for edge, (value, p) in zip(edges.tolist(), kept, strict=True))
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text. Tokens of the language move the state, other words do not."""
@@ -198,11 +212,12 @@ class ToyBackend(Backend):
         expected = handle.expected()
         if expected is not None:
             return 0.0 if token == expected else -math.inf
-        if handle.step == len(handle.steps):
-            return self._log_answer.get(token, -math.inf)
-        if not token.lstrip("-").isdigit():
-            return -math.inf
-        return self._log_offset.get(int(token) - handle.value - handle.steps[handle.step], -math.inf)
+        outcomes = self._outcomes(handle)
+        if isinstance(outcomes[0][0], int):
+            offset = int(token) - handle.value - handle.steps[handle.step] if token.lstrip("-").isdigit() else None
+            found: dict[Any, float] = dict(outcomes)
+            return _log(found.get(offset, 0.0))
+        return _log({str(word): p for word, p in outcomes}.get(token, 0.0))
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
         """Return, by head "truth", 1.0 for each line whose results up to there are all right, else 0.0.
@@ -240,6 +255,10 @@ class ToyBackend(Backend):
     async def close(self) -> None:
         """Stop the queue."""
         self._queue.close()
+
+
+def _log(p: float) -> float:
+    return math.log(p) if p > 0 else -math.inf
 
 
 _CANCELLED = Sample("", (), (), "cancelled", None, 0)

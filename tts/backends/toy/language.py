@@ -3,6 +3,10 @@
 Asked "3 + 4 - 2", it writes "3 + 4 = 7", "7 - 2 = 5", "A: 5". Each result is right with a known probability and otherwise
 off by a known slip, which later steps carry on. So it errs step by step, as real models do, and every answer's probability is
 known exactly (`ToyLanguage.answer_distribution`).
+
+A language with thoughts writes these lines between `<think>` and `</think>`. At their end it may write "Wait" and compute the sum once
+more, with fewer errors. What it answers is the last value before the end of the thought, so that a thought cut short answers a part of
+the sum, and a thought prolonged answers better.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +25,11 @@ from tts.errors import ConfigError
 
 RESULT = 4  # the place of the result in a step, the only token of it that is random
 _SUM = re.compile(r"-?\d+(?:\s*[+-]\s*\d+)+")
-_PIECES = re.compile(r" \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
-_WORDS: Final = {"": 0, " + ": 1, " - ": 2, " = ": 3, "\n": 4, "A: ": 5, "?": 6}
+_PIECES = re.compile(r"<think>\n|</think>\n|Wait\n| \+ | - | = |\n|A: |\?|-?\d+|[^\S\n]+|[^\s\d]+")
+_WORDS: Final = {"": 0, " + ": 1, " - ": 2, " = ": 3, "\n": 4, "A: ": 5, "?": 6, "<think>\n": 7, "</think>\n": 8, "Wait\n": 9}
+OPEN: Final = "<think>\n"
+CLOSE: Final = "</think>\n"
+WAIT: Final = "Wait\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,31 +40,47 @@ class ToyLanguage:
         accuracy: probability in [0, 1] that a step's result is right.
         slips: (offset, share) of wrong results; shares sum to 1, offsets are distinct and not 0.
         mute: probability in [0, 1] that a solution ends without an answer.
+        thoughts: whether it thinks. again: probability in [0, 1) of another round at the end of one. better: factor in [0, 1] of the
+            error's probability in each round, from the round before.
     """
 
     accuracy: float = 0.8
     slips: tuple[tuple[int, float], ...] = ((1, 0.5), (-1, 0.3), (10, 0.2))
     mute: float = 0.0
+    thoughts: bool = False
+    again: float = 0.5
+    better: float = 0.5
 
     def __post_init__(self) -> None:
         offsets = [offset for offset, _ in self.slips]
         if not (0 <= self.accuracy <= 1 and 0 <= self.mute <= 1):
             raise ConfigError(f"accuracy and mute are {self.accuracy} and {self.mute}, but must be probabilities")
+        if not (0 <= self.again < 1 and 0 <= self.better <= 1):
+            raise ConfigError(f"again and better are {self.again} and {self.better}, but must be in [0, 1) and [0, 1]")
         if len(set(offsets)) < len(offsets) or 0 in offsets or not math.isclose(sum(share for _, share in self.slips), 1):
             raise ConfigError(f"slips are {self.slips}, but must be distinct offsets other than 0 with shares that sum to 1")
 
-    def outcomes(self) -> tuple[tuple[int, float], ...]:
-        """Return the distribution of one result: (offset from the right one, probability), the right one first."""
-        return ((0, self.accuracy), *((offset, (1 - self.accuracy) * share) for offset, share in self.slips))
+    def outcomes(self, round_: int = 0) -> tuple[tuple[int, float], ...]:
+        """Return the distribution of one result: (offset from the right one, probability), the right one first.
 
-    def answer_distribution(self, problem: str) -> dict[str | None, float]:
-        """Return the exact probability of each answer to a sum at temperature 1; None is no answer."""
+        Args:
+            round_: of a thought, from 0; errors become rarer with it.
+        """
+        wrong = (1 - self.accuracy) * self.better**round_
+        return ((0, 1 - wrong), *((offset, wrong * share) for offset, share in self.slips))
+
+    def answer_distribution(self, problem: str, round_: int = 0) -> dict[str | None, float]:
+        """Return the exact probability of each answer to a sum at temperature 1; None is no answer.
+
+        Args:
+            round_: the last round of a thought, from 0.
+        """
         first, steps = read_sum(problem)
         distribution: dict[int, float] = {first: 1.0}
         for change in steps:
             after: dict[int, float] = {}
             for value, mass in distribution.items():
-                for offset, share in self.outcomes():
+                for offset, share in self.outcomes(round_):
                     after[value + change + offset] = after.get(value + change + offset, 0.0) + mass * share
             distribution = after
         answers: dict[str | None, float] = {str(value): mass * (1 - self.mute) for value, mass in distribution.items() if mass > 0}
@@ -110,17 +133,25 @@ class ToyHandle:
     valued: bool = False
     released: bool = False
     open_line: bool = False  # whether text stands behind the last newline
+    thought: Literal["", "ahead", "open"] = ""  # "ahead": it is to begin; "open": it goes on
+    first: int = 0  # the first term
+    round: int = 0  # of the thought
 
     def child(self) -> ToyHandle:
         """Return a copy to write on."""
         return ToyHandle(
             self.steps, self.truth, self.value, self.step, self.place, self.right, self.lines,
             self.prompt_tokens, self.num_tokens, "", self, open_line=self.open_line,
+            thought=self.thought, first=self.first, round=self.round,
         )  # fmt: skip
 
     def expected(self) -> str | None:
         """Return the token that comes next with certainty; None where it is random."""
+        if self.thought == "ahead":
+            return OPEN
         if self.step == len(self.steps):
+            if self.thought:
+                return None
             return (None, str(self.value), "")[min(self.place, 2)]
         if self.place == 0:
             return str(self.value)
@@ -151,6 +182,9 @@ class ToyHandle:
     def write(self, token: str) -> None:
         """Move past a token: one that the language has here, or foreign text, which moves nothing."""
         self.num_tokens += 1
+        if token in (OPEN, CLOSE, WAIT) and self.thought:
+            self._turn(token)
+            return
         expected = self.expected()
         if expected is None:
             self._decide(token)
@@ -162,6 +196,17 @@ class ToyHandle:
             self.lines += (self.right,)
         if token:
             self.open_line = token != "\n"
+
+    def _turn(self, token: str) -> None:
+        """Begin the thought, end it, or begin its next round."""
+        self.thought = "" if token == CLOSE else "open"
+        self.step, self.place = (len(self.steps) if token == CLOSE else 0), 0
+        if token == WAIT:
+            self.round, self.value, self.right = self.round + 1, self.first, True
+        elif token == CLOSE:
+            self.right = self.value == (self.truth[-1] if self.truth else self.first)
+        self.lines += (self.right,)
+        self.open_line = False
 
     def _decide(self, token: str) -> None:
         if self.step == len(self.steps):

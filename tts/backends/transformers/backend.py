@@ -22,7 +22,8 @@ from tts.backends.text.lengths import check_prompt, check_text
 from tts.backends.text.row_state import PathText
 from tts.budget.meter import Rates
 from tts.errors import ConfigError, EngineError, missing_extra
-from tts.models.registry import ModelRecord, rates, refuse_url
+from tts.models.registry import ModelRecord, rates, refuse_url, thought_marks
+from tts.thoughts import ThoughtMarks
 from tts.threads import apart_if_forked
 from tts.types import Prompt
 
@@ -81,6 +82,7 @@ class TransformersBackend(Backend):
         name: the backend's name. identity: what results depend on; None: a checksum of the weights, dtype, device and tile.
         rates: cost of a token; FLOPs are filled in from the model where they are None.
         tile_rows: rows of a tile, at least 1. max_rows: most rows decoded at once, at least 1; others wait.
+        thoughts: marks of its thoughts; None: those of its chat template.
 
     Raises:
         ConfigError: the model has layers whose state is not keys and values of the whole path; or a number is below 1.
@@ -112,6 +114,7 @@ class TransformersBackend(Backend):
         rates: Rates | None = None,
         tile_rows: int = 16,
         max_rows: int = 64,
+        thoughts: ThoughtMarks | None = None,
     ) -> None:
         for argument, value in (("tile_rows", tile_rows), ("max_rows", max_rows)):
             if value < 1:
@@ -125,7 +128,9 @@ class TransformersBackend(Backend):
         self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * self._model.parameters)
         eos = eos_ids(getattr(model, "generation_config", None), model.config, tokenizer)
         self._renderer = Renderer(tokenizer, eos)
-        self.metadata = BackendMetadata(count_text=self._renderer.count_text, text_of=self._renderer.text_of)
+        marks = self._renderer.thoughts(thoughts)
+        self.metadata = BackendMetadata(count_text=self._renderer.count_text, text_of=self._renderer.text_of, thoughts=marks)
+        self.caps = dataclasses.replace(type(self).caps, thoughts=marks is not None)
         self._decoder = TileDecoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
         self._queue = LoopQueue(self._execute, self._fail)
         self._computing = threading.Lock()
@@ -156,7 +161,15 @@ class TransformersBackend(Backend):
 
         def make() -> TransformersBackend:
             loaded = load(record, device=place, dtype=getattr(torch, precision))
-            backend = cls(loaded.model, loaded.tokenizer, identity="?", rates=rates(record), tile_rows=tile_rows, max_rows=max_rows)
+            backend = cls(
+                loaded.model,
+                loaded.tokenizer,
+                identity="?",
+                rates=rates(record),
+                tile_rows=tile_rows,
+                max_rows=max_rows,
+                thoughts=thought_marks(record),
+            )
             backend.identity = _identity(loaded.weights, backend._model)
             backend._model.check()
             return backend

@@ -22,7 +22,8 @@ from tts.backends.text.row_state import PathText, RowState, error_line, failed_r
 from tts.backends.vllm.engine import imported
 from tts.budget.meter import Rates
 from tts.errors import EngineError
-from tts.models.registry import ModelRecord
+from tts.models.registry import ModelRecord, thought_marks
+from tts.thoughts import ThoughtMarks
 from tts.threads import in_thread
 from tts.types import TOP_TOKENS, Prompt
 
@@ -103,7 +104,7 @@ class VLLMBackend(Backend):
         usage=True,
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a model in vLLM, by name
         self,
         engine: VLLMEngine,
         renderer: Renderer,
@@ -114,13 +115,15 @@ class VLLMBackend(Backend):
         streams: bool = True,
         rates: Rates | None = None,
         kv_bytes_per_token: int | None = None,
+        thoughts: ThoughtMarks | None = None,
     ) -> None:
-        self.caps = dataclasses.replace(type(self).caps, streams=streams)
+        marks = renderer.thoughts(thoughts)
+        self.caps = dataclasses.replace(type(self).caps, streams=streams, thoughts=marks is not None)
         self.context: int | None = context
         self.kv_bytes_per_token = kv_bytes_per_token
         self.rates = rates or Rates()
         self.identity = identity
-        self.metadata = BackendMetadata(count_text=renderer.count_text, text_of=renderer.text_of)
+        self.metadata = BackendMetadata(count_text=renderer.count_text, text_of=renderer.text_of, thoughts=marks)
         self._engine = engine
         self._renderer = renderer
         self._room = context
@@ -151,6 +154,7 @@ class VLLMBackend(Backend):
             streams=parts.streams,
             rates=parts.rates,
             kv_bytes_per_token=parts.kv_bytes_per_token,
+            thoughts=thought_marks(record),
         )
 
     def count(self, prompt: Prompt) -> int:

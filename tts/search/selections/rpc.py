@@ -63,7 +63,7 @@ class Rpc(ByScore):
             weights[known[improbable(likely[known])]] = 0.0
         seen: set[str] = set()
         for i in known.tolist():
-            text = candidates[i].trajectory.full_text
+            text = candidates[i].trajectory.response
             if text in seen:
                 weights[i] = 0.0
             seen.add(text)

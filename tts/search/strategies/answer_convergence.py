@@ -1,12 +1,13 @@
 """Answer convergence: end a trace once the answer that it would give stops changing.
 
-After each step an answer cue is forced behind the text and the answer is decoded greedily; the trace ends with the answer that came k
-times in a row.
+After each step, or after so many tokens, an answer cue is forced behind the text and the answer is decoded greedily; the trace ends with
+the answer that came k times in a row. Within a thought its end is forced before the cue.
 
 Source: algorithm B9, Liu, Wang, "Answer Convergence as a Signal for Early Stopping in Reasoning" (2506.02536), from a secondary note:
-k = 10, a probe after each sentence. Differs, ours to decide: a probe stands behind each step of the task; the trace takes its next
-step before the last one is probed, so that probing leaves its draws alone, and what is decided one step late costs that step; n
-traces vote; a probe without an answer, or one that failed, begins the row anew. The learned forms (logits, activations) are left out.
+k = 10, a probe after each sentence. Probes after so many tokens: Fu et al., Dynasor (2412.20993,
+from memory). Differs, ours to decide: a probe stands behind each step of the task; the trace takes its next step before the last one is
+probed, so that probing leaves its draws alone, and what is decided one step late costs that step; n traces vote; a probe without an
+answer, or one that failed, begins the row anew; nothing is probed behind a thought. The learned forms (logits, activations) are left out.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
-from tts.search.ends import END
+from tts.errors import ConfigError
+from tts.search.ends import END, STEP, Tokens
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import CuesAnswers, TaskProtocol
 from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
+
+
+_ENDLESS = 1 << 30  # steps of a trace that is cut by tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,9 @@ class AnswerConvergence(Strategy):
     Args:
         n: traces, at least 1; None: as many as the budget pays.
         k: equal answers in a row that end a trace, at least 1.
-        cue: forced behind a trace to have its answer, in words that the model was trained on and the task reads an answer behind.
+        every: tokens between probes, at least 1; None: a probe behind each step.
+        cue: forced behind a trace to have its answer, in words that the model was trained on and the task reads an answer behind; None: the
+            task's (`Task.answer_cue`).
         tokens: most tokens of a probe's answer, at least 1.
         temperature: of the traces; None: the run's. max_steps: of a trace, the last of which runs to the end of the solution.
 
@@ -45,7 +52,8 @@ class AnswerConvergence(Strategy):
     needs = ("steps", "extend")
     n: int | None = None
     k: int = 10
-    cue: str = "A: "
+    every: int | None = None
+    cue: str | None = None
     tokens: int = 16
     temperature: float | None = None
     max_steps: int = MAX_STEPS
@@ -53,33 +61,52 @@ class AnswerConvergence(Strategy):
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
         check_int("k", self.k, 1, optional=False)
-        check_text("cue", self.cue)
+        check_int("every", self.every, 1)
+        if self.cue is not None:
+            check_text("cue", self.cue)
         check_int("tokens", self.tokens, 1, optional=False)
         check_temperature(self.temperature)
         check_int("max_steps", self.max_steps, 1, optional=False)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write and probe trace after trace."""
+        cue = self._cue(search.task)
         for _ in rounds(search, self.n):
             trace, row = await self._step(search, search.root), EqualAnswers()
             while trace.status == "active":
+                if trace.thought and not trace.is_thinking:
+                    await search.complete([trace], temperature=self.temperature)
+                    break
                 following = await self._step(search, trace)
-                if following.status == "active" and await self._converged(search, trace, row):
+                if following.status == "active" and await self._converged(search, trace, row, cue):
                     search.drop([following])
                     break
                 trace = following
         return search.candidates
 
+    def _cue(self, task: TaskProtocol) -> str:
+        """Return the text that opens an answer.
+
+        Raises:
+            ConfigError: the task has none, and none was given.
+        """
+        cue = self.cue or (task.answer_cue if isinstance(task, CuesAnswers) else "")
+        if not cue:
+            raise ConfigError(f"cue is not given, and the task {task.name!r} has no answer_cue", hint="give cue=, such as 'The answer is '")
+        return cue
+
     async def _step(self, search: Search, trace: Trajectory) -> Trajectory:
-        (children,) = await advance(search, [trace], max_steps=self.max_steps, temperature=self.temperature)
+        steps = self.max_steps if self.every is None else _ENDLESS
+        until = STEP if self.every is None else Tokens(self.every)
+        (children,) = await advance(search, [trace], max_steps=steps, temperature=self.temperature, until=until)
         return children[0]
 
-    async def _converged(self, search: Search, trace: Trajectory, row: EqualAnswers) -> bool:
+    async def _converged(self, search: Search, trace: Trajectory, row: EqualAnswers, cue: str) -> bool:
         """Probe a trace and count; where the row is full, the probe is the trace's candidate."""
-        forced = await search.extend([trace], self.cue)
+        forced = await search.extend([trace], trace.marks.close + cue if trace.is_thinking else cue)
         (probes,) = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
         ended = bool(probes) and probes[0].status != "active"  # else it was cut short
-        answer = search.task.extract(probes[0].full_text) if ended else None
+        answer = search.task.extract(probes[0].response) if ended else None
         row.count = 0 if answer is None else row.count + 1 if row.answer is not None and _same(search.task, row.answer, answer) else 1
         row.answer = answer
         converged = row.count >= self.k

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tts.checks import check_int
+from tts.checks import check_int, check_text
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.plan import Plan
@@ -31,6 +31,7 @@ class BestOfN(Strategy):
     Args:
         n: solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
         temperature: of the model's law; None: the run's.
+        effort: how long a served model thinks, in its own word ("low", "high"); "": as it does unasked.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
     """
@@ -38,14 +39,16 @@ class BestOfN(Strategy):
     registered_as = "best_of_n"
     n: int | None = None
     temperature: float | None = None
+    effort: str = ""
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
         check_temperature(self.temperature)
+        check_text("effort", self.effort, empty=True)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""
-        await search.complete([search.root], n=self.n, temperature=self.temperature)
+        await search.complete([search.root], n=self.n, temperature=self.temperature, effort=self.effort)
         return search.candidates
 
 

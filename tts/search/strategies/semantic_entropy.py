@@ -113,7 +113,7 @@ class SemanticEntropy(Strategy):
         votes = Counter(c.answer_class for c in whole_ones)
         firsts = [next(c for c in whole_ones if c.answer_class == kind) for kind, _ in votes.most_common()]
         others = [c for c in whole_ones if c not in firsts]
-        return [c.trajectory.full_text for c in [*firsts, *others][: self.shown]]
+        return [c.trajectory.response for c in [*firsts, *others][: self.shown]]
 
     def _stops(self, entropies: Sequence[float]) -> bool:
         if self.rule == "threshold":

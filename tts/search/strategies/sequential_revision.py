@@ -84,7 +84,7 @@ class SequentialRevision(Strategy):
 
     async def _root(self, search: Search, chain: list[Candidate]) -> Trajectory:
         """Return the prompt of a chain's next attempt; a chain of which nothing can be shown is emptied."""
-        texts = [c.trajectory.full_text for c in chain if not c.truncated][-self.shown :]
+        texts = [c.trajectory.response for c in chain if not c.truncated][-self.shown :]
         root = await opened(search, "revise", texts, chain[0].group) if texts else None
         if root is None:
             chain.clear()

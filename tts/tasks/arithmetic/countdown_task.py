@@ -33,6 +33,7 @@ class CountdownTask(Task):
 
     name: str = "countdown"
     step_stop: tuple[str, ...] = STEP_STOP
+    answer_cue: str = "A: "
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:  # noqa: ARG002 - the protocol has it
         """Return the problem as it was written in training, and a newline.

@@ -31,6 +31,7 @@ class PocketTask(Task):
 
     name: str = "pocket"
     step_stop: tuple[str, ...] = lines.STEP_STOP
+    answer_cue: str = "A: "
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:
         """Return the text that the model goes on from; "revise" takes the last four of `texts` at most, oldest first.

@@ -18,6 +18,7 @@ class ArithmeticTask(Task):
 
     name: str = "arithmetic"
     step_stop: tuple[str, ...] = STEP_STOP
+    answer_cue: str = "A: "
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:  # noqa: ARG002 - the protocol has it
         """Return the problem's text unchanged.

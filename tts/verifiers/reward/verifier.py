@@ -154,7 +154,7 @@ class Reward(Verifier):
         outcome = self.known.kind == "outcome"
         solutions: list[RenderedSolution] = []
         for t in trajectories:
-            steps = [t.full_text] if outcome else calls.task.split(t.full_text)
+            steps = [t.judged_text] if outcome else calls.task.split(t.judged_text)
             solution = self.asked.renderer.render(problem.text, steps, prompt=told)
             within = self._within(t, self.session.cost(solution), num_prompt)
             solutions.append(solution if within else RenderedSolution.unknown(["it passes the verifier's bound"] * len(steps)))

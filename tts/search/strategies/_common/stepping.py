@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tts.search.ends import END, STEP, SearchEnded
+from tts.search.ends import END, STEP, SearchEnded, Tokens, Until
 from tts.types import Candidate, Trajectory
 
 if TYPE_CHECKING:
@@ -84,30 +84,38 @@ def stalled(t: Trajectory) -> bool:
 
 
 async def advance(
-    search: Search, ts: Sequence[Trajectory], n: int = 1, *, max_steps: int = MAX_STEPS, temperature: float | None = None
+    search: Search,
+    ts: Sequence[Trajectory],
+    n: int = 1,
+    *,
+    max_steps: int = MAX_STEPS,
+    temperature: float | None = None,
+    until: Until | Tokens = STEP,
 ) -> list[list[Trajectory]]:
     """Return up to n children of each active path, in order, one step longer; those that ended are candidates.
 
     Args:
         ts: one listed twice is two requests. n: children of each.
-        max_steps: of a path. temperature: None for the run's.
+        max_steps: of a path. temperature: None for the run's. until: where a step ends.
 
     Raises:
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
     for _ in range(_TRIES):
-        children = await _advanced(search, ts, n, max_steps, temperature)
+        children = await _advanced(search, ts, n, max_steps, temperature, until)
         if any(children) or not ts:
             return children
     raise SearchEnded("every row failed")
 
 
-async def _advanced(search: Search, ts: Sequence[Trajectory], n: int, max_steps: int, temperature: float | None) -> list[list[Trajectory]]:
+async def _advanced(
+    search: Search, ts: Sequence[Trajectory], n: int, max_steps: int, temperature: float | None, until: Until | Tokens
+) -> list[list[Trajectory]]:
     children: list[list[Trajectory]] = [[] for _ in ts]
     last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or stalled(t)}
     endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # asked to end, again and again, and never did
-    for until, chosen in ((STEP, [i for i in range(len(ts)) if i not in last]), (END, sorted(last - endless))):
-        made = await search.expand([ts[i] for i in chosen], n, until, temperature=temperature)
+    for to, chosen in ((until, [i for i in range(len(ts)) if i not in last]), (END, sorted(last - endless))):
+        made = await search.expand([ts[i] for i in chosen], n, to, temperature=temperature)
         for i, of in zip(chosen, made, strict=True):
             children[i] = of
         for child in (child for of in made for child in of):

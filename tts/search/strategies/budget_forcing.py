@@ -1,0 +1,112 @@
+"""Budget forcing: a thought is ended at its budget, or prolonged where it ends too early; then the model responds.
+
+Source: Muennighoff et al., "s1: Simple test-time scaling" (2501.19393), section 3: the end of thinking is appended once the thought has
+its most tokens, with an answer cue where wanted; where it ends by itself too early, its end is suppressed and "Wait" appended. Also
+ThinkLess (2505.15684, from memory), which ends thoughts early by force. Differs: the thought is suppressed after it was written, by a
+fork before its mark, so that the mark stays charged; n thoughts are written and vote; a thought that the model has not begun is begun
+for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts.checks import check_int, check_text
+from tts.search.ends import Thought
+from tts.search.parameters import check_temperature
+from tts.search.parts import Strategy
+from tts.search.strategies._common.stepping import rounds
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+
+_MOST_WIDTH = 1024  # of a round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetForcing(Strategy):
+    """Solutions whose thoughts have a budget of their own.
+
+    Args:
+        n: solutions, at least 1; None: as many as the budget pays.
+        thought_tokens: most tokens of a thought, at least 1.
+        waits: how often a thought that ends by itself is prolonged, at least 0 (s1: 1 to 6).
+        wait: appended to prolong it. cue: behind the end of a thought, what opens the answer; "": the model begins its response itself.
+        temperature: of the model's law; None: the run's.
+
+    Cost: for each solution a thought of at most `thought_tokens`, and its response; forced texts are read, as input. Each wait is one
+        sample more, and reads prompt and thought again.
+    """
+
+    registered_as = "budget_forcing"
+    needs = ("steps", "extend", "thoughts")
+    n: int | None = None
+    thought_tokens: int = 1024
+    waits: int = 0
+    wait: str = "Wait"
+    cue: str = ""
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_int("n", self.n, 1)
+        check_int("thought_tokens", self.thought_tokens, 1, optional=False)
+        check_int("waits", self.waits, 0, optional=False)
+        check_text("wait", self.wait)
+        check_text("cue", self.cue, empty=True)
+        check_temperature(self.temperature)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Think, end the thoughts, respond: one solution first, then as many at once as the budget pays."""
+        start = search.root
+        if not start.marks.opened:
+            (start,) = await search.extend([start], start.marks.open)
+        for _ in rounds(search, self.n):
+            missing = _MOST_WIDTH if self.n is None else self.n - len(search.candidates)
+            if missing <= 0:
+                break
+            width = min(missing, search.affordable_samples() or missing) if search.candidates else 1
+            (thoughts,) = await search.expand([start], width, Thought(self.thought_tokens), temperature=self.temperature)
+            thoughts = [await self._prolonged(search, start, t) for t in thoughts]
+            await search.complete(await ended(search, thoughts, self.cue), temperature=self.temperature)
+        return search.candidates
+
+    async def _prolonged(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
+        """Return a thought that goes on behind "Wait" each time that it ends by itself, up to its budget."""
+        for _ in range(self.waits):
+            by_itself = t.status == "finished" or (t.status == "active" and not t.is_thinking)
+            if not by_itself or t.num_tokens - start.num_tokens >= self.thought_tokens:
+                break
+            (t,) = await search.extend([await _without_end(search, t)], self.wait)
+            left = self.thought_tokens - (t.num_tokens - start.num_tokens)
+            if left < 1 or t.status != "active":
+                break
+            (made,) = await search.expand([t], 1, Thought(left), temperature=self.temperature)
+            t = next(iter(made), t)
+        return t
+
+
+async def _without_end(search: Search, t: Trajectory) -> Trajectory:
+    """Return the path before the mark that ended its thought; an end of sequence is left out where the path is extended."""
+    close = t.marks.close.strip()
+    if t.status == "finished" or t.parent is None:
+        return t
+    return t.parent if t.text.lstrip().startswith(close) else await search.fork(t, close)
+
+
+async def ended(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:
+    """Return paths that can respond: behind the end of their thoughts, forced where it did not come, and a cue.
+
+    Paths that met the end of the context, or the cap of a row, become candidates as they are.
+    """
+    ready: list[Trajectory] = []
+    for t in ts:
+        text = (t.marks.close if t.is_thinking else "") + cue
+        forced = await search.extend([t], text) if text and t.status != "truncated" else [t]
+        ready += forced
+    for t in ready:
+        search.finish(t)
+    return [t for t in ready if t.status == "active"]

@@ -1,0 +1,48 @@
+"""The thought that a path may begin with, told from its response by the marks around it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtMarks:
+    """The texts between which a model thinks before it responds.
+
+    A path begins with a thought where its prompt ends with `open`, where its text begins with `open`, or where `close` stands in its text.
+    The thought ends at the first `close`.
+
+    Args:
+        open: begins a thought. close: ends it.
+        opened: whether the prompt ends with `open`, as some chat templates have it; then a path begins inside of its thought.
+    """
+
+    open: str = "<think>"
+    close: str = "</think>"
+    opened: bool = False
+
+    def split(self, text: str) -> tuple[int, int]:
+        """Return where the thought of a path's text ends, and where its response begins; both 0: it has no thought.
+
+        While the thought goes on, both are the length of the text.
+        """
+        close = self.close.strip()
+        if (end := text.find(close)) >= 0:
+            return end, end + len(close)
+        if self.opened or text.lstrip().startswith(self.open.strip()):
+            return len(text), len(text)
+        return 0, 0
+
+    def response(self, text: str) -> str:
+        """Return what stands behind the thought of a path's text; "" while the thought goes on."""
+        begin = self.split(text)[1]
+        return text[begin:].lstrip() if begin else text
+
+    def behind(self, prompt: object) -> ThoughtMarks:
+        """Return these marks for the paths behind a prompt: a text of the caller's own is not rendered, so that its end decides."""
+        opened = prompt.rstrip().endswith(self.open.strip()) if isinstance(prompt, str) else self.opened
+        return self if opened == self.opened else dataclasses.replace(self, opened=opened)
+
+
+THINK = ThoughtMarks()  # where a model's own are not known
