@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 
 import tts
-from tests.backends.openai.making import on
-from tests.backends.openai.server import ToyServer, serving
 from tests.support.runs import make_run, solved
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.backends.openai.prompt import extra_members
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
@@ -272,91 +269,6 @@ def test_a_task_without_a_cue_needs_one() -> None:
     backend = FunctionBackend(lambda ask: Answer("well", tokens=1))
     solution = asyncio.run(make_run(PROBLEM, 400, "answer_convergence(n=1)", backend, task="text").solve())
     assert "has no answer_cue" in str(solution.error)
-
-
-# Servers ----------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("streams", [True, False])
-@pytest.mark.parametrize("form", ["reasoning_content", "reasoning", "content", ""])
-def test_thoughts_of_a_server_are_no_part_of_its_response(form: str, streams: bool) -> None:
-    server = ToyServer(prompts=[PROBLEM], reasoning=7, streams=streams, shown_as=form, language=ToyLanguage(mute=0.0))
-    apart = form != "content"
-
-    async def check(url: str) -> Any:
-        backend = on(url, mode="chat", reasoning=apart, streams=streams, efforts=True)
-        try:
-            return await make_run(PROBLEM, 2000, "best_of_n(n=3, effort='low')", backend).solve()
-        finally:
-            await backend.close()
-
-    with serving(server) as url:
-        solution = asyncio.run(check(url))
-    assert len(solution.candidates) == 3
-    for candidate in solution.candidates:
-        t = candidate.trajectory
-        assert t.thought == ("I think. " * 7 if form else "").strip()
-        assert "think" not in t.response
-        assert t.response.startswith("3 + 4")
-        assert candidate.answer is not None
-    assert solution.usage.generated_tokens == sum(one.generated for one in server.served)
-    assert {body["reasoning_effort"] for body in server.bodies} == {"low"}
-
-
-def test_a_server_that_hides_its_thoughts_cannot_have_them_forced() -> None:
-    server = ToyServer(prompts=[PROBLEM], reasoning=7)
-    with serving(server) as url:
-        found = tts.backends.openai.probe.probe_server(url, "toy", tts.backends.openai.errors.Key())
-        assert (found.reasoning, found.efforts, found.mode) == (True, True, "chat")
-        backend = on(url, mode="chat", reasoning=True, efforts=True)
-        asked = len(server.bodies)
-        with pytest.raises(CapabilityError) as refused:
-            asyncio.run(make_run(PROBLEM, 2000, "budget_forcing(thought_tokens=100)", backend).solve())
-        assert "best_of_n(effort='low')" in refused.value.hint
-        assert len(server.bodies) == asked
-
-
-def test_a_server_that_takes_no_effort_is_found_and_refused() -> None:
-    server = ToyServer(prompts=[PROBLEM], reasoning=7, efforts=False)
-    with serving(server) as url:
-        found = tts.backends.openai.probe.probe_server(url, "toy", tts.backends.openai.errors.Key())
-        assert (found.reasoning, found.efforts) == (True, False)
-        backend = on(url, mode="chat", reasoning=True)
-        with pytest.raises(CapabilityError, match="'efforts'"):
-            asyncio.run(make_run(PROBLEM, 2000, "best_of_n(n=2, effort='low')", backend).solve())
-
-
-def test_a_served_model_that_thinks_in_its_text_can_have_its_thoughts_forced() -> None:
-    server = ToyServer(prompts=[PROBLEM], language=LANGUAGE)
-
-    async def check(url: str) -> Any:
-        backend = on(url, thoughts=ThoughtMarks("<think>\n", "</think>\n"))
-        try:
-            return await make_run(PROBLEM, 2000, r"budget_forcing(n=3, thought_tokens=15, waits=1, wait='Wait\n')", backend).solve()
-        finally:
-            await backend.close()
-
-    with serving(server) as url:
-        solution = asyncio.run(check(url))
-    assert [c.answer is not None for c in solution.candidates] == [True] * 3
-    assert all(c.trajectory.thought and c.trajectory.response.startswith("A: ") for c in solution.candidates)
-
-
-def test_options_of_a_server_travel_in_every_request() -> None:
-    server = ToyServer(prompts=[PROBLEM])
-    with serving(server) as url:
-        options = (("reasoning_effort", "high"), ("chat_template_kwargs", '{"enable_thinking": false}'), ("extra_body", '{"user": "me"}'))
-        record = ModelRecord(name="toy", backend="openai", url=url, task="arithmetic", options=options)
-        tts.solve(PROBLEM, 200, model=record, strategy="best_of_n(n=2)")
-    asked = [body for body in server.bodies if (body and "prompt" in body) or "messages" in (body or {})]
-    assert all(body["reasoning_effort"] == "high" and body["user"] == "me" for body in asked if "max_tokens" in body)
-    assert all(body["chat_template_kwargs"] == {"enable_thinking": False} for body in asked if "max_tokens" in body)
-
-
-@pytest.mark.parametrize("given", ["[1]", "{", '{"n": 3}', '{"messages": []}', 7, {"x": {1, 2}}])
-def test_an_extra_body_that_cannot_be_sent_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"must be a JSON object|sets that itself"):
-        extra_members(given)
 
 
 @pytest.mark.slow

