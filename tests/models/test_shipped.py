@@ -13,7 +13,7 @@ import pytest
 
 from tts.errors import ConfigError
 from tts.models import registry
-from tts.models.registry import CHECKSUMS, REINSTALL, SHIPPED, ModelRecord, get, head_path, locate, process_record
+from tts.models.registry import CHECKSUMS, REINSTALL, SHIPPED, ModelRecord, get, head_path, locate, process_record, process_records
 from tts.tasks.arithmetic import pocket
 
 HERE = (SHIPPED / CHECKSUMS).is_file()
@@ -122,13 +122,28 @@ def test_what_is_no_process_model_is_not_served_as_one() -> None:
         process_record(dataclasses.replace(other, process_model="pocket-proces"))
 
 
+def test_further_process_models_are_found_by_their_value_heads() -> None:
+    record = ModelRecord(name="mine", backend="engine", process_models=(("other", "pocket-process"),))
+    assert process_records(record) == {"other": get("pocket-process")}
+    assert process_records(dataclasses.replace(record, process_model="pocket-process")).keys() == {"process", "other"}
+    with pytest.raises(ConfigError, match="process_models of model 'mine' names the value head 'process' twice"):
+        process_records(dataclasses.replace(record, process_model="pocket-process", process_models=(("process", "pocket-process"),)))
+    with pytest.raises(ConfigError, match="process_models of model 'mine' is 'smollm2', whose record has no readout"):
+        process_records(dataclasses.replace(record, process_models=(("other", "smollm2"),)))
+
+
 # The files themselves ---------------------------------------------------------------------------------------------------------------
 
 
 @shipped
 def test_every_shipped_file_has_a_checksum_and_together_they_are_small() -> None:
     pins = json.loads((SHIPPED / CHECKSUMS).read_text())
-    found = {p.relative_to(SHIPPED).as_posix() for d in ("policy", "process", "heads") for p in (SHIPPED / d).rglob("*") if p.is_file()}
+    found = {
+        p.relative_to(SHIPPED).as_posix()
+        for d in ("policy", "process", "countdown", "heads")
+        for p in (SHIPPED / d).rglob("*")
+        if p.is_file()
+    }
     assert set(pins) == found
     assert sum((SHIPPED / name).stat().st_size for name in pins) <= 16 * 2**20
     assert locate(get("pocket")) == SHIPPED / "policy"
@@ -146,5 +161,6 @@ def test_the_record_says_what_is_loaded() -> None:
     assert (backend.context, process.context) == (get("pocket").context, get("pocket-process").context)
     assert backend.runner.decoder.parameters == get("pocket").parameters
     assert process.decoder.parameters == get("pocket-process").parameters
-    assert sorted(backend.metadata.value_heads) == ["probe", "process"]
+    assert sorted(backend.metadata.value_heads) == ["probe", "process", "reach"]
+    assert backend.reward_models["reach"].runner.decoder.parameters == get("pocket-countdown").parameters
     assert [text_bound(backend, text) for text in (pocket.RESTART, pocket.YES, pocket.NO)] == [1, 1, 1]

@@ -42,6 +42,31 @@ def test_the_records_verifier_scores_where_none_is_given() -> None:
     assert tts.solve(PROBLEM, 600, model=TOY, strategy="best_of_n(n=3)").strategy == "best_of_n(n=3) | weighted"
 
 
+def test_a_record_may_name_another_verifier_for_a_task() -> None:
+    record = dataclasses.replace(TOY, task_verifiers=(("arithmetic", "toy(error=0.5)"), ("text", "toy(error=0.3)")))
+    solution = tts.solve(PROBLEM, 600, model=record)
+    assert solution.strategy == "best_of_n | weighted"
+    assert {c.scores["main"] for c in solution.candidates} == {0.5}
+    other = tts.solve(PROBLEM, 600, model=dataclasses.replace(record, task_verifiers=(("text", "toy(error=0.3)"),)))
+    assert {c.scores["main"] for c in other.candidates} <= {0.1, 0.9}
+    given = tts.solve(PROBLEM, 600, model=record, verifier="toy(error=0.2)")
+    assert {c.scores["main"] for c in given.candidates} <= {0.2, 0.8}
+
+
+def test_countdowns_of_the_pair_are_scored_by_a_process_model_of_their_own() -> None:
+    for module in ("torch", "transformers", "numba"):
+        pytest.importorskip(module)
+    problem = Problem("Reach 39 with 17 22.", task="countdown")
+    own = tts.solve(problem, 400, seed=3)
+    named, other = (tts.solve(problem, 400, seed=3, verifier=one, strategy=own.strategy) for one in ("process(head='reach')", "process"))
+    scores = [{c.index: c.scores["main"] for c in one.candidates} for one in (own, named, other)]
+    assert scores[0] == scores[1]
+    assert scores[0] != scores[2]
+    assert own.strategy == "best_of_n | weighted"
+    assert own.usage.verifier_tokens > 0
+    assert (own.usage.flops or 0) < (other.usage.flops or 0)  # a token of the smaller process model costs less
+
+
 @pytest.mark.parametrize("none", [{}, {"verifier": {}}, {"verifier": "none"}])
 def test_none_is_asked_for_by_its_name_with_an_empty_mapping_or_where_the_record_names_none(none: dict[str, Any]) -> None:
     solution = tts.solve(PROBLEM, 600, model=TOY if none else "toy", **none)

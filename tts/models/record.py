@@ -44,10 +44,12 @@ class ModelRecord:
         readout: of a process model, which writes nothing: the file of the head that reads it; "": it is none.
         process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
             head "process"; None: there is none. Only the engine serves heads and process models.
+        process_models: names of the records of further ones, (value head, name) each.
         self_evaluation: what the model was trained to be asked about its own solutions; None: nothing.
         thought: the marks between which it thinks, such as ("<think>", "</think>"); None: by its chat template, or as a server shows them.
         expected_tokens: usual length of its solutions; None: the task's constant, until a search has seen longer or shorter ones.
         verifier: what scores its solutions where the caller names nothing; "": nothing does.
+        task_verifiers: what does so in its place for problems of a task, (task, verifier) each.
         headers, query: of each request to its server, (name, value) each, beside the key. `${NAME}` in a value stands for a variable
             of the environment; headers with keys must have one.
         capabilities: of its server, (name, value) each, as `tts.backends.openai.capabilities.Capabilities` has them; then it is not
@@ -74,10 +76,12 @@ class ModelRecord:
     heads: tuple[tuple[str, str], ...] = ()
     readout: str = ""
     process_model: ModelRecord | str | None = None
+    process_models: tuple[tuple[str, str], ...] = ()
     self_evaluation: Question | None = None
     thought: tuple[str, str] | None = None
     expected_tokens: int | None = None
     verifier: str = ""
+    task_verifiers: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     query: tuple[tuple[str, str], ...] = ()
     capabilities: tuple[tuple[str, str | int | float | bool], ...] = ()

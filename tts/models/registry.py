@@ -53,8 +53,10 @@ RECORDS = MappingProxyType(
                 description="a small policy of this project's own for multi-step arithmetic, with its process model; errs step by step",
                 heads=(("probe", "heads/probe.safetensors"),),
                 process_model="pocket-process",
+                process_models=(("reach", "pocket-countdown"),),
                 self_evaluation=Question(question="Restart?", yes=" yes", no=" no"),
                 verifier="process",
+                task_verifiers=(("countdown", "process(head='reach')"),),
             ),
             ModelRecord(
                 name="pocket-process",
@@ -67,6 +69,18 @@ RECORDS = MappingProxyType(
                 licence="Apache-2.0",
                 description="the process reward model of pocket, which serves it; scores steps, writes nothing",
                 readout="heads/process.safetensors",
+            ),
+            ModelRecord(
+                name="pocket-countdown",
+                backend="engine",
+                source="shipped",
+                location="countdown",
+                task="countdown",
+                parameters=1_321_856,
+                context=1024,
+                licence="Apache-2.0",
+                description="the process reward model of pocket for countdowns; scores steps, writes nothing",
+                readout="heads/reach.safetensors",
             ),
             ModelRecord(
                 name="toy",
@@ -259,18 +273,37 @@ def _units(record: ModelRecord, field: str) -> int | None:
 
 
 def process_record(record: ModelRecord) -> ModelRecord | None:
-    """Return the record of the process model that is served beside a model; None: there is none.
+    """Return the record of the process model that is served as the value head "process"; None: there is none.
 
     Raises:
         ConfigError: its name is unknown, or the model of that record is no process model.
     """
-    named = record.process_model
-    if named is None:
-        return None
+    return None if record.process_model is None else _process(record, "process_model", record.process_model)
+
+
+def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
+    """Return the records of all process models that are served beside a model, by value head.
+
+    Raises:
+        ConfigError: as `process_record`, or two of them have one value head.
+    """
+    first = process_record(record)
+    found = {} if first is None else {"process": first}
+    for head, name in record.process_models:
+        if head in found:
+            raise ConfigError(
+                f"process_models of model {record.name!r} names the value head {head!r} twice, but each may be there once",
+                hint="the head of process_model is 'process'",
+            )
+        found[head] = _process(record, "process_models", name)
+    return found
+
+
+def _process(record: ModelRecord, field: str, named: ModelRecord | str) -> ModelRecord:
     found = get(named) if isinstance(named, str) else named
     if not found.readout:
         raise ConfigError(
-            f"process_model of model {record.name!r} is {found.name!r}, whose record has no readout, but a process model needs one",
+            f"{field} of model {record.name!r} is {found.name!r}, whose record has no readout, but a process model needs one",
             hint="give its record readout=…, the file of the head that reads it",
         )
     return found

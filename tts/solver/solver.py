@@ -25,7 +25,7 @@ from tts.solver.outcome import OnError
 from tts.solver.problem_run import Event, ProblemRun
 from tts.solver.shared_budget import SharedBudget, divide, opening
 from tts.solver.streaming import streamed
-from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made
+from tts.solver.verifier_roles import VerifierLike, VerifierRoles, made, own_verifier
 from tts.tasks import make_task
 from tts.tasks.base import TaskProtocol
 from tts.types import Message, Problem, Solution, Usage
@@ -102,8 +102,7 @@ class Solver:
         self._task_of(_ANY)
         self._scorers = VerifierRoles(scorers, self._models, backends)
         policy = self._models["policy"]
-        own = {"main": policy.verifier if isinstance(policy, ModelRecord) else ""}
-        self._described = own if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
+        self._described = None if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
         self._expected = expected_tokens if expected_tokens is not None or not isinstance(policy, ModelRecord) else policy.expected_tokens
         self._sampling = sampling or Sampling()
         if on_error not in get_args(OnError):
@@ -264,7 +263,10 @@ class Solver:
             self._cache.backends(self._models),
         )
         verifiers, notes = self._scorers.fitting(task, backends, given)
-        plan, more = chosen(given, self._models["policy"].name, task.name, {role: self._described[role] for role in verifiers})
+        policy = self._models["policy"]
+        own = {"main": own_verifier(policy if isinstance(policy, ModelRecord) else None, task.name)}
+        told = own if self._described is None else self._described
+        plan, more = chosen(given, policy.name, task.name, {role: told[role] for role in verifiers})
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return ProblemRun(

@@ -36,9 +36,13 @@ class VerifierRoles:
     ) -> None:
         policy = models["policy"]
         self._own = given is None
+        self._of_tasks: dict[str, Mapping[str, VerifierProtocol]] = {}
         if given is None:
-            named = policy.verifier if isinstance(policy, ModelRecord) else ""
+            record = policy if isinstance(policy, ModelRecord) else None
+            named = own_verifier(record)
             given = {"main": make_verifier(named)} if named else {}
+            for task, verifier in () if record is None else record.task_verifiers:
+                self._of_tasks[task] = {"main": _filled(make_verifier(verifier), models, backends)}
         self._verifiers = {role: _filled(verifier, models, backends) for role, verifier in given.items()}
 
     def fitting(
@@ -51,13 +55,19 @@ class VerifierRoles:
         """
         if not self._own:
             return self._verifiers, ()
+        own = self._of_tasks.get(task.name, self._verifiers)
         try:
-            for verifier in self._verifiers.values():
+            for verifier in own.values():
                 check_fit(verifier, backends[verifier.model], task)
         except CapabilityError as why:
             asked = plan is None or plan.selection is None or "main" in (*plan.strategy.verifiers, *plan.selection.verifiers)
             return {}, (f"the model's own verifier was left out: {why.cause}",) if asked else ()
-        return self._verifiers, ()
+        return own, ()
+
+
+def own_verifier(record: ModelRecord | None, task: str = "") -> str:
+    """Return what scores a model's solutions of a task where the caller names nothing; "": nothing does."""
+    return "" if record is None else dict(record.task_verifiers).get(task, record.verifier)
 
 
 def made(given: Mapping[str, VerifierLike] | VerifierLike | None) -> dict[str, VerifierProtocol] | None:

@@ -1,4 +1,4 @@
-"""The command: `python -m research.pocket.gates [--policy DIR --process DIR] [--problems N] [--out FILE]`."""
+"""The command: `python -m research.pocket.gates KIND [--policy DIR --process DIR] [--problems N] [--out FILE]`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tts
 from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.pair import load, pair_record
-from research.pocket.evaluate.problems import Cell
+from research.pocket.evaluate.problems import Cell, Item
 from research.pocket.gates import gates, newcomer
 from research.pocket.gates.drawing import draw_pools, draw_problems, read_steps
 from research.pocket.gates.gates import Gate
+from tts.backends.engine import EngineBackend
 from tts.errors import TTSError
 from tts.solver.solver import Solver
 
@@ -28,34 +29,43 @@ VALIDATED = (20, 16)  # problems of a rung on the validation split, samples of e
 
 
 def measure(options: argparse.Namespace) -> list[Gate]:
-    """Return every gate that is asked for."""
-    intervals, number = Intervals(0), options.problems
+    """Return every gate of one kind of problems."""
     record = pair_record(options.policy, options.process, options.heads)
-    backend = load(record)
-    print("arithmetic …", file=sys.stderr, flush=True)
-    tried = {size: draw_pools(backend, draw_problems(Cell("plain-2", size), "validation", VALIDATED[0]), VALIDATED[1]) for size in RUNGS}
-    rung = gates.nearest_rung(dict(tried))
-    sizes = {size: (number, gates.BEST_AT) if size == rung else (number // 2, gates.BEST_AT // 2) for size in RUNGS}
-    plain = {size: draw_pools(backend, draw_problems(Cell("plain-2", size), "test", of), each) for size, (of, each) in sizes.items()}
-    print("countdown …", file=sys.stderr, flush=True)
-    items = draw_problems(Cell("countdown", 4), "test", number)
-    pools, steps = draw_pools(backend, items, gates.BEST_AT), read_steps(backend, items)
-    everything = [pool for of in plain.values() for pool in of]
-    found = [
-        *gates.auc_of_samples(everything, intervals),
-        *gates.auc_of_steps(steps, intervals),
-        *gates.best_of_n(plain[rung], f"{rung} operations", intervals, wanted=gates.WANTED),
-        *gates.best_of_n(pools, "countdown of 4 numbers", intervals, wanted=None),
-        gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals),
-        gates.calibration(pools, "countdown of 4 numbers", intervals),
-        wheel(),
-    ]
+    found, items, what = (_arithmetic if options.kind == "arithmetic" else _countdown)(load(record), options.problems)
     if not options.without_newcomer:
         print("newcomer …", file=sys.stderr, flush=True)
         with Solver(record) as solver:
-            found += newcomer.gates(solver, draw_problems(Cell("plain-2", rung), "test", number), f"{rung} operations", intervals)
-            found += newcomer.gates(solver, items, "countdown of 4 numbers", intervals)
-    return found
+            found += newcomer.gates(solver, items, what, Intervals(0))
+    return [*found, wheel()]
+
+
+def _arithmetic(backend: EngineBackend, number: int) -> tuple[list[Gate], list[Item], str]:
+    intervals = Intervals(0)
+    tried = {size: draw_pools(backend, draw_problems(Cell("plain-2", size), "validation", VALIDATED[0]), VALIDATED[1]) for size in RUNGS}
+    rung = gates.nearest_rung(dict(tried))
+    sizes = {size: (number, gates.BEST_AT) if size == rung else (number // 2, gates.BEST_AT // 2) for size in RUNGS}
+    items = {size: draw_problems(Cell("plain-2", size), "test", of) for size, (of, _) in sizes.items()}
+    pools = {size: draw_pools(backend, items[size], each) for size, (_, each) in sizes.items()}
+    everything, what = [pool for of in pools.values() for pool in of], f"{rung} operations"
+    found = [
+        *gates.auc_of_samples(everything, intervals),
+        *gates.best_of_n(pools[rung], what, intervals, wanted=gates.WANTED),
+        gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals),
+    ]
+    return found, items[rung], what
+
+
+def _countdown(backend: EngineBackend, number: int) -> tuple[list[Gate], list[Item], str]:
+    intervals, what = Intervals(0), "countdown of 4 numbers"
+    items = draw_problems(Cell("countdown", 4), "test", number)
+    head = "reach" if "reach" in (backend.metadata.value_heads or ()) else "process"
+    pools = draw_pools(backend, items, gates.BEST_AT, head=head)
+    found = [
+        *gates.auc_of_steps(read_steps(backend, items, head=head), intervals),
+        *gates.best_of_n(pools, what, intervals, wanted=None),
+        gates.calibration(pools, what, intervals),
+    ]
+    return found, items, what
 
 
 def wheel() -> Gate:
@@ -69,15 +79,16 @@ def wheel() -> Gate:
     return Gate(f"wheel at most {gates.WHEEL_MB:g} MB", f"{megabytes:.1f} MB", megabytes <= gates.WHEEL_MB)
 
 
-def page(found: list[Gate], problems: int, seconds: float) -> str:
+def page(found: list[Gate], kind: str, problems: int, seconds: float) -> str:
     """Return the gates as a page."""
     missed = [gate.name for gate in found if gate.met is False]
     return "\n".join(
         [
-            "# Gates of the embedded pair",
+            f"# Gates of the embedded pair: {kind}",
             "",
-            f"Made by `python -m research.pocket.gates --problems {problems}` in {seconds:.0f} s, on fresh problems of the test split, at",
-            "temperature 0.8. 95 % intervals, resampled by problem (of AUC among steps, by state). Lines without a verdict inform.",
+            f"Made by `python -m research.pocket.gates {kind} --problems {problems}` in {seconds:.0f} s, on fresh problems of the",
+            "test split, at temperature 0.8. 95 % intervals are resampled by problem, of AUC among steps by state. Lines without a verdict",
+            "are for information.",
             f"Missed: {len(missed)} of {sum(gate.met is not None for gate in found)}.",
             "",
             "| gate | found | |",
@@ -91,6 +102,7 @@ def page(found: list[Gate], problems: int, seconds: float) -> str:
 def main() -> int:
     """Measure, print, and write the page where one is asked for."""
     parser = argparse.ArgumentParser(prog="python -m research.pocket.gates", description="Print the gates of a pair, met or missed.")
+    parser.add_argument("kind", choices=("arithmetic", "countdown"))
     parser.add_argument("--policy", type=Path, metavar="DIR", help="a candidate's policy, instead of the shipped pair")
     parser.add_argument("--process", type=Path, metavar="DIR", help="the candidate's process model")
     parser.add_argument("--heads", type=Path, metavar="DIR", help="the candidate's heads (default: 'heads' beside its process model)")
@@ -103,7 +115,7 @@ def main() -> int:
     began = time.perf_counter()
     try:
         found = measure(options)
-        text = page(found, options.problems, time.perf_counter() - began)
+        text = page(found, options.kind, options.problems, time.perf_counter() - began)
     except TTSError as failure:
         sys.stderr.write(f"error: {failure.cause}\n" + (f"hint: {failure.hint}\n" if failure.hint else ""))
         return 2

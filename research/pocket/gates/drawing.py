@@ -56,8 +56,8 @@ def draw_problems(cell: Cell, split: Split, number: int) -> list[Item]:
     return [draw_item(cell, split, FRESH_SEED, i) for i in range(number)]
 
 
-def draw_pools(backend: BackendProtocol, items: Sequence[Item], samples: int, seed: int = 0) -> list[Pool]:
-    """Return samples of every problem, read by the process model.
+def draw_pools(backend: BackendProtocol, items: Sequence[Item], samples: int, seed: int = 0, head: str = "process") -> list[Pool]:
+    """Return samples of every problem, read by a process model. head: the value head that it is served as.
 
     Raises:
         EngineError: the backend failed.
@@ -68,14 +68,14 @@ def draw_pools(backend: BackendProtocol, items: Sequence[Item], samples: int, se
 
         async def one(item: Item) -> Pool:
             async with gate:
-                return await _pool(backend, item, samples, seed)
+                return await _pool(backend, item, samples, seed, head)
 
         return list(await asyncio.gather(*map(one, items)))
 
     return asyncio.run(all_of_them())
 
 
-async def _pool(backend: BackendProtocol, item: Item, count: int, seed: int) -> Pool:
+async def _pool(backend: BackendProtocol, item: Item, count: int, seed: int, head: str) -> Pool:
     task = tasks.get(item.problem.task or "pocket")
     (opened,) = await backend.open([task.prompt(item.problem)])
     stream = root_stream(seed, problem_key(item.problem, task.name), "solve")
@@ -85,7 +85,7 @@ async def _pool(backend: BackendProtocol, item: Item, count: int, seed: int) -> 
     samples = [await drawn.row(j) for j in range(count)]
     if any(sample.handle is None for sample in samples):
         raise EngineError(f"a sample of problem {item.problem.id} failed")
-    read = await backend.value([sample.handle for sample in samples], "process")
+    read = await backend.value([sample.handle for sample in samples], head)
     backend.release([opened.value, *(sample.handle for sample in samples)])
     found: list[Sampled] = []
     for sample, reply in zip(samples, read, strict=True):
@@ -95,7 +95,7 @@ async def _pool(backend: BackendProtocol, item: Item, count: int, seed: int) -> 
     return Pool(item, tuple(found))
 
 
-def read_steps(backend: BackendProtocol, items: Sequence[Item], seed: int = 0) -> list[StepRead]:
+def read_steps(backend: BackendProtocol, items: Sequence[Item], seed: int = 0, head: str = "process") -> list[StepRead]:
     """Return the readings of all right steps of two states a countdown: of its start, and of one that can still be solved behind that.
 
     Steps with a negative result, which the policy next to never writes, are left out.
@@ -106,7 +106,7 @@ def read_steps(backend: BackendProtocol, items: Sequence[Item], seed: int = 0) -
 
         async def one(number: int, item: Item) -> list[StepRead]:
             async with gate:
-                return await _states(backend, number, item, seed)
+                return await _states(backend, number, item, seed, head)
 
         found = await asyncio.gather(*(one(i, item) for i, item in enumerate(items)))
         return [step for of in found for step in of]
@@ -114,7 +114,7 @@ def read_steps(backend: BackendProtocol, items: Sequence[Item], seed: int = 0) -
     return asyncio.run(all_of_them())
 
 
-async def _states(backend: BackendProtocol, number: int, item: Item, seed: int) -> list[StepRead]:
+async def _states(backend: BackendProtocol, number: int, item: Item, seed: int, head: str) -> list[StepRead]:
     asked = item.asked
     assert isinstance(asked, CountdownProblem), "only countdowns have states"
     task, rng = tasks.get("countdown"), generator(seed, 0, "gate states", number)
@@ -126,7 +126,7 @@ async def _states(backend: BackendProtocol, number: int, item: Item, seed: int) 
         rests = [after(left, step) or () for step in steps]
         leads = [reachable(rest, asked.target) for rest in rests]
         texts = [f"{prefix}{step}\n" for step in steps]
-        readings = await _read(backend, opened.value, texts)
+        readings = await _read(backend, opened.value, texts, head)
         found += [StepRead(2 * number + depth, number, depth, r, good) for r, good in zip(readings, leads, strict=True)]
         good = [i for i, one in enumerate(leads) if one]
         if not good:
@@ -137,9 +137,9 @@ async def _states(backend: BackendProtocol, number: int, item: Item, seed: int) 
     return found
 
 
-async def _read(backend: BackendProtocol, handle: Any, texts: Sequence[str]) -> list[float]:
+async def _read(backend: BackendProtocol, handle: Any, texts: Sequence[str], head: str) -> list[float]:
     replies = await backend.extend([handle] * len(texts), texts)
     handles = [reply.value.handle for reply in replies]
-    readings = [float(reply.value[-1]) for reply in await backend.value(handles, "process")]
+    readings = [float(reply.value[-1]) for reply in await backend.value(handles, head)]
     backend.release(handles)
     return readings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -49,7 +50,15 @@ def auc_of_samples(pools: Sequence[Pool], intervals: Intervals) -> list[Gate]:
     return made
 
 
-_SCORES: dict[str, Callable[[Sampled], float]] = {"process": lambda one: one.reading, "log-probability": lambda one: one.logprob}
+def _log_odds(one: Sampled) -> float:
+    return math.log(max(one.reading, 1e-9)) - math.log(max(1 - one.reading, 1e-9))
+
+
+_SCORES: dict[str, Callable[[Sampled], float]] = {
+    "process": lambda one: one.reading,
+    "log-probability": lambda one: one.logprob,
+    "process and log-probability": lambda one: _log_odds(one) + one.logprob,  # as if they were independent
+}
 
 
 def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:

@@ -11,24 +11,32 @@ import tts.models.pocket
 from tts.errors import ConfigError
 
 _MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-FILES = (*(f"{model}/{name}" for model in ("policy", "process") for name in _MODEL), "heads/probe.safetensors", "heads/process.safetensors")
+_HEADS = ("probe", "process", "reach")
+FILES = (
+    *(f"{model}/{name}" for model in ("policy", "process", "countdown") for name in _MODEL),
+    *(f"heads/{name}.safetensors" for name in _HEADS),
+)
 
 
 def run(out: Path, *, minutes: float = 0, seed: int = 0, device: str = "cpu", package: Path | None = None) -> dict[str, float]:
     """Copy a run's models into a package folder (this one, unless another is given) and write their checksums.
 
+    What the run has none of stays as the package has it.
+
     Raises:
-        ConfigError: a stage has not been run.
+        ConfigError: a stage has not been run, and the package has none of its files.
     """
     del minutes, seed, device
     package = package or Path(tts.models.pocket.__path__[0])
-    missing = [name for name in FILES if not (out / name).is_file()]
-    if missing:
-        raise ConfigError(f"{out} lacks {', '.join(missing)}", hint="run the earlier stages there first")
-    sums = {}
-    for name in FILES:
+    made = [name for name in FILES if (out / name).is_file()]
+    missing = [name for name in FILES if name not in made and not (package / name).is_file()]
+    if missing or not made:
+        raise ConfigError(f"{out} lacks {', '.join(missing or FILES)}", hint="run the earlier stages there first")
+    for name in made:
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(out / name, package / name)
+    sums = {}
+    for name in FILES:
         sums[name] = hashlib.sha256((package / name).read_bytes()).hexdigest()
     (package / "checksums.json").write_text(json.dumps(sums, indent=2) + "\n")
     return {"files": float(len(FILES)), "bytes": float(sum((package / name).stat().st_size for name in FILES))}

@@ -25,7 +25,7 @@ def pools(readings: Sequence[tuple[bool, float]], count: int = 30) -> list[Pool]
 
 @pytest.mark.parametrize(("readings", "met"), [([(True, 0.9), (False, 0.1)] * 4, True), ([(True, 0.1), (False, 0.1)] * 4, False)])
 def test_samples_must_be_ranked_within_problems(readings: Sequence[tuple[bool, float]], met: bool) -> None:
-    process, free = gates.auc_of_samples(pools(readings), INTERVALS)
+    process, free, _ = gates.auc_of_samples(pools(readings), INTERVALS)
     assert process.met is met
     assert free.met is None
     assert free.found.startswith("0.500 ")

@@ -290,17 +290,21 @@ def test_a_saved_model_loads_with_the_weights_of_its_storage(tokenizer, policy, 
 
 def test_what_ships_has_checksums_and_a_run_that_lacks_a_stage_does_not_ship(tokenizer, policy, tmp_path: Path) -> None:
     run, package = tmp_path / "run", tmp_path / "package"
-    for model in ("policy", "process"):
+    for model in ("policy", "process", "countdown"):
         save(policy, tokenizer, run / model)
-    with pytest.raises(ConfigError, match=r"lacks heads/probe.safetensors, heads/process.safetensors"):
+    with pytest.raises(ConfigError, match=r"lacks heads/probe.safetensors, heads/process.safetensors, heads/reach.safetensors"):
         shipping.run(run, package=package)
-    for head in ("probe", "process"):
+    for head in ("probe", "process", "reach"):
         save_head(torch.zeros(192), torch.zeros(1), run / "heads" / f"{head}.safetensors")
     shipping.run(run, package=package)
     sums = json.loads((package / "checksums.json").read_text())
     assert sorted(sums) == sorted(
         str(path.relative_to(package)) for path in package.rglob("*") if path.is_file() and path.name != "checksums.json"
     )
+    save_head(torch.ones(192), torch.zeros(1), tmp_path / "later" / "heads" / "reach.safetensors")
+    shipping.run(tmp_path / "later", package=package)  # of one stage: what else there is stays
+    later = json.loads((package / "checksums.json").read_text())
+    assert [name for name in sums if later[name] != sums[name]] == ["heads/reach.safetensors"]
 
 
 def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, capsys) -> None:
@@ -336,4 +340,6 @@ def test_a_reduced_run_learns_and_its_stages_fit_together(tmp_path: Path) -> Non
     assert right >= REDUCED_RIGHT
     for stage, minutes in (("self-eval", "0.3"), ("rollouts", "0.3"), ("prm", "0.2"), ("probe", "1")):
         go(stage, minutes)
+    go("judge", "0.05")
+    go("calibrate", "0.2")
     assert shipping.run(tmp_path, package=tmp_path / "package")["files"] == len(shipping.FILES)

@@ -27,11 +27,10 @@ from tts.backends.kernels.plan import BLOCK
 from tts.backends.text.rendering import Renderer, eos_ids
 from tts.budget.meter import Rates
 from tts.errors import ConfigError, KVBudgetError
-from tts.models.registry import ModelRecord, process_record, rates, refuse_url
+from tts.models.registry import ModelRecord, process_records, rates, refuse_url
 
 EXECUTORS = ("strict", "two_level", "triton", "reference")
 PRECISIONS = ("float32", "int8", "bfloat16")
-PROCESS = "process"  # the value head that a record's process model is served as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,29 +109,28 @@ def load_parts(
     output_layer: bool = True,
     **options: Any,
 ) -> EngineParts:
-    """Load a model with the value heads and the process model that its record names.
+    """Load a model with the value heads and the process models that its record names.
 
     Args and errors are those of `EngineBackend.from_record`.
     """
     refuse_url(record)
-    settings, critic = EngineOptions(**options), process_record(record)
-    if critic is not None and PROCESS in (reward_models or {}):
-        critic = None
+    settings, served = EngineOptions(**options), reward_models or {}
+    critics = {name: critic for name, critic in process_records(record).items() if name not in served}
     checkpoint, all_heads = read_checkpoint(record), {**read_heads(record), **(heads or {})}
-    found = None if critic is None else _ProcessModel(critic, read_checkpoint(critic), read_head(critic, critic.readout))
-    if found is not None:
-        _check_beside(record, checkpoint, found)
-    share = 0.8 if found is None else 0.4
+    found = {name: _ProcessModel(one, read_checkpoint(one), read_head(one, one.readout)) for name, one in critics.items()}
+    for one in found.values():
+        _check_beside(record, checkpoint, one)
+    share = 0.8 / (1 + len(found))
     runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share, output_layer=output_layer)
-    models = dict(reward_models or {})
+    models = dict(served)
     identity = _identity(checkpoint.digest, runner.decoder)
-    if found is not None:
+    for name, one in found.items():
         try:
-            models[PROCESS] = _beside(found, settings, share)
+            models[name] = _beside(one, settings, share)
         except Exception:
             runner.decoder.close()
             raise
-        identity += f" {PROCESS}={found.checkpoint.digest},{_digest(found.head)}"
+        identity += f" {name}={one.checkpoint.digest},{_digest(one.head)}"
     identity += "".join(f" {name}={_digest(head)}" for name, head in sorted(all_heads.items()))
     return EngineParts(runner=runner, renderer=renderer, identity=identity, rates=rates(record), reward_models=models)
 

@@ -22,6 +22,7 @@ from tts.search.plan import Plan, parse, stored_text
 from tts.solver.model_cache import ModelCache
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
+from tts.solver.verifier_roles import own_verifier
 from tts.tasks.base import TaskProtocol
 from tts.threads import in_thread
 from tts.types import Problem, Solution, Usage
@@ -110,7 +111,7 @@ class LocalExecutor:
         """Return the verifiers of a run as texts: the study's, or the one in the model's record."""
         given = self._config.verifiers_of(name)
         if given is None:
-            given = {"main": self._config.models[name].records()["policy"].verifier}
+            given = {"main": own_verifier(self._config.models[name].records()["policy"], run.task.name)}
         return {role: given[role] for role in run.verifiers}
 
     async def run(self, cell: Cell) -> CellResult:
