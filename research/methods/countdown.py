@@ -132,12 +132,13 @@ def _row(verifier: str, method: str, budget: int, items: Sequence[Item], found: 
     )
 
 
-def page(made: Sequence[Row], problems: int, seeds: int) -> str:
+def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> str:
     """Return the rows as a page."""
     lines = [
         "# Search methods on countdowns of four numbers",
         "",
-        f"Made by `python -m research.methods.countdown --problems {problems} --seeds {seeds}`. Fresh test problems, {seeds} seed(s);",
+        f"Made by `python -m research.methods.countdown --problems {problems} --seeds {seeds}{options}`.",
+        f"Fresh test problems, {seeds} seed(s);",
         "hard limits on generated tokens; accuracy in percent with 95 % intervals, resampled by problem. MFLOPs are of a problem,",
         "those of the process model included; the solver's verdicts cost none. Parameters are defaults, not tuned.",
         "",
@@ -164,7 +165,8 @@ def main() -> None:
         made = rows(items, options.verifiers, options.budgets, options.seeds)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    text = page(made, options.problems, options.seeds)
+    named = " ".join(f"'{one}'" if " " in one else one for one in options.verifiers)
+    text = page(made, options.problems, options.seeds, f" --budgets {' '.join(map(str, options.budgets))} --verifiers {named}")
     print(text)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")

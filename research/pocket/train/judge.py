@@ -26,7 +26,7 @@ from tts.models.registry import SHIPPED
 
 TOKENS = 4096  # of a batch, about
 # factors on the learning rates by step, straight between; a longer run is better, and takes its own
-PACE = ((0, 0.0), (30, 1.0), (250, 1.0), (350, 5 / 7), (450, 0.02), (460, 0.7), (650, 0.02))
+PACE = ((0, 0.0), (30, 1.0), (250, 1.0), (350, 5 / 7), (450, 0.02), (460, 0.7), (550, 0.378), (575, 0.02))
 # of countdowns among the batches from a step on; raised by what the validation split said of both kinds
 SHARES = ((0, 0.6), (200, 0.8), (450, 1.0))
 RANK, HINT, SPEECH = 0.5, 1.0, 0.3  # weights of the losses beside the labels' own
