@@ -8,7 +8,8 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.solver.solver import Solver
 from tts.types import Problem
-from tts.verifiers.base import Traits, proves
+from tts.verifiers.base import Traits
+from tts.verifiers.compatibility import proves
 from tts.verifiers.rules.examples import asserted_examples
 from tts.verifiers.rules.verifier import Rules, rule_of
 from tts.verifiers.toy import ToyVerifier

@@ -46,7 +46,8 @@ from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.types import Candidate
-from tts.verifiers.base import proves, to_unit
+from tts.verifiers.base import to_unit
+from tts.verifiers.compatibility import proves
 from tts.verifiers.ranges import range_of
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make

@@ -313,11 +313,6 @@ def traits_of(verifier: VerifierProtocol) -> Traits:
     return traits
 
 
-def proves(verifier: VerifierProtocol) -> bool:
-    """Whether a verifier's greatest score means that the answer is right: of an oracle, and by the trait."""
-    return verifier.oracle or traits_of(verifier).proves
-
-
 def members_of(verifier: VerifierProtocol) -> tuple[VerifierProtocol, ...]:
     """Return the members of a composition; () for any other verifier."""
     composition = traits_of(verifier).composition

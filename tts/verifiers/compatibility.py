@@ -95,3 +95,8 @@ def check_rates(budget: Budget, backends: Mapping[str, BackendProtocol], verifie
                     f"the budget limits {unit}, but a model of the verifier {role!r} ({verifier.name}) has no rate for it",
                     hint="limit tokens, or name the model's parameters in its record; it has no prices",
                 )
+
+
+def proves(verifier: VerifierProtocol) -> bool:
+    """Whether a verifier's greatest score means that the answer is right: of an oracle, and by the trait."""
+    return verifier.oracle or traits_of(verifier).proves
