@@ -45,7 +45,7 @@ def test_the_records_verifier_scores_where_none_is_given() -> None:
 def test_a_record_may_name_another_verifier_for_a_task() -> None:
     record = dataclasses.replace(TOY, task_verifiers=(("arithmetic", "toy(error=0.5)"), ("text", "toy(error=0.3)")))
     solution = tts.solve(PROBLEM, 600, model=record)
-    assert solution.strategy == "best_of_n | weighted"
+    assert solution.strategy.endswith(" | weighted")
     assert {c.scores["main"] for c in solution.candidates} == {0.5}
     other = tts.solve(PROBLEM, 600, model=dataclasses.replace(record, task_verifiers=(("text", "toy(error=0.3)"),)))
     assert {c.scores["main"] for c in other.candidates} <= {0.1, 0.9}
@@ -62,7 +62,7 @@ def test_countdowns_of_the_pair_are_scored_by_a_process_model_of_their_own() -> 
     scores = [{c.index: c.scores["main"] for c in one.candidates} for one in (own, named, other)]
     assert scores[0] == scores[1]
     assert scores[0] != scores[2]
-    assert own.strategy == "best_of_n | weighted"
+    assert own.strategy.endswith(" | weighted")
     assert own.usage.verifier_tokens > 0
     assert (own.usage.flops or 0) < (other.usage.flops or 0)  # a token of the smaller process model costs less
 
