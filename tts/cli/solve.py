@@ -77,10 +77,8 @@ def solve(  # noqa: PLR0913 - the options of the command
         from tts.types import Problem
 
         limits, print_as = parse_budget(budget), printing(printed, as_json=as_json)
-        named = named_model(
-            model, url, settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
-        )
-        sampling = _sampling(temperature=temperature, max_tokens=max_tokens)
+        settings = settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
+        named, sampling = named_model(model, url, settings), _sampling(temperature=temperature, max_tokens=max_tokens)
         given = Problem(read_prompt(problem, system=system, messages=messages, few_shot=few_shot, template=template), answer=answer)
         if trace is not None:
             check_path(trace)
@@ -92,10 +90,7 @@ def solve(  # noqa: PLR0913 - the options of the command
             ) as solver:  # fmt: skip
                 return solver.solve(given, limits, seed=seed)
 
-        def show(solution: Solution) -> None:
-            _show(solution, trace, print_as, explain=explain)
-
-        _end(search, show, debug=debug)
+        _end(search, lambda solution: _show(solution, trace, print_as, explain=explain), debug=debug)
 
 
 def _sampling(**chosen: Any) -> Sampling:
