@@ -170,6 +170,27 @@ def test_a_prompt_is_read_once_each_time_it_is_opened_and_no_limit_on_tokens_cou
     assert end.search.accounting.meter.left("tokens") == 0
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_path_without_text_is_scored_and_its_prompt_is_still_to_be_read(ended: bool) -> None:
+    made = Pair()
+
+    async def check(search: Search) -> None:
+        [empty] = await search.extend([search.root], "")
+        if ended:  # an end of sequence alone: behind it the prompt is read anew
+            tree = state_of(search).tree
+            tree.replace(dataclasses.replace(empty, status="finished"))
+            [empty] = await search.extend([tree.nodes[empty.node]], "")
+        await search.score([empty])
+        assert made.process_tokens == 0
+        [[t]] = await search.expand([empty], 1, Tokens(4))
+        assert np.isfinite(await search.score([t])).all()
+        [[t]] = await search.expand([t], 1, Tokens(4))
+        await search.score([t])
+        assert made.process_tokens == state_of(search).root_tokens + t.num_tokens
+
+    done(made, searched(run_of(made, 10**4, Do(check=check))))
+
+
 def test_a_step_that_was_scored_before_it_was_whole_is_read_once() -> None:
     made = Pair()
 

@@ -88,9 +88,14 @@ class Accounting:
             return 0
         return self._prompt_bounds[role](tokens)
 
-    def prompts_were_read(self, role: str, roots: Iterable[int]) -> None:
-        """Note which prompts a verifier's own model has read: it reads each once."""
-        self._read.update((role, root) for root in roots)
+    def prompts_were_read(self, role: str, roots: Iterable[int], tokens: int) -> None:
+        """Note which prompts a verifier's own model has read: it reads each once, with the first text behind it.
+
+        Args:
+            roots: whose paths with text were scored. tokens: of prompts that it read; models that read the problem once read none later.
+        """
+        if tokens or any(of == role for of, _ in self._read):
+            self._read.update((role, root) for root in roots)
 
     def reserve_prompt(self, root: int, tokens: int) -> None:
         """Hold what declared verifiers' own models may cost to read a prompt, if it can be paid and is not held already."""

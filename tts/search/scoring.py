@@ -108,7 +108,7 @@ class Scoring:
             self.timed_out = True
             return end
         self.unpaid.difference_update(t.node for t in paid)
-        opened = {self._tree.root_of(t) for t in paid if self._tree.reads_on(t, role)}
+        opened = {self._tree.root_of(t) for t in paid if t.judged_text.strip() and self._tree.reads_on(t, role)}
         calls = self._calls(role, amounts["bound"], amounts["prompts"])
         self.asked.add(role)
         started = self._clock()
@@ -123,7 +123,7 @@ class Scoring:
             return stopped
         finally:
             self._book("score", role, len(paid), calls, started, grant)
-        self._accounting.prompts_were_read(role, opened)
+        self._accounting.prompts_were_read(role, opened, calls.prompt)
         late = self._accounting.meter.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
             if late and _is_unknown(score):  # time, not the verifier, left it so

@@ -213,11 +213,11 @@ class Tree:
     def scored_tokens(self, t: Trajectory, verifier: str) -> int:
         """Return the tokens after the prompt up to the last node of the path that a verifier has scored; 0: none.
 
-        What was scored before the path was read anew is of another state.
+        What was scored before the path was read anew is of another state. A path without text was scored, but not read.
         """
         node: Trajectory | None = t
         while node is not None:
-            if (node.node, verifier) in self.scores:
+            if (node.node, verifier) in self.scores and node.full_text:
                 return node.num_tokens
             node = None if node.node in self._fresh else node.parent
         return 0
