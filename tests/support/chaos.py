@@ -56,7 +56,12 @@ class ChaosBackend:
         self.kv_bytes_per_token = inner.kv_bytes_per_token
         self.identity = inner.identity
         known = metadata_of(inner)
-        self.metadata = BackendMetadata(value_heads=known.value_heads, count_text=partial(text_bound, inner), text_of=known.text_of)
+        self.metadata = BackendMetadata(
+            value_heads=known.value_heads,
+            count_text=partial(text_bound, inner),
+            text_of=known.text_of,
+            finishes_reads=known.finishes_reads,
+        )
         self.counters = Counters()
         self.live: set[Any] = set()
         self.most_live = 0

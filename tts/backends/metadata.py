@@ -37,6 +37,8 @@ class BackendMetadata:
         template_tokens: most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.
         resumes: returns whether a row that met its token cap can be continued, as far as is known; see `Caps.steps`.
         thoughts: the marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
+        finishes_reads: whether a read is computed to its end, and counted, also where the caller no longer awaits it. A search that is
+            cancelled waits for such a read, and books it; it gives up others at once.
         capability_hint: returns the hint of the error that refuses a capability; None: the hint names backends that have it.
     """
 
@@ -46,6 +48,7 @@ class BackendMetadata:
     template_tokens: int = 0
     resumes: Callable[[], bool] = lambda: True
     thoughts: ThoughtMarks | None = None
+    finishes_reads: bool = False
     capability_hint: Callable[[str], str] | None = None
 
 

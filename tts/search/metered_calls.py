@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Reply, Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol, text_bound
+from tts.backends.reads import read
 from tts.budget.meter import Exhausted, Rates
 from tts.characters import in_whole_characters, prompt_in_whole_characters
 from tts.errors import BudgetExceeded
@@ -101,13 +102,13 @@ class MeteredCalls:
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
         """See `Calls.value`."""
-        return self._charge(await self._backend.value(await self._handles(trajectories, self._charge), head))
+        return await self._read(self._backend.value(await self._handles(trajectories, self._charge), head))
 
     async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
         handles, text = await self._handles(trajectories, self._charge), in_whole_characters(text)
         self._check(text_bound(self._backend, text) * len(handles))
-        laws = self._charge(await self._backend.next_logprobs(handles, [text] * len(handles), tokens))
+        laws = await self._read(self._backend.next_logprobs(handles, [text] * len(handles), tokens))
         return np.array(laws).reshape(len(handles), len(tokens))
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
@@ -121,7 +122,7 @@ class MeteredCalls:
             raise Exhausted("seconds")
         prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
         self._check(sum(self._backend.count(prompt) + votes * max_tokens for prompt in prompts))
-        handles = self._charge(await self._backend.open(prompts))
+        handles = await self._read(self._backend.open(prompts), opens=True)
         rowsets: list[RowSet] = []
         for handle, prompt in zip(handles, prompts, strict=True):
             rows = tuple(Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes))
@@ -192,6 +193,15 @@ class MeteredCalls:
         self.estimated = True
         if self._whole is not None:
             self._whole._estimate()
+
+    async def _read(self, call: Awaitable[Any], *, opens: bool = False) -> list[Any]:
+        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its values."""
+        replies: list[Reply[Any]] = []
+        try:
+            await read(self._backend, call, replies, opens=opens)
+        finally:
+            values = self._charge(replies)
+        return values
 
     def _check(self, needed: int) -> None:
         if self.computed + needed > self._granted:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tts.backends.base import TEMPLATE_TOKENS, Extension, Reply
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, text_bound
+from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import EngineError, PromptTooLong, shown
 from tts.search.accounting import Accounting
@@ -93,14 +94,14 @@ class Prompts:
         started = self._clock()
         replies: list[Reply[Any]] = []
         try:
-            replies += _one_each(await backend.open([prompt]), 1, backend, "open")
-            handle, behind = replies[0].value, None
+            (opened,) = _one_each(await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open")
+            handle, behind = opened.value, None
             if path:
                 try:
-                    replies += _one_each(await backend.extend([handle], [path]), 1, backend, "extend")
+                    (extended,) = _one_each(await read(backend, backend.extend([handle], [path]), replies), 1, backend, "extend")
                 finally:
                     backend.release([handle])
-                handle, behind = replies[1].value.handle, len(replies[1].value.token_ids) or None
+                handle, behind = extended.value.handle, len(extended.value.token_ids) or None
         finally:
             if charge:
                 charge(replies)
@@ -221,11 +222,11 @@ class Prompts:
         try:
             mine = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
             behind = [self._abroad[t.node, model] if (t.node, model) in self._again else next(mine) for t in ts]
-            replies = _one_each(await backend.extend(behind, [text] * len(ts)), len(ts), backend, "extend")
+            made = _one_each(await read(backend, backend.extend(behind, [text] * len(ts)), replies), len(ts), backend, "extend")
         finally:
             usage = input_usage(replies, samples=samples, seconds=self._clock() - started)
             self._accounting.book("extend", model, len(ts), usage, rates=backend.rates, grant=grant)
-        return [reply.value for reply in replies]
+        return [reply.value for reply in made]
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
         """Return the probabilities [trajectories, tokens] behind an appended text, which is charged as verifier tokens.
@@ -239,7 +240,8 @@ class Prompts:
         replies: list[Reply[Any]] = []
         started = self._clock()
         try:
-            replies = await backend.next_logprobs(await self.handles(ts, model), [text] * len(ts), tokens)
+            handles = await self.handles(ts, model)
+            await read(backend, backend.next_logprobs(handles, [text] * len(ts), tokens), replies)
         finally:
             usage = input_usage(replies, seconds=self._clock() - started, verifier=True)
             self._accounting.book("ask", model, len(ts), usage, rates=backend.rates, grant=grant)
@@ -257,7 +259,7 @@ class Prompts:
         replies: list[Reply[Any]] = []
         started = self._clock()
         try:
-            replies = await backend.hidden(await self.handles(ts, "policy"))
+            await read(backend, backend.hidden(await self.handles(ts, "policy")), replies)
         finally:
             usage = input_usage(replies, seconds=self._clock() - started)
             self._accounting.book("hidden", "policy", len(ts), usage, rates=backend.rates, grant=grant)

@@ -93,7 +93,9 @@ class EngineBackend(Backend):
         heads = {name: ValueHeadMetadata(head.step, self.rates, own_model=False) for name, head in runner.heads.items()}
         heads |= {name: model.metadata(self.rates) for name, model in self.reward_models.items()}
         marks = renderer.thoughts(thoughts)
-        self.metadata = BackendMetadata(value_heads=heads, count_text=renderer.count_text, text_of=renderer.text_of, thoughts=marks)
+        self.metadata = BackendMetadata(
+            value_heads=heads, count_text=renderer.count_text, text_of=renderer.text_of, thoughts=marks, finishes_reads=True
+        )
         self.caps = dataclasses.replace(type(self).caps, thoughts=marks is not None)
         if not heads:
             self.caps = dataclasses.replace(self.caps, value="absent")

@@ -129,7 +129,9 @@ class TransformersBackend(Backend):
         eos = eos_ids(getattr(model, "generation_config", None), model.config, tokenizer)
         self._renderer = Renderer(tokenizer, eos)
         marks = self._renderer.thoughts(thoughts)
-        self.metadata = BackendMetadata(count_text=self._renderer.count_text, text_of=self._renderer.text_of, thoughts=marks)
+        self.metadata = BackendMetadata(
+            count_text=self._renderer.count_text, text_of=self._renderer.text_of, thoughts=marks, finishes_reads=True
+        )
         self.caps = dataclasses.replace(type(self).caps, thoughts=marks is not None)
         self._decoder = TileDecoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
         self._queue = LoopQueue(self._execute, self._fail)

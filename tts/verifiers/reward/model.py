@@ -7,13 +7,14 @@ reads whole trajectories (`tts.verifiers.reward.pooling`). Both get the same tok
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from tts.backends.base import Counters, Reply
 from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound
+from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.meter import Rates
 from tts.errors import CapabilityError
@@ -146,22 +147,33 @@ class HandleSession:
     async def _open(self, prompts: Sequence[Ids], calls: Calls) -> None:
         new = [ids for ids in prompts if ids not in self._roots]
         if new:
-            replies = await self._model.backend.open([TokenizedText.of(ids) for ids in new])
-            handles = calls.charge([dataclasses.replace(reply, prompt=reply.computed) for reply in replies])
+            backend = self._model.backend
+            handles = await self._read(backend.open([TokenizedText.of(ids) for ids in new]), calls, prompt=True)
             self._roots.update({ids: _Node(handle) for ids, handle in zip(new, handles, strict=True)})
 
     async def _extend(self, pairs: Sequence[tuple[_Node, Ids]], calls: Calls) -> None:
         new = list({(id(above), piece): (above, piece) for above, piece in pairs if piece not in above.below}.values())
         if new:
-            replies = await self._model.backend.extend([above.handle for above, _ in new], [TokenizedText.of(piece) for _, piece in new])
-            for (above, piece), extension in zip(new, calls.charge(replies), strict=True):
+            backend, texts = self._model.backend, [TokenizedText.of(piece) for _, piece in new]
+            extensions = await self._read(backend.extend([above.handle for above, _ in new], texts), calls)
+            for (above, piece), extension in zip(new, extensions, strict=True):
                 above.below[piece] = _Node(extension.handle)
 
     async def _score(self, nodes: Sequence[_Node], calls: Calls) -> None:
         new = [node for node in dict.fromkeys(nodes) if node.score is None]
         if new:
-            for node, score in zip(new, calls.charge(await self._model.read([node.handle for node in new])), strict=True):
+            scores = await self._read(self._model.read([node.handle for node in new]), calls)
+            for node, score in zip(new, scores, strict=True):
                 node.score = score
+
+    async def _read(self, call: Awaitable[Any], calls: Calls, *, prompt: bool = False) -> list[Any]:
+        """Await a call that only reads, charge it also where the search is cancelled meanwhile, and return its values."""
+        replies: list[Reply[Any]] = []
+        try:
+            await read(self._model.backend, call, replies, opens=prompt)
+        finally:
+            values = calls.charge([dataclasses.replace(reply, prompt=reply.computed) for reply in replies] if prompt else replies)
+        return values
 
 
 def _with(score: float, reply: Reply[Any]) -> Reply[float]:

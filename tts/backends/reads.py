@@ -1,0 +1,60 @@
+"""Reads of a backend that are awaited to their end, so that what they computed can be booked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from tts.backends.base import Extension, Reply
+from tts.backends.metadata import metadata_of
+from tts.backends.protocol import BackendProtocol
+
+
+async def read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool = False) -> Any:
+    """Await a call of a backend that only reads, append its replies, and return what it returned.
+
+    Where the backend finishes its reads (`BackendMetadata.finishes_reads`), a cancelled caller first waits for the call's end. The handles
+    that it made are then released.
+
+    Args:
+        call: of `open`, `extend`, `next_logprobs`, `hidden` or `value`. replies: has the call's replies also where this is cancelled.
+        opens: whether the values are handles, as those of `open`.
+
+    Raises:
+        CancelledError: the caller was cancelled. Whatever the call raises, else.
+    """
+    if not metadata_of(backend).finishes_reads:
+        return _appended(await call, replies)
+    known = len(replies)
+    task = asyncio.ensure_future(_ended(call))
+    interrupted: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as again:
+            interrupted = again
+    returned, failure = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
+    if failure is None:
+        _appended(returned, replies)
+    if interrupted is not None:
+        made = [reply.value for reply in replies[known:]]
+        backend.release([one.handle if isinstance(one, Extension) else one for one in made if opens or isinstance(one, Extension)])
+        raise interrupted
+    if failure is not None:
+        raise failure
+    return returned
+
+
+def _appended(returned: Any, replies: list[Reply[Any]]) -> Any:
+    if isinstance(returned, list | tuple):
+        replies += [one for one in returned if isinstance(one, Reply)]
+    return returned
+
+
+async def _ended(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """Return what a call returned, or what it raised: a task that ends by SystemExit would end the event loop."""
+    try:
+        return await call, None
+    except BaseException as failure:  # noqa: BLE001 - raised again in the caller's task
+        return None, failure
