@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
+
+from tts.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +19,21 @@ class ThoughtMarks:
     Args:
         open: begins a thought. close: ends it.
         opened: whether the prompt ends with `open`, as some chat templates have it; then a path begins inside of its thought.
+
+    Raises:
+        ConfigError: `open` and `close` are not two different texts with more than blanks.
     """
 
     open: str = "<think>"
     close: str = "</think>"
     opened: bool = False
+
+    def __post_init__(self) -> None:
+        marks: tuple[Any, ...] = (self.open, self.close)
+        if not all(isinstance(mark, str) and mark.strip() for mark in marks) or marks[0].strip() == marks[1].strip():
+            raise ConfigError(
+                f"the marks of a thought are {marks!r}, but must be two different texts", hint='such as "<think>", "</think>"'
+            )
 
     def split(self, text: str) -> tuple[int, int]:
         """Return where the thought of a path's text ends, and where its response begins; both 0: it has no thought.

@@ -17,7 +17,7 @@ from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner
 from tts.characters import in_whole_characters
-from tts.errors import ConfigError, EngineError
+from tts.errors import ConfigError, EngineError, shown
 from tts.thoughts import ThoughtMarks
 from tts.threads import in_thread
 from tts.types import Prompt
@@ -129,7 +129,7 @@ class FunctionBackend(Backend):
         thoughts: the marks of the thoughts in its text; None: not known.
 
     Raises:
-        ConfigError: `concurrency` is below 1.
+        ConfigError: `concurrency` is below 1, or `thoughts` is something else.
     """
 
     name = "callable"
@@ -139,6 +139,9 @@ class FunctionBackend(Backend):
     def __init__(self, fn: WriteFunction, *, concurrency: int = 16, thoughts: ThoughtMarks | None = None) -> None:
         if concurrency < 1:
             raise ConfigError(f"concurrency is {concurrency!r}, but must be at least 1")
+        given: Any = thoughts
+        if not isinstance(given, ThoughtMarks | None):
+            raise ConfigError(f"thoughts is {shown(given)}, but must be marks", hint="such as tts.ThoughtMarks('<think>', '</think>')")
         self._fn = fn
         self._concurrency = concurrency
         self._waiting: deque[tuple[_Rows, int]] = deque()
@@ -146,7 +149,7 @@ class FunctionBackend(Backend):
         self._closed = False
         self._continues = True
         self.caps = dataclasses.replace(type(self).caps, thoughts=thoughts is not None)
-        self.metadata = BackendMetadata(resumes=lambda: self._continues, thoughts=thoughts)
+        self.metadata = BackendMetadata(resumes=lambda: self._continues, thoughts=thoughts, capability_hint=_capability_hint)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles; nothing is computed until a row is requested."""
@@ -235,6 +238,11 @@ class FunctionBackend(Backend):
         for rows in {*self._tasks.values(), *(rows for rows, _ in self._waiting)}:
             rows.fail(closed_error())
         self._waiting.clear()
+
+
+def _capability_hint(capability: str) -> str:
+    """Return the cure of a capability that a function lacks; "": no more than elsewhere."""
+    return "FunctionBackend(write, thoughts=tts.ThoughtMarks()) states the marks of a model that thinks" if capability == "thoughts" else ""
 
 
 def _checked(said: Any, max_tokens: int) -> Answer:

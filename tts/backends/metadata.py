@@ -39,7 +39,7 @@ class BackendMetadata:
         thoughts: the marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
         finishes_reads: whether a read is computed to its end, and counted, also where the caller no longer awaits it. A search that is
             cancelled waits for such a read, and books it; it gives up others at once.
-        capability_hint: returns the hint of the error that refuses a capability; None: the hint names backends that have it.
+        capability_hint: returns the hint of the error that refuses a capability; None, or a hint of "": it names backends that have it.
     """
 
     value_heads: Mapping[str, ValueHeadMetadata] | None = None
@@ -71,10 +71,12 @@ def metadata_of(backend: object) -> BackendMetadata:
 
 def capability_hint(name: str, metadata: BackendMetadata, capability: str) -> str:
     """Return the hint of the error that refuses a capability."""
+    if metadata.capability_hint is not None and (told := metadata.capability_hint(capability)):
+        return told
     if capability == "thoughts":
         return "for a model that thinks, its record states the marks: thought=('<think>', '</think>'); others take best_of_n"
-    if metadata.capability_hint is not None:
-        return metadata.capability_hint(capability)
+    if capability == "efforts":
+        return "only servers take it, for some models (see tts doctor --url); budget_forcing limits thoughts where text can be continued"
     have = backends_with(lambda caps: getattr(caps, capability) not in ("absent", False))
     if name in have:  # but not with this model
         return "it has it for models whose record names a process model or value heads"

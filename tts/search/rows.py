@@ -262,7 +262,7 @@ class RowRunner:
             )
         before = row.written
         path = row.path = self._written(row, task, sample, queue)
-        row.short += sample.finish == "length" and row.written - before < task.room // 2
+        row.short += sample.finish == "length" and row.written - before < min(task.room, self._portion) // 2
         row.over = sample.finish != "length" or self._is_over(queue, row, before, timed_out=timed_out)
         if sample.finish == "stop" and queue.until is END:
             self.give_up(row)

@@ -36,13 +36,17 @@ def check_thoughts(strategy: StrategyProtocol, budget: Budget, policy: BackendPr
 async def responding(search: SearchState, t: Trajectory, backend: BackendProtocol) -> Trajectory:
     """Return a path whose thought went on while enough was left for a response, and has ended; any other path as it is.
 
+    Where the thought met the end of the context, or its rows failed, there is nothing more to write: the path is returned as it is then.
+
     Raises:
         SearchEnded: the budget cannot pay it.
     """
     if not (t.num_tokens and t.is_thinking and backend.caps.thoughts) or backend.caps.extend == "absent":
         return t
-    ((t, *_),) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
-    return (await search.extend([t], t.marks.close, t.model))[0] if t.is_thinking and t.status == "active" else t
+    (made,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
+    t = next(iter(made), t)
+    goes_on = t.is_thinking and t.status in ("active", "finished")
+    return (await search.extend([t], t.marks.close, t.model))[0] if goes_on else t
 
 
 def best_active(search: SearchState) -> Trajectory:

@@ -118,8 +118,8 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
     if not count:
         return []
     return [
-        f"{count} of {len(candidates)} candidates did not end their thought: give a larger budget, or strategy='budget_forcing', "
-        "which ends thoughts where the model's backend can continue text"
+        f"{count} of {len(candidates)} candidates did not end their thought: give a larger budget, or, where the model's backend can "
+        "continue text, strategy='budget_forcing(thought_tokens=…)' below the budget, which ends thoughts"
     ]
 
 

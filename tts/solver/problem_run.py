@@ -277,7 +277,11 @@ class ProblemRun:
         before, first = list(candidates), len(search.candidates)  # `candidates` may be the search's own list, which grows
         best = best_active(search)
         with suppress(SearchEnded):
-            await search.complete([await responding(search, best, self.backends[best.model])])
+            best = await responding(search, best, self.backends[best.model])
+            if best.status == "active":
+                await search.complete([best])
+            else:
+                search.finish(best)
         return [*before, *search.candidates[first:]]
 
     async def _choose(self, search: SearchState, outcome: SearchOutcome) -> None:

@@ -22,7 +22,7 @@ class Checker(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return 1.0 for a right answer, 0.0 for a wrong or missing one."""
-        return [StepScores(whole=float(await self._right(problem, t.judged_text, calls))) for t in trajectories]
+        return [StepScores(whole=float(await self._right(problem, t.response, calls))) for t in trajectories]
 
     async def _right(self, problem: Problem, text: str, calls: Calls) -> bool:
         answer, reference = calls.task.extract(text), problem.answer or ""

@@ -151,7 +151,9 @@ class OpenAIBackend(Backend):
         )
 
     def _capability_hint(self, capability: str) -> str:
-        """Return what works on this server without a capability."""
+        """Return what works on this server without a capability; "": no more than elsewhere."""
+        if capability in ("thoughts", "efforts"):
+            return ""
         if capability in ("steps", "extend") and not self.capabilities.continues:
             why = "its model thinks apart from what it says" if self.capabilities.reasoning else "it cannot continue a path"
             if self.capabilities.efforts:

@@ -260,7 +260,7 @@ class ServerCall:
         if reply.usage is None:
             return [(min(cap, count), reply.doubted) if shown and count else (cap, True) for count in seen]
         total, wrote = reply.usage.generated, any(choice.pieces or choice.reasoned for choice in reply.choices.values())
-        sizes = [len("".join(reply.choices[place].pieces).encode(errors="replace")) for place in range(len(seen))]
+        sizes = [reply.choices[place].num_bytes for place in range(len(seen))]
         if total < sum(seen) or (total == 0 and wrote) or total > cap * len(seen) or sum(sizes) > _MOST_BYTES * total:
             return [(min(cap, count) if shown and count else cap, True) for count in seen]
         if len(seen) == 1:

@@ -12,8 +12,7 @@ from tts.types import Message, Prompt
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
 
 
-# members of a request that a search or its backend sets
-_OURS = frozenset(
+_OURS = frozenset(  # members of a request that a search or its backend sets
     [
         "model",
         "messages",
@@ -28,6 +27,10 @@ _OURS = frozenset(
         "max_completion_tokens",
         "temperature",
         "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "repeat_penalty",
         "logprobs",
         "return_token_ids",
         "continue_final_message",
@@ -42,13 +45,15 @@ def extra_members(
     """Return the members of every request that a model's options ask for; those that are "" are left out.
 
     Raises:
-        ConfigError: an option is no JSON object, or sets what a search sets.
+        ConfigError: an option is no JSON object, sets what a search sets, or what another option sets.
     """
     extra = _object("extra_body", extra_body)
-    if reasoning_effort:
-        extra["reasoning_effort"] = reasoning_effort
+    named: dict[str, Any] = {"reasoning_effort": reasoning_effort} if reasoning_effort else {}
     if chat_template_kwargs:
-        extra["chat_template_kwargs"] = _object("chat_template_kwargs", chat_template_kwargs)
+        named["chat_template_kwargs"] = _object("chat_template_kwargs", chat_template_kwargs)
+    if twice := sorted(named.keys() & extra.keys()):
+        raise ConfigError(f"extra_body sets {', '.join(twice)}, which is given as an option too", hint="leave one out")
+    extra |= named
     if taken := sorted(_OURS & extra.keys()):
         raise ConfigError(f"extra_body sets {', '.join(taken)}, but a search sets that itself", hint="use the options of solve")
     return extra
@@ -57,7 +62,7 @@ def extra_members(
 def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
         read: Any = json.loads(value or "{}") if isinstance(value, str) else dict(value)
-        json.dumps(read)
+        json.dumps(read, allow_nan=False)
     except (ValueError, TypeError):
         read = None
     if not isinstance(read, dict):

@@ -54,7 +54,13 @@ class Choice:
         if not self.thoughts:
             return ""
         ended = self.pieces or self.finish not in ("", "length")
-        return f"{THINK.open}\n{''.join(self.thoughts).strip()}" + (f"\n{THINK.close}\n\n" if ended else "")
+        told = _whole("".join(self.thoughts)).replace(THINK.close, "").strip()  # a mark within it would end it there
+        return f"{THINK.open}\n{told}" + (f"\n{THINK.close}\n\n" if ended else "")
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its texts, thoughts included."""
+        return len("".join([*self.thoughts, *self.pieces]).encode(errors="replace"))
 
     @property
     def num_visible(self) -> int:
@@ -127,7 +133,7 @@ class ServerReply:
         thought = inner.get("reasoning_content") or inner.get("reasoning")
         choice.reasoned = choice.reasoned or bool(thought)
         if isinstance(thought, str) and not choice.finish:
-            choice.thoughts.append(_whole(thought))
+            choice.thoughts.append(thought)
         choice.refused = choice.refused or bool(inner.get("refusal"))
         text, finish = inner.get("content"), _end(given.get("finish_reason"))
         if text is not None and not isinstance(text, str):

@@ -47,6 +47,7 @@ class ToyBackend(Backend):
     metadata = BackendMetadata(
         value_heads=MappingProxyType({"truth": ValueHeadMetadata(("\n",), rates, own_model=True)}),
         text_of=lambda text, ids: "".join(tokens_of(text)[: len(ids)]),
+        capability_hint=lambda capability: "the model toy-thinking has thoughts" if capability == "thoughts" else "",
     )
     kv_bytes_per_token = 1
 
@@ -64,9 +65,14 @@ class ToyBackend(Backend):
         """Return the toy model of the default language; `thoughts`: whether it thinks, 0 or 1.
 
         Raises:
-            ConfigError: the record has a url, or weights.
+            ConfigError: the record has a url, weights, or marks of thoughts.
         """
         refuse_url(record)
+        if record.thought is not None:
+            raise ConfigError(
+                f"thought of model {record.name!r} is {record.thought!r}, but the backend 'toy' has marks of its own",
+                hint="leave it out; the model toy-thinking has thoughts",
+            )
         if record.source != "none":
             raise ConfigError(
                 f"the backend is 'toy', which runs its own language only, but the model is {record.name!r}",

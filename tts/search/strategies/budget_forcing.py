@@ -80,7 +80,10 @@ class BudgetForcing(Strategy):
             by_itself = t.status == "finished" or (t.status == "active" and not t.is_thinking)
             if not by_itself or t.num_tokens - start.num_tokens >= self.thought_tokens:
                 break
-            (t,) = await search.extend([await _without_end(search, t)], self.wait)
+            before = await _without_end(search, t)
+            if before is None:
+                break
+            (t,) = await search.extend([before], self.wait)
             left = self.thought_tokens - (t.num_tokens - start.num_tokens)
             if left < 1 or t.status != "active":
                 break
@@ -89,12 +92,17 @@ class BudgetForcing(Strategy):
         return t
 
 
-async def _without_end(search: Search, t: Trajectory) -> Trajectory:
-    """Return the path before the mark that ended its thought; an end of sequence is left out where the path is extended."""
+async def _without_end(search: Search, t: Trajectory) -> Trajectory | None:
+    """Return the path before the mark that ended its thought; None: its tokens do not tell the mark apart.
+
+    An end of sequence is left out where the path is extended.
+    """
     close = t.marks.close.strip()
     if t.status == "finished" or t.parent is None:
         return t
-    return t.parent if t.text.lstrip().startswith(close) else await search.fork(t, close)
+    if t.text.lstrip().startswith(close):
+        return t.parent
+    return await search.fork(t, close) if t.num_tokens - t.parent.num_tokens > 1 else None
 
 
 async def ended(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:

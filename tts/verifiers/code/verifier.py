@@ -125,7 +125,7 @@ class Code(Verifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory; NaN for those that the budget's time does not reach."""
         tests = self.tests if self.tests is not None else problem.answer or ""
-        programs = [program_in(t.judged_text) for t in trajectories]
+        programs = [program_in(t.response) for t in trajectories]
         scores: dict[str, float] = {}
         for program in dict.fromkeys(programs):
             left = calls.seconds_left()

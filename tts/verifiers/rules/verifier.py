@@ -70,7 +70,7 @@ class Rules(Verifier):
             return await self._code(tests).score(problem, trajectories, calls)
         accepts = rule_of(problem)
         assert accepts is not None, "checked before"
-        return [StepScores(whole=float(_accepted(t.full_text, accepts, calls.task))) for t in trajectories]
+        return [StepScores(whole=float(_accepted(t.response, accepts, calls.task))) for t in trajectories]
 
     def _code(self, tests: str) -> Code:
         return Code(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
