@@ -84,10 +84,10 @@ def check_number(name: str, value: Any, least: float | None = None, most: float 
         raise _refused(name, value, rule)
 
 
-def check_text(name: str, value: Any, *, empty: bool = False) -> None:
-    """Raise ConfigError where a parameter is not a text, or is empty; `empty`: whether it may be."""
-    if not isinstance(value, str) or not (value or empty):
-        raise _refused(name, value, "a text" if empty else "a text that is not empty")
+def check_text(name: str, value: Any, *, optional: bool = False) -> None:
+    """Raise ConfigError where a parameter is not a text, or is empty; `optional`: whether it may be None."""
+    if not (optional and value is None) and (not isinstance(value, str) or not value):
+        raise _refused(name, value, "a text that is not empty")
 
 
 def _refused(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:

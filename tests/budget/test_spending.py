@@ -18,6 +18,7 @@ from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
 NAMES = sorted(set(STRATEGIES.names()) - {"single"})  # which is one sample
+THINKING = {"budget_forcing": "budget_forcing(thought_tokens=24)"}  # on a model that thinks
 
 
 def check_spent(solution: Solution, limit: int) -> None:
@@ -37,14 +38,14 @@ def judged(problem: Any, text: str) -> float:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_the_toy_language(name: str, samples: int) -> None:
-    limit = samples * 64
-    run = make_run("10 - 7 + 5", limit, name, ToyBackend(ToyLanguage(accuracy=0.7)), verifiers={"main": ToyVerifier(error=0.1)})
+    limit, backend = samples * 64, ToyBackend(ToyLanguage(accuracy=0.7, thoughts=name in THINKING))
+    run = make_run("10 - 7 + 5", limit, THINKING.get(name, name), backend, verifiers={"main": ToyVerifier(error=0.1)})
     end = searched(dataclasses.replace(run, task=RevisingTask()))
     check_books(end.search)
     check_spent(end.solution, limit)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in THINKING])
 @pytest.mark.parametrize("samples", [8, 30])
 def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> None:
     limit = samples * 60
@@ -54,7 +55,7 @@ def test_on_a_function_with_heavy_tailed_lengths(name: str, samples: int) -> Non
     check_spent(end.solution, limit)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in THINKING])
 def test_on_the_embedded_policy(name: str) -> None:
     pytest.importorskip("torch")
     limit = 1200

@@ -40,6 +40,8 @@ TEXTS = {
     "returned",
     "annealing",
     "cue",
+    "wait",
+    "effort",
     "rule",
     "prompt",
     "by",
@@ -85,6 +87,9 @@ OPTIONAL = {
     "embedder",
     "expansions",
     "among",
+    "every",
+    "effort",
+    "cue",
 }
 
 OPTIONAL_HERE = {("a_star", "goals"), ("auto", "price"), ("auto", "certainty"), ("auto", "verifier"), ("medoid", "threshold")}

@@ -111,8 +111,8 @@ class AsksEffort(Protocol):
     """A strategy that may ask a served model to think long or short, in the server's own word."""
 
     @property
-    def effort(self) -> str:
-        """See `Sampling.effort`; "": it does not ask."""
+    def effort(self) -> str | None:
+        """See `Sampling.effort`; None: it does not ask."""
         ...
 
 

@@ -134,14 +134,14 @@ class Search:
         *,
         temperature: float | None = None,
         max_tokens: int | None = None,
-        effort: str = "",
+        effort: str | None = None,
         model: str = "policy",
     ) -> list[Candidate]:
         """Expand to the end and finish, in waves, until each trajectory has n continuations; return the new candidates in draw order.
 
         Args:
             n: continuations of each, rows that failed not counted; None: as many as the budget pays.
-            temperature, max_tokens, model: as in `expand`. effort: see `Sampling.effort`; "" for the run's.
+            temperature, max_tokens, model: as in `expand`. effort: see `Sampling.effort`; None for the run's.
 
         Raises:
             SearchEnded: the budget is used up before, all rows of three waves failed, or the stop rule fired; see `candidates`.

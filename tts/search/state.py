@@ -178,9 +178,9 @@ class SearchState:
         """See `Search.rng`."""
         return randomness.generator(self._seed, self._key, purpose, *address)
 
-    def sampling_at(self, temperature: float | None, max_tokens: int | None = None, effort: str = "") -> Sampling:
-        """Return the run's sampling at another temperature, with another cap of a row, or with an effort; None and "": as it is."""
-        given = (("temperature", temperature), ("max_tokens", max_tokens), ("effort", effort or None))
+    def sampling_at(self, temperature: float | None, max_tokens: int | None = None, effort: str | None = None) -> Sampling:
+        """Return the run's sampling at another temperature, with another cap of a row, or with an effort; None: as it is."""
+        given = (("temperature", temperature), ("max_tokens", max_tokens), ("effort", effort))
         changed = {name: value for name, value in given if value is not None}
         return dataclasses.replace(self._sampling, **changed) if changed else self._sampling
 

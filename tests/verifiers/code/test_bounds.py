@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 import subprocess
@@ -159,7 +160,7 @@ class TestControlGroups:
     def test_a_program_leaves_none(self) -> None:
         ran("x = 1", isolated=False)
         place = cgroup.place()
-        assert place is None or not list(place[0].glob("tts-code-*"))
+        assert place is None or not list(place[0].glob(f"tts-code-{os.getpid()}-*"))
 
     def test_where_they_may_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "user").mkdir()

@@ -62,8 +62,7 @@ class AnswerConvergence(Strategy):
         check_int("n", self.n, 1)
         check_int("k", self.k, 1, optional=False)
         check_int("every", self.every, 1)
-        if self.cue is not None:
-            check_text("cue", self.cue)
+        check_text("cue", self.cue, optional=True)
         check_int("tokens", self.tokens, 1, optional=False)
         check_temperature(self.temperature)
         check_int("max_steps", self.max_steps, 1, optional=False)

@@ -31,7 +31,7 @@ class BestOfN(Strategy):
     Args:
         n: solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
         temperature: of the model's law; None: the run's.
-        effort: how long a served model thinks, in its own word ("low", "high"); "": as it does unasked.
+        effort: how long a served model thinks, in its own word ("low", "high"); None: as it does unasked.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
     """
@@ -39,12 +39,12 @@ class BestOfN(Strategy):
     registered_as = "best_of_n"
     n: int | None = None
     temperature: float | None = None
-    effort: str = ""
+    effort: str | None = None
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
         check_temperature(self.temperature)
-        check_text("effort", self.effort, empty=True)
+        check_text("effort", self.effort, optional=True)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""

@@ -35,7 +35,7 @@ class BudgetForcing(Strategy):
         n: solutions, at least 1; None: as many as the budget pays.
         thought_tokens: most tokens of a thought, at least 1.
         waits: how often a thought that ends by itself is prolonged, at least 0 (s1: 1 to 6).
-        wait: appended to prolong it. cue: behind the end of a thought, what opens the answer; "": the model begins its response itself.
+        wait: appended to prolong it. cue: behind the end of a thought, what opens the answer; None: the model begins its response itself.
         temperature: of the model's law; None: the run's.
 
     Cost: for each solution a thought of at most `thought_tokens`, and its response; forced texts are read, as input. Each wait is one
@@ -48,7 +48,7 @@ class BudgetForcing(Strategy):
     thought_tokens: int = 1024
     waits: int = 0
     wait: str = "Wait"
-    cue: str = ""
+    cue: str | None = None
     temperature: float | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class BudgetForcing(Strategy):
         check_int("thought_tokens", self.thought_tokens, 1, optional=False)
         check_int("waits", self.waits, 0, optional=False)
         check_text("wait", self.wait)
-        check_text("cue", self.cue, empty=True)
+        check_text("cue", self.cue, optional=True)
         check_temperature(self.temperature)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
@@ -71,7 +71,7 @@ class BudgetForcing(Strategy):
             width = min(missing, search.affordable_samples() or missing) if search.candidates else 1
             (thoughts,) = await search.expand([start], width, Thought(self.thought_tokens), temperature=self.temperature)
             thoughts = [await self._prolonged(search, start, t) for t in thoughts]
-            await search.complete(await ended(search, thoughts, self.cue), temperature=self.temperature)
+            await search.complete(await ended(search, thoughts, self.cue or ""), temperature=self.temperature)
         return search.candidates
 
     async def _prolonged(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
