@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import re
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,6 +119,55 @@ def test_a_program_that_several_paths_write_runs_once(monkeypatch: pytest.Monkey
     end = run(Writer(["print(8)"]), "program_aided(n=4) | majority")
     assert len(end.solution.candidates) == 4
     assert ran == ["print(8)\n"]
+
+
+def numbered() -> Any:
+    """A model of which each solution runs a program of its own."""
+    written = itertools.count()
+
+    def write(ask: Ask) -> Answer:
+        if "```output\n" not in ask.text:
+            return Answer(HEAD + block(f"print({next(written)})"), tokens=8)
+        return Answer(f"So it is {ask.text.rpartition('```output')[2].split()[0]}.", tokens=4)
+
+    return FunctionBackend(write, concurrency=1)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_different_programs_run_side_by_side_and_show_what_they_would_alone(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    """Each waits until as many run as there are cores, so that the first that began is not the first to end."""
+    from tts.verifiers.code.verifier import Code
+
+    running, most, lock, met, outcome = 0, 0, threading.Lock(), threading.Barrier(cores, timeout=30), Code.outcome
+
+    def counted(self: Code, program: str, *rest: Any) -> Any:
+        nonlocal running, most
+        if program == "print(0)\n":  # of the solution that is written alone, before the wave
+            return outcome(self, program, *rest)
+        with lock:
+            running += 1
+            most = max(most, running)
+        met.wait()
+        found = outcome(self, program, *rest)
+        with lock:
+            running -= 1
+        return found
+
+    monkeypatch.setattr(Code, "outcome", counted)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    end = searched(make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text"))
+    assert end.search is not None
+    check_books(end.search)
+    assert most == cores
+    for c in end.solution.candidates:
+        text = c.trajectory.full_text
+        (number,) = re.findall(r"print\((\d+)\)", text)
+        assert text.endswith(f"```output\n{number}\n```\nSo it is {number}.")
+    monkeypatch.setattr(Code, "outcome", outcome)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    alone = searched(make_run("How much is it?", Budget(samples=4), "program_aided(n=4)", numbered(), task="text")).solution
+    assert [c.trajectory.full_text for c in alone.candidates] == [c.trajectory.full_text for c in end.solution.candidates]
+    assert alone.usage.tokens == end.solution.usage.tokens
 
 
 def test_output_is_charged_as_input() -> None:

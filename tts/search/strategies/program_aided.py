@@ -10,11 +10,13 @@ Differs:
 - The answer is what the solution says behind the output, as in ToRA. In PAL it is the output itself.
 - The task's prompt "program" asks for programs in one sentence, in place of worked examples.
 - Each block runs by itself. A program that fails shows the last line of its failure.
-- Several solutions are written side by side, and vote.
+- Several solutions are written side by side, and vote. The programs of a wave run beside each other, each different one once.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,28 +88,47 @@ class ProgramAided(SideBySide):
             last = {i for i, t in enumerate(going) if t.depth + 1 >= self.max_steps or len(_BLOCK.findall(t.response)) >= self.programs}
             for until, chosen in ((_END, sorted({*range(len(going))} - last)), (END, sorted(last))):
                 rows = await search.expand([going[i] for i in chosen], 1, until, temperature=self.temperature) if chosen else []
-                for i, of in zip(chosen, rows, strict=True):
-                    made[i] = await self._shown(search, of[0], shown) if of else None
+                programs = [self._program(of[0]) if of else None for of in rows]
+                await self._run(search, programs, shown)
+                for i, of, program in zip(chosen, rows, programs, strict=True):
+                    made[i] = await _behind(search, of[0], None if program is None else shown.get(program)) if of else None
             return made
 
         return await self.waves(search, step, root=root)
 
-    async def _shown(self, search: Search, t: Trajectory, shown: dict[str, str]) -> Trajectory:
-        """Return a path behind the output of the program that it ends with; as it is where it ends with none, or with too many."""
+    def _program(self, t: Trajectory) -> str | None:
+        """Return the program that a path ends with; None where it ends with none, or with too many."""
         text = t.response
         blocks = list(_BLOCK.finditer(text))
         ended = bool(blocks) and not text[blocks[-1].end() :].strip()
-        if not ended or len(blocks) > self.programs or t.status not in ("active", "finished"):
-            return t
-        program = blocks[-1][1]
-        if program not in shown:
-            left = search.left.get("seconds", self.seconds)
-            if left <= 0:
-                return t
-            result = await in_thread(self._code(min(self.seconds, left)).outcome, program, _NOTHING)
+        return blocks[-1][1] if ended and len(blocks) <= self.programs and t.status in ("active", "finished") else None
+
+    async def _run(self, search: Search, programs: Sequence[str | None], shown: dict[str, str]) -> None:
+        """Run those that were not run before, side by side, and note what they show; nothing of those that the time does not reach."""
+        room = asyncio.Semaphore(_most_at_once(self._code(self.seconds)))
+
+        async def one(program: str) -> None:
+            async with room:
+                left = search.left.get("seconds", self.seconds)
+                if left <= 0:
+                    return
+                result = await in_thread(self._code(min(self.seconds, left)).outcome, program, _NOTHING)
             failed = "" if result.outcome is ProgramOutcome.PASSED else result.detail or result.outcome.value
             told = (part.strip()[: self.characters].replace("```", "'''") for part in (result.output, failed))
             shown[program] = "\n".join(filter(None, told))
-        newline = "" if text.endswith("\n") else "\n"
-        (on,) = await search.extend([t], f"{newline}```output\n{shown[program]}\n```\n")
-        return on
+
+        await asyncio.gather(*(one(program) for program in dict.fromkeys(programs) if program is not None and program not in shown))
+
+
+def _most_at_once(code: Code) -> int:
+    """Return how many programs run at once: one a core, so that none is slower than alone, and no more than processes of a program."""
+    return min(os.cpu_count() or 1, code.processes)
+
+
+async def _behind(search: Search, t: Trajectory, told: str | None) -> Trajectory:
+    """Return a path behind the output of its program; as it is where that was not run."""
+    if told is None:
+        return t
+    newline = "" if t.response.endswith("\n") else "\n"
+    (on,) = await search.extend([t], f"{newline}```output\n{told}\n```\n")
+    return on
