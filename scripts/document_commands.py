@@ -1,4 +1,4 @@
-"""Run the commands of documents as they are written: the README's shell blocks, and all blocks of docs/servers.
+"""Run the commands of documents as they are written: shell blocks of the README and the guide, and all blocks of docs/servers.
 
 Commands run one after another, in a new folder with `examples` and a `problem.txt`, with a new home. Requests to any server reach the
 tests' own one, by the variable HTTP_PROXY; `https` is written `http` for it. What is not run stands in `LEFT_OUT`, with its reason.
@@ -21,7 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 KEY = "sk-of-nobody-0123456789"
-DOCUMENTS = ("README.md", *(f"docs/servers/{name}.md" for name in ("README", "vllm", "llama_cpp", "sglang", "ollama", "hosted")))
+DOCUMENTS = (
+    "README.md",
+    "docs/guide.md",
+    *(f"docs/servers/{name}.md" for name in ("README", "vllm", "llama_cpp", "sglang", "ollama", "hosted")),
+)
 # beginnings of commands that are not run here, and why
 LEFT_OUT: Mapping[str, str] = {
     "make": "CI runs it",
@@ -65,7 +69,7 @@ class Command:
 def commands(document: str) -> Iterator[Command]:
     """Yield the commands of a document, in order."""
     text = (ROOT / document).read_text(encoding="utf-8")
-    blocks = _FENCED.findall(text) if document == "README.md" else [textwrap.dedent(block) for block in _INDENTED.findall(text)]
+    blocks = _FENCED.findall(text) or [textwrap.dedent(block) for block in _INDENTED.findall(text)]
     for block in blocks:
         for part in re.split(r"\n\s*\n", block.replace("\\\n", " ").strip("\n")):
             if re.match(r"tts\.|if __name__|import ", part):

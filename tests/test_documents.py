@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "document_commands.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "scripts" / "document_commands.py"
 pytestmark = pytest.mark.skipif(not (SCRIPT.parents[1] / "docs").exists(), reason="the documents are not here")
 
 
@@ -48,3 +51,22 @@ def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
 def test_the_commands_of_the_pages_of_servers_run(name: str) -> None:
     wrong = {command.code: fault for command, fault in script().checked(f"docs/servers/{name}.md", slow=False) if fault}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("document", ["README.md", pytest.param("docs/guide.md", marks=pytest.mark.slow)])
+def test_the_snippets_run(document: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(ROOT / "scripts" / "readme_snippets.py"), str(ROOT / document)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_readme_is_short_and_counts_the_parts() -> None:
+    from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.verifiers import VERIFIERS
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    counted = re.findall(r"(\d+) (strategies|selections|stop rules|verifiers)", text)
+    kinds = {"strategies": STRATEGIES, "selections": SELECTIONS, "stop rules": STOP_RULES, "verifiers": VERIFIERS}
+    assert {kind: int(number) for number, kind in counted} == {kind: len(table.names()) for kind, table in kinds.items()}

@@ -1,9 +1,9 @@
-"""Write the tables of an evaluation into the model card and the README.
+"""Write the tables of an evaluation into the model card.
 
     python -m research.pocket.evaluate --json > MEASURED.json
     python -m research.pocket.card MEASURED.json
 
-Writes tts/models/pocket/evaluation.json, and the tables between their marks in tts/models/pocket/README.md and README.md.
+Writes tts/models/pocket/evaluation.json, and the tables between their marks in tts/models/pocket/README.md.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ BETWEEN = re.compile(r"(<!-- tables -->\n).*?(<!-- end of tables -->)", re.DOTAL
 
 
 def fill(measured: Path, root: Path = ROOT) -> None:
-    """Write the tables of an evaluation into the documents of a checkout.
+    """Write the tables of an evaluation into the model card of a checkout.
 
     Args:
         measured: what the evaluation printed with `--json`. root: of the checkout.
 
     Raises:
-        SystemExit: the file is no evaluation; a document has no place for the tables, or more than one.
+        SystemExit: the file is no evaluation; the card has no place for the tables, or more than one.
     """
     try:
         found = json.loads(measured.read_text())
@@ -36,12 +36,11 @@ def fill(measured: Path, root: Path = ROOT) -> None:
     except (OSError, ValueError, KeyError, TypeError) as failure:
         sys.exit(f"error: {measured} is no output of research.pocket.evaluate --json: {failure}")
     (root / CARD / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
-    for document, shown in ((root / CARD / "README.md", tables), (root / "README.md", tables[:1])):
-        text = document.read_text()
-        filled, count = BETWEEN.subn(lambda marks, shown=shown: f"{marks[1]}{markdown(shown)}{marks[2]}", text)
-        if count != 1:
-            sys.exit(f"error: {document} has {count} places for tables, but must have one")
-        document.write_text(filled)
+    card = root / CARD / "README.md"
+    filled, count = BETWEEN.subn(lambda marks: f"{marks[1]}{markdown(tables)}{marks[2]}", card.read_text())
+    if count != 1:
+        sys.exit(f"error: {card} has {count} places for tables, but must have one")
+    card.write_text(filled)
 
 
 def main() -> None:
