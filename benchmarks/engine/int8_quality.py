@@ -1,11 +1,12 @@
-"""What eight bits cost in quality: a model's next-token distributions with its linear layers in float32 and in int8.
+"""What fewer bits cost in quality: a model's next-token distributions in float32, and with fewer bits in its linear layers or its keys.
 
-    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--head] [--tokens 64] [--json]
+    python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--halves] [--head] [--tokens 64] [--json]
 
 Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation, and at each of its tokens the
 divergence KL(float32 || int8) in nats and whether both would choose the same token are taken. Free-running: int8 continues the
 prompts itself; agreement is the share of places with the same token, and the prefix is how many tokens come before the first other.
-The LM head stays float32 unless --head is given, as in the engine.
+The LM head stays float32 unless --head is given, as in the engine. With --halves rotated keys and values are rounded to float16,
+which is what the engine's option `kv_precision="float16"` does.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import argparse
 import json
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from tts.backends.engine.linear import Linear, Precision, make_linear
 from tts.backends.loading.models import load
 from tts.errors import TTSError
 from tts.models.registry import get
 
+_ROUNDED = "rounded"
 PROMPTS = (
     "What is 17 + 26?",
     "Tom has 3 boxes with 12 pencils each. He gives away 9 pencils. How many are left?",
@@ -107,15 +111,40 @@ def swapped(model: Any, precision: Precision, *, head: bool) -> Generator[None]:
             setattr(parent, name, child)
 
 
-def measure(name: str, *, precision: Precision = "int8", head: bool = False, tokens: int = 64, prompts: Sequence[str] = PROMPTS) -> Quality:
-    """Return how far a model of the registry moves in another precision."""
+@contextmanager
+def rounded_keys(model: Any) -> Generator[None]:
+    """Round the keys and values that a model's attention reads to float16, and put its attention back."""
+    before, exact = model.config._attn_implementation, ALL_ATTENTION_FUNCTIONS["sdpa"]
+
+    def attention(module: Any, queries: Any, keys: Any, values: Any, *args: Any, **options: Any) -> Any:
+        return exact(module, queries, keys.half().float(), values.half().float(), *args, **options)
+
+    ALL_ATTENTION_FUNCTIONS.register(_ROUNDED, attention)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(_ROUNDED, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    model.set_attn_implementation(_ROUNDED)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def measure(
+    name: str,
+    *,
+    precision: Precision = "int8",
+    halves: bool = False,
+    head: bool = False,
+    tokens: int = 64,
+    prompts: Sequence[str] = PROMPTS,
+) -> Quality:
+    """Return how far a model of the registry moves in another precision, and with keys and values in float16."""
     loaded = load(get(name), device="cpu", dtype=torch.float32)
     model = loaded.model.eval()
     starts = [rendered(loaded.tokenizer, prompt) for prompt in prompts]
     with torch.no_grad():
         wanted = continued(model, starts, tokens)
         expected = forced(model, starts, wanted)
-        with swapped(model, precision, head=head):
+        with swapped(model, precision, head=head), rounded_keys(model) if halves else nullcontext():
             found = forced(model, starts, wanted)
             free = continued(model, starts, tokens)
     divergence = functional.kl_div(found, expected, reduction="none", log_target=True).sum(-1)
@@ -123,7 +152,7 @@ def measure(name: str, *, precision: Precision = "int8", head: bool = False, tok
     lengths = [max(len(mine), len(theirs)) for mine, theirs in zip(free, wanted, strict=True)]
     return Quality(
         model=name,
-        precision=precision + (" with its head" if head else ""),
+        precision=precision + (" with its head" if head else "") + (", keys and values float16" if halves else ""),
         prompts=len(prompts),
         tokens=len(divergence),
         kl_mean=float(divergence.mean()),
@@ -168,12 +197,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", nargs="?", default="smollm2")
     parser.add_argument("--precision", default="int8", choices=["int8", "bfloat16", "float32"])
+    parser.add_argument("--halves", action="store_true", help="keys and values in float16")
     parser.add_argument("--head", action="store_true", help="the LM head too")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        quality = measure(options.model, precision=options.precision, head=options.head, tokens=options.tokens)
+        quality = measure(options.model, precision=options.precision, halves=options.halves, head=options.head, tokens=options.tokens)
     except TTSError as failure:
         sys.exit(f"error: {failure}")
     if options.json:

@@ -1,6 +1,6 @@
 """The same trees on our engine, in this project's own environment.
 
-    python -m benchmarks.engine.peer_ours [--precision float32|int8] [--unshared] [--no-reuse]
+    python -m benchmarks.engine.peer_ours [--precision float32|int8] [--halves] [--unshared] [--no-reuse]
 
 `--unshared`: every row reads its whole path, as if nobody shared it. `--no-reuse`: every child computes its whole path again.
 """
@@ -55,6 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--halves", action="store_true", help="keys and values in float16")
     parser.add_argument("--fast", action="store_true", help="without bit-equality across batches")
     parser.add_argument("--unshared", action="store_true")
     parser.add_argument("--no-reuse", action="store_true")
@@ -74,6 +75,7 @@ def main() -> None:
             reuse=not options.no_reuse,
             threads=options.threads,
             kv_budget_bytes=options.kv_budget_bytes,
+            kv_precision="float16" if options.halves else None,
         )
         return Ours(replayer), {"torch": version("torch"), "numba": version("numba")}
 

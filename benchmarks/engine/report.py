@@ -73,6 +73,9 @@ def disagreement(readings: Mapping[str, Sequence[Sequence[float]]]) -> dict[str,
     }
 
 
+_OURS = {"float32": "ours", "f16 keys": "ours-f16", "int8": "ours-int8"}  # by precision
+
+
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
@@ -102,7 +105,7 @@ def lines(name: str, says: str, workload: Mapping[str, Any], precisions: Mapping
         f"  {'':<15} {'':<8}" + "".join(f"{title:>{width}}" for title, width, _ in _COLUMNS) + f"{'/ ours':>8}",
     ]
     for system, found in systems.items():
-        ours = systems.get("ours-int8" if precisions[system] == "int8" else "ours")
+        ours = systems.get(_OURS[precisions[system]])
         ratio = found["seconds"]["median"] / ours["seconds"]["median"] if ours else None
         row = "".join(f"{value(found):>{width}}" for _, width, value in _COLUMNS)
         wrong = "" if found["hash"] == workload["hash"] else "  OTHER IDS"

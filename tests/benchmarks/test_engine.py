@@ -178,6 +178,8 @@ def test_int8_quality_of_a_model_is_measured() -> None:
     same = int8_quality.measure("pocket", precision="float32", tokens=2, prompts=int8_quality.PROMPTS[:2])
     assert same.kl_mean == pytest.approx(0, abs=1e-6)
     assert same.free_agreement == 1
+    halves = int8_quality.measure("pocket", precision="float32", halves=True, tokens=2, prompts=int8_quality.PROMPTS[:2])
+    assert same.kl_max < halves.kl_max < 0.01
 
 
 def test_the_pocket_command_prints_every_part(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from tts.backends.kernels.attention_strict import attend
 from tts.backends.kernels.draw import draw_at
 from tts.backends.kernels.host import Team
 from tts.backends.kernels.plan import BLOCK, AttentionPlan
-from tts.backends.kernels.target import INSTRUCTIONS
+from tts.backends.kernels.target import INSTRUCTIONS, WIDENS_HALVES
 
 ROWS, INPUTS, OUTPUTS, HEADS, GROUP, SIZE = 37, 576, 94, 2, 3, 64
 SOME = (1, 2, 3, 7, 12, ROWS)
@@ -59,11 +59,14 @@ def computed() -> dict[str, Any]:
     queries, keys, values = (
         normal(*s, seed=3) for s in ((HEADS, ROWS, GROUP, SIZE), (HEADS, blocks, SIZE, BLOCK), (HEADS, blocks, BLOCK, SIZE))
     )
+    halves = tuple(held.astype(np.float16) for held in (keys, values))
+    held = tuple(half.view(np.int16) if WIDENS_HALVES else half.astype(np.float32) for half in halves)
     both, norm = normal(ROWS, 2 * 96, seed=4), normal(INPUTS, seed=5)
     found: dict[str, list[Any]] = {}
     for team in (Team(1), Team(3)):
         for rows in SOME:
             some = {"product": product(x[-rows:], weight, team), "attention": attention(queries[:, -rows:], keys, values, team)}
+            some["halves"] = attention(queries[:, -rows:], *held, team)
             if gemm_int8.supported():
                 some["int8"] = int8_product(x[-rows:], weight, team)
             some["gate"] = np.empty((rows, 96), np.float32)

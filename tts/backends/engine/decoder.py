@@ -20,7 +20,7 @@ from tts.backends.engine.int8 import HostInt8Linear
 from tts.backends.engine.linear import HostLinear, Linear, Precision, SharedLinear, make_linear, torch_threads
 from tts.backends.engine.operations import AttentionExecutor, HostOperations, Operations, rotary_tables
 from tts.backends.engine.planning import StepPlan
-from tts.backends.engine.pool import BlockPool, KVShape
+from tts.backends.engine.pool import BlockPool, KVPrecision, KVShape, kernel_array
 from tts.backends.kernels.host import Team
 from tts.backends.kernels.stack import Stack, pass_layers
 from tts.errors import ConfigError
@@ -71,6 +71,7 @@ class Decoder:
         config: its shapes. weights: by their names in the transformers library; a missing or misshapen one is refused.
         precision: "float32"; "int8" (linear layers but the output layer, on a CPU); "bfloat16" (on a CPU linear layers alone).
         executor: of attention. threads: that share a step on a CPU, at least 1. device: where it runs.
+        kv_precision: of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the model's.
         output_layer: whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
     Raises:
@@ -86,12 +87,14 @@ class Decoder:
         executor: AttentionExecutor,
         threads: int,
         device: torch.device,
+        kv_precision: KVPrecision = "float32",
         output_layer: bool = True,
     ) -> None:
         self.config = config
         self.precision = precision
         self.executor: AttentionExecutor = executor
         self.device = device
+        self.kv_precision = kv_precision
         self.dtype = torch.bfloat16 if precision == "bfloat16" and device.type != "cpu" else torch.float32
         self.team = Team(threads)
         self.spans: Spans | None = None
@@ -142,9 +145,13 @@ class Decoder:
         return [HostOperations(self.config, self.executor, self.team) for _ in range(threads)]
 
     @property
+    def _kv_dtype(self) -> torch.dtype:
+        return torch.float16 if self.kv_precision == "float16" else self.dtype
+
+    @property
     def kv_shape(self) -> KVShape:
         """The shape of a token's keys and values."""
-        return KVShape(self.config.layers, self.config.kv_heads, self.config.head_size, self.dtype.itemsize)
+        return KVShape(self.config.layers, self.config.kv_heads, self.config.head_size, self._kv_dtype.itemsize)
 
     @property
     def has_output_layer(self) -> bool:
@@ -166,7 +173,7 @@ class Decoder:
 
     def pool(self, num_blocks: int) -> BlockPool:
         """Return an empty pool for this model."""
-        return BlockPool(self.kv_shape, num_blocks, device=self.device, dtype=self.dtype)
+        return BlockPool(self.kv_shape, num_blocks, device=self.device, dtype=self._kv_dtype)
 
     def forward(
         self,
@@ -226,7 +233,7 @@ class Decoder:
         """Pass tokens through all layers in one call; where they are apart, each thread some of them."""
         threads = max(1, min(self.team.threads, len(hidden) // _COMPILED_ROWS)) if apart else 1
         edges = [len(hidden) * part // threads for part in range(threads + 1)]
-        numbers, keys, values = hidden.numpy(), pool.keys.numpy(), pool.values.numpy()
+        numbers, keys, values = hidden.numpy(), kernel_array(pool.keys), kernel_array(pool.values)
         rest = (keys, values, stack, self.config.eps, self.config.group, self.config.intermediate)
         ticks = [np.zeros(3, np.int64) for _ in range(threads)]
         parts: list[tuple[Any, ...]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from tts.backends.engine.heads import HeadReadout, StepTemplate, ValueHead
 from tts.backends.engine.int8 import check_int8
 from tts.backends.engine.linear import Precision
 from tts.backends.engine.operations import AttentionExecutor
+from tts.backends.engine.pool import KVPrecision
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import SchedulerLimits
 from tts.backends.engine.tree import KVTree
@@ -47,6 +48,8 @@ class EngineOptions:
             slower with it than in float32 refuses.
         executor: of attention: "strict", "two_level", "triton", "triton_strict" or "reference"; None: strict on a CPU, triton elsewhere.
             With "strict" a row's numbers do not depend on its batch; on a GPU it stands for "triton_strict".
+        kv_precision: of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and "reference"). None:
+            float32 on a CPU, the model's elsewhere.
         threads: number that shares a step on a CPU; None: torch's.
         max_rows: most rows under way at once; None: 64 on a CPU, 256 elsewhere. Others wait.
         step_tokens: most prefill tokens of a step; None: 256 on a CPU, 2,048 elsewhere.
@@ -63,6 +66,7 @@ class EngineOptions:
     device: str | None = None
     precision: str | None = None
     executor: str | None = None
+    kv_precision: str | None = None
     threads: int | None = None
     max_rows: int | None = None
     step_tokens: int | None = None
@@ -75,7 +79,7 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, or None")
-        for name, known in (("precision", PRECISIONS), ("executor", EXECUTORS)):
+        for name, known in (("precision", PRECISIONS), ("executor", EXECUTORS), ("kv_precision", get_args(KVPrecision))):
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise ConfigError(f"{name} is {value!r}, but must be {', '.join(known)} or None")
@@ -90,6 +94,25 @@ class EngineOptions:
             check_int8()
         if not host and self.precision == "int8":
             raise ConfigError(f"precision 'int8' is a CPU's, but the device is {self.place}", hint="leave it out")
+        self._check_kv_precision()
+
+    def _check_kv_precision(self) -> None:
+        """Raise a `ConfigError` for keys and values that the device or the executor does not have, or that the CPU does not widen."""
+        if self.kv_precision is not None and self.place.type != "cpu":
+            raise ConfigError(
+                f"kv_precision is {self.kv_precision!r}, which is a CPU's, but the device is {self.place}",
+                hint="leave it out: keys and values have the model's precision there",
+            )
+        if self.kv_precision != "float16":
+            return
+        if self.attention not in ("strict", "reference"):
+            raise ConfigError(
+                f"kv_precision is 'float16', but the executor {self.attention!r} reads float32 alone", hint="use the executor strict"
+            )
+        from tts.backends.kernels.target import WIDENS_HALVES
+
+        if not WIDENS_HALVES:
+            raise ConfigError("kv_precision is 'float16', but this CPU has no F16C to widen it", hint="use 'float32'")
 
     @property
     def exact(self) -> bool:
@@ -239,6 +262,7 @@ def make_runner(
         executor=options.attention,
         threads=options.threads or torch.get_num_threads(),
         device=place,
+        kv_precision=cast("KVPrecision", options.kv_precision or "float32"),
         output_layer=output_layer,
     )
     if decoder.executor == "strict":
@@ -283,4 +307,5 @@ def _digest(head: ValueHead) -> str:
 
 
 def _identity(digest: str, decoder: Decoder) -> str:
-    return f"engine weights={digest} precision={decoder.precision} executor={decoder.executor} device={decoder.device.type}"
+    held = "" if decoder.kv_precision == "float32" else f" kv={decoder.kv_precision}"
+    return f"engine weights={digest} precision={decoder.precision}{held} executor={decoder.executor} device={decoder.device.type}"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.planning import StepPlan
+from tts.backends.engine.pool import kernel_array
 from tts.backends.kernels import attention, attention_strict, attention_two_level, layers
 from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_rows
 from tts.backends.kernels.host import Team
@@ -84,11 +85,12 @@ class HostOperations:
         plan, places = self._planned.plan, self._planned.places
         rows, (heads, group, size) = len(qkv), (config.kv_heads, config.group, config.head_size)
         queries = np.empty((heads, rows, group, size), np.float32)
-        args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, keys.numpy(), values.numpy(), queries)
+        held = kernel_array(keys), kernel_array(values)
+        args = (qkv.numpy(), plan.positions, cosines, sines, places, norms.numpy(), config.eps, *held, queries)
         self._rows(layers.rotate_write, args, rows, qkv.shape[1])
         out = torch.empty(rows, heads, group, size)
         if self._executor == "strict":
-            attention_strict.attend(plan, queries, keys.numpy(), values.numpy(), out.numpy(), self._team)
+            attention_strict.attend(plan, queries, *held, out.numpy(), self._team)
         elif self._executor == "two_level":
             self._products = attention_two_level.attend(self._products, torch.from_numpy(queries), keys.transpose(-1, -2), values, out)
         else:

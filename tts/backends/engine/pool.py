@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tts.backends.kernels.plan import BLOCK
+
+KVPrecision = Literal["float32", "float16"]
+_AS_ARRAY = {torch.float32: np.float32, torch.float16: np.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,12 @@ class BlockPool:
         return count
 
 
+def kernel_array(numbers: torch.Tensor) -> NDArray[Any]:
+    """Return keys or values as the CPU's kernels take them: floats, or the bits of halves as int16."""
+    return (numbers.view(torch.int16) if numbers.dtype == torch.float16 else numbers).numpy()
+
+
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Any:
-    if device.type == "cpu" and dtype == torch.float32:
-        return torch.from_numpy(np.zeros(shape, np.float32))  # the system gives pages when they are written
+    if device.type == "cpu" and dtype in _AS_ARRAY:
+        return torch.from_numpy(np.zeros(shape, _AS_ARRAY[dtype]))  # the system gives pages when they are written
     return torch.zeros(shape, dtype=dtype, device=device)

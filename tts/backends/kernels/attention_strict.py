@@ -35,7 +35,7 @@ def attend(plan: AttentionPlan, queries: Floats, keys: Floats, values: Floats, o
 
     Args:
         plan: of this step. queries: [H, T, G, d], rotated and scaled by d**-0.5.
-        keys: [H, N, d, BLOCK], transposed within a block. values: [H, N, BLOCK, d].
+        keys: [H, N, d, BLOCK], transposed within a block. values: [H, N, BLOCK, d]. Both float32, or the bits of halves as int16.
         out: [T, H, G, d], overwritten.
         team: the threads that share the work.
 
@@ -122,7 +122,7 @@ def _fold(
                 continue
             of = np.uintp(queries.ctypes.data + 4 * size * row)
             numbers = np.uintp(blocks.ctypes.data + 8 * 3 * block)
-            dot_keys(at, _TILE, of, rows, keys_at, size * BLOCK, numbers, 3, used, size)
+            dot_keys(at, _TILE, of, rows, keys_at, size * BLOCK, keys.itemsize, numbers, 3, used, size)
             for r in range(rows):
                 visible = min(positions[(row + r) // group] - start + 1, held - BLOCK * block)
                 _weigh(scores[r], BLOCK * used, visible, best[row + r :], weight[row + r], folded[row + r])
@@ -130,8 +130,8 @@ def _fold(
                 depth = min(BLOCK, seen - BLOCK * b)
                 weights = np.uintp(at + 4 * BLOCK * b)
                 to = np.uintp(folded.ctypes.data + 4 * size * row)
-                place = np.uintp(values.ctypes.data + 4 * size * BLOCK * blocks[block + b, 0])
-                add_values(to, size, weights, _TILE, rows, place, size, depth, size // LANES)
+                place = np.uintp(values.ctypes.data + values.itemsize * size * BLOCK * blocks[block + b, 0])
+                add_values(to, size, weights, _TILE, rows, place, size, values.itemsize, depth, size // LANES)
 
 
 @compiled

@@ -9,11 +9,16 @@ Shapes: T tokens, K hidden size, F intermediate size, H key-value heads, G query
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
-from tts.backends.kernels.host import compiled, exponential, f32
+from tts.backends.kernels.host import compiled, exponential, f32, intrinsic
+
+_MOST_HALF = 65504.0  # the largest half
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz"})
@@ -78,7 +83,7 @@ def rotate_write(
         places: [T, 2] block and offset of each token.
         norms: [2, d] weights of the norms of queries and keys by head (Qwen3), or no rows.
         eps: of these norms.
-        keys: [H, N, d, BLOCK] and values: [H, N, BLOCK, d] of the layer.
+        keys: [H, N, d, BLOCK] and values: [H, N, BLOCK, d] of the layer: float32, or the bits of halves as int16, then at most 65,504.
         queries: [H, T, G, d], overwritten; scaled by d**-0.5.
         begin, end: rows of this call.
     """
@@ -98,11 +103,28 @@ def rotate_write(
             _turn(qkv[t, first : first + size], cos, sin, norms[1:], eps, turned)
             column = keys[head, block]
             for j in range(size):
-                column[j, offset] = turned[j]
+                column[j, offset] = _stored(turned[j], column)
             value = qkv[t, first + heads * size : first + (heads + 1) * size]
             to = values[head, block, offset]
             for j in range(size):
-                to[j] = value[j]
+                to[j] = _stored(value[j], to)
+
+
+@intrinsic
+def _stored(context: Any, x: Any, like: Any) -> Any:
+    """Return a float as an array holds it: as it is, or as the bits of the nearest finite half."""
+    del context, x
+
+    def emit(_context: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
+        number = args[0]
+        if like.dtype == types.float32:
+            return number
+        for beyond, most in ((">", _MOST_HALF), ("<", -_MOST_HALF)):
+            bound = ir.Constant(ir.FloatType(), most)
+            number = builder.select(builder.fcmp_ordered(beyond, number, bound), bound, number)
+        return builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16))
+
+    return like.dtype(types.float32, like), emit
 
 
 @compiled

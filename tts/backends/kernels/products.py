@@ -17,30 +17,34 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tts.backends.kernels.host import compiled
-from tts.backends.kernels.target import FUSED, TILES
+from tts.backends.kernels.target import FUSED, TILES, WIDENS_HALVES
 
 LANES = 16  # floats of a vector; a CPU with smaller registers takes several for it
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
+HALVES = ir.VectorType(ir.HalfType(), LANES)
 INT = ir.IntType(64)
 ADDRESS, COUNT = types.uintp, types.intp
+_FLOAT = ir.FloatType()
 
 
 def _product(vectors: int, most: int) -> Any:
-    """c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], for 1 to `most` rows."""
+    """c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], for 1 to `most` rows; b of 2 or 4 bytes a number."""
 
     @intrinsic
-    def product(context: Any, rows: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, depth: Any) -> Any:
-        del context, rows, c, c_stride, a, a_stride, b, b_stride, depth
-        signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT)
+    def product(
+        context: Any, rows: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, width: Any, depth: Any
+    ) -> Any:
+        del context, rows, c, c_stride, a, a_stride, b, b_stride, width, depth
+        signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT, COUNT)
 
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
-            rows, c, c_stride, a, a_stride, b, b_stride, depth = args
-            starts = [at(builder, b, INT(LANES * vector)) for vector in range(vectors)]
+            rows, c, c_stride, a, a_stride, b, b_stride, width, depth = args
 
-            def write(rows: int) -> None:
+            def write(rows: int, kind: Any) -> None:
+                starts = [at(builder, b, INT(LANES * vector), kind) for vector in range(vectors)]
                 write_loop(builder, (c, c_stride), (a, a_stride), (starts, b_stride), rows, depth, add=True)
 
-            switch(builder, rows, range(1, most + 1), write)
+            _switch_of_both(builder, rows, width, most, write)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -53,21 +57,32 @@ def _scores(blocks: int, most: int) -> Any:
 
     @intrinsic
     def product(
-        context: Any, rows: Any, c: Any, c_stride: Any, a: Any, a_stride: Any, b: Any, step: Any, numbers: Any, apart: Any, depth: Any
+        context: Any,
+        rows: Any,
+        c: Any,
+        c_stride: Any,
+        a: Any,
+        a_stride: Any,
+        b: Any,
+        step: Any,
+        width: Any,
+        numbers: Any,
+        apart: Any,
+        depth: Any,
     ) -> Any:
-        del context, rows, c, c_stride, a, a_stride, b, step, numbers, apart, depth
-        signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT)
+        del context, rows, c, c_stride, a, a_stride, b, step, width, numbers, apart, depth
+        signature = types.void(COUNT, ADDRESS, COUNT, ADDRESS, COUNT, ADDRESS, COUNT, COUNT, ADDRESS, COUNT, COUNT)
 
         def emit(ctx: Any, builder: Any, _: Any, args: Sequence[Any]) -> Any:
-            rows, c, c_stride, a, a_stride, b, step, numbers, apart, depth = args
+            rows, c, c_stride, a, a_stride, b, step, width, numbers, apart, depth = args
             table = builder.inttoptr(numbers, INT.as_pointer())
             chosen = [builder.load(builder.gep(table, [builder.mul(apart, INT(block))])) for block in range(blocks)]
-            starts = [at(builder, b, builder.mul(step, number)) for number in chosen]
 
-            def write(rows: int) -> None:
+            def write(rows: int, kind: Any) -> None:
+                starts = [at(builder, b, builder.mul(step, number), kind) for number in chosen]
                 write_loop(builder, (c, c_stride), (a, a_stride), (starts, INT(LANES)), rows, depth, add=False)
 
-            switch(builder, rows, range(1, most + 1), write)
+            _switch_of_both(builder, rows, width, most, write)
             return ctx.get_dummy_value()
 
         return signature, emit
@@ -75,9 +90,20 @@ def _scores(blocks: int, most: int) -> Any:
     return product
 
 
-def at(builder: Any, address: Any, floats: Any) -> Any:
-    """Return a pointer so many floats behind an address."""
-    return builder.gep(builder.inttoptr(address, ir.FloatType().as_pointer()), [floats])
+def at(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT) -> Any:
+    """Return a pointer so many numbers of a kind behind an address."""
+    return builder.gep(builder.inttoptr(address, kind.as_pointer()), [numbers])
+
+
+def _switch_of_both(builder: Any, rows: Any, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
+    """Write code that goes by the rows, 1 to `most`, and by the bytes of a number: 4, or 2 where the CPU widens halves."""
+
+    def write_case(case: int) -> None:
+        write(case % (most + 1), _FLOAT if case > most else ir.HalfType())
+
+    halves = range(1, most + 1) if WIDENS_HALVES else ()
+    number = builder.add(builder.mul(builder.ashr(width, INT(2)), INT(most + 1)), rows)
+    switch(builder, number, [*halves, *range(most + 2, 2 * most + 2)], write_case)
 
 
 def switch(builder: Any, number: Any, cases: Iterable[int], write: Callable[[int], None]) -> None:
@@ -100,6 +126,7 @@ def write_loop(
 
     Args:
         builder: of LLVM code. c, a: address and row stride in floats. b: pointers to its vectors at depth 0, and their stride.
+            Halves are widened, which is exact.
         rows: of a and c. depth: at least 1. add: whether c is added to, else overwritten.
         each: writes what else is to be done at a depth, which it is given.
     """
@@ -119,7 +146,7 @@ def write_loop(
     step = builder.phi(INT)
     step.add_incoming(INT(0), entry)
     sums = {cell: builder.phi(VECTOR) for cell in cells}
-    right = [builder.load(builder.bitcast(builder.gep(start, [builder.mul(stride, step)]), pointer), align=4) for start in starts]
+    right = [_loaded(builder, builder.gep(start, [builder.mul(stride, step)])) for start in starts]
     if each is not None:
         each(step)
     totals: dict[tuple[int, int], Any] = {}
@@ -136,6 +163,13 @@ def write_loop(
     builder.position_at_end(done)
     for cell in cells:
         builder.store(totals[cell], places[cell], align=4)
+
+
+def _loaded(builder: Any, start: Any) -> Any:
+    """Return the vector of floats that lies at a pointer to floats or halves."""
+    if start.type.pointee == _FLOAT:
+        return builder.load(builder.bitcast(start, VECTOR.as_pointer()), align=4)
+    return builder.fpext(builder.load(builder.bitcast(start, HALVES.as_pointer()), align=2), VECTOR)
 
 
 def _multiply_add(builder: Any, left: Any, right: Any, total: Any) -> Any:
@@ -158,12 +192,15 @@ _dot_1, _dot_2, _dot_4 = _scores(1, _NARROW), _scores(2, _PAIR), _scores(4, _WID
 
 
 @compiled
-def dot_keys(c: int, c_stride: int, a: int, rows: int, b: int, step: int, numbers: int, apart: int, blocks: int, depth: int) -> None:
+def dot_keys(
+    c: int, c_stride: int, a: int, rows: int, b: int, step: int, bytes_each: int, numbers: int, apart: int, blocks: int, depth: int
+) -> None:
     """Compute c[rows, 16 * blocks] = a[rows, depth] @ keys of some blocks.
 
     Args:
         c, c_stride: address and row stride in floats. a: address of dense rows. b: address of the pool's keys, each block
-            [depth, 16], `step` floats apart. numbers, apart: address of the first block's number (int64) and how far apart they are.
+            [depth, 16], `step` numbers of `bytes_each` bytes apart: 4, or 2 for halves.
+        numbers, apart: address of the first block's number (int64) and how far apart they are.
     """
     done = 0
     while done < blocks:
@@ -174,32 +211,38 @@ def dot_keys(c: int, c_stride: int, a: int, rows: int, b: int, step: int, number
             count = min(rows - row, most)
             here, of = np.uintp(to + 4 * row * c_stride), np.uintp(a + 4 * row * depth)
             if width == 4:
-                _dot_4(count, here, c_stride, of, depth, b, step, chosen, apart, depth)
+                _dot_4(count, here, c_stride, of, depth, b, step, bytes_each, chosen, apart, depth)
             elif width == 2:
-                _dot_2(count, here, c_stride, of, depth, b, step, chosen, apart, depth)
+                _dot_2(count, here, c_stride, of, depth, b, step, bytes_each, chosen, apart, depth)
             else:
-                _dot_1(count, here, c_stride, of, depth, b, step, chosen, apart, depth)
+                _dot_1(count, here, c_stride, of, depth, b, step, bytes_each, chosen, apart, depth)
             row += count
         done += width
 
 
 @compiled
-def add_values(c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, depth: int, vectors: int) -> None:
-    """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], from addresses and row strides in floats."""
+def add_values(
+    c: int, c_stride: int, a: int, a_stride: int, rows: int, b: int, b_stride: int, bytes_each: int, depth: int, vectors: int
+) -> None:
+    """Compute c[rows, 16 * vectors] += a[rows, depth] @ b[depth, 16 * vectors], from addresses and row strides in numbers.
+
+    Args:
+        bytes_each: of a number of b: 4, or 2 for halves.
+    """
     done = 0
     while done < vectors:
-        to, column = np.uintp(c + 4 * LANES * done), np.uintp(b + 4 * LANES * done)
+        to, column = np.uintp(c + 4 * LANES * done), np.uintp(b + bytes_each * LANES * done)
         width, most = _tile(rows, vectors - done)
         row = 0
         while row < rows:
             count = min(rows - row, most)
             here, of = np.uintp(to + 4 * row * c_stride), np.uintp(a + 4 * row * a_stride)
             if width == 4:
-                _add_4(count, here, c_stride, of, a_stride, column, b_stride, depth)
+                _add_4(count, here, c_stride, of, a_stride, column, b_stride, bytes_each, depth)
             elif width == 2:
-                _add_2(count, here, c_stride, of, a_stride, column, b_stride, depth)
+                _add_2(count, here, c_stride, of, a_stride, column, b_stride, bytes_each, depth)
             else:
-                _add_1(count, here, c_stride, of, a_stride, column, b_stride, depth)
+                _add_1(count, here, c_stride, of, a_stride, column, b_stride, bytes_each, depth)
             row += count
         done += width
 

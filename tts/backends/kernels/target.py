@@ -32,10 +32,14 @@ _TILES: dict[Instructions, Tiles] = {
 }
 
 
-def _instructions() -> Instructions:
+def _triple_and_features() -> tuple[str, set[str]]:
     target: Any = registry.cpu_target
     triple, _, listed = target.target_context.codegen().magic_tuple()
-    features = set(listed.split(","))
+    return triple, set(listed.split(","))
+
+
+def _instructions() -> Instructions:
+    triple, features = _triple_and_features()
     if triple.startswith(("aarch64", "arm64")):
         return "NEON"
     if {"+avx512f", "+fma"} <= features:
@@ -45,4 +49,5 @@ def _instructions() -> Instructions:
 
 INSTRUCTIONS = _instructions()
 FUSED = INSTRUCTIONS != "portable"  # whether products are added without rounding in between
+WIDENS_HALVES = INSTRUCTIONS == "NEON" or "+f16c" in _triple_and_features()[1]  # whether it turns float16 into float32 and back
 TILES = _TILES[INSTRUCTIONS]
