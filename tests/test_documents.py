@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import re
 import subprocess
@@ -13,7 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "document_commands.py"
-pytestmark = pytest.mark.skipif(not (SCRIPT.parents[1] / "docs").exists(), reason="the documents are not here")
+SLOW = ("README.md", "docs/guide.md", "docs/how-to/servers/")
+FOLDERS = ("docs", "tts", "research", "benchmarks", "scripts", "tests", "examples")
+GENERATED = ("cli.md", "study_file.md", "gateway_file.md")  # pages of the site that stand in no folder
+MADE = ("docs/results/claims.md",)  # by a command that a document names
+pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="the documents are not here")
 
 
 def script() -> Any:
@@ -28,15 +33,12 @@ def script() -> Any:
 
 def test_every_command_is_run_or_left_out_for_a_reason() -> None:
     found = script()
-    for document in found.DOCUMENTS:
-        commands = list(found.commands(document))
-        assert commands, document
-        for command in commands:
-            runs = command.python or command.code.startswith(("tts ", "export "))
-            assert runs or command.left_out, f"{document}: {command.code}"
-    every = [command.code for document in found.DOCUMENTS for command in found.commands(document)]
+    every = [command for document in found.documents() for command in found.commands(document)]
+    for command in every:
+        runs = command.python or command.file or command.code.startswith(("tts ", "export ", "curl "))
+        assert runs or command.left_out, f"{command.document}: {command.code}"
     for begin in (*found.LEFT_OUT, *found.SLOW):
-        assert any(code.startswith(begin) for code in every), f"no document has {begin!r}"
+        assert any(command.code.startswith(begin) for command in every), f"no document has {begin!r}"
 
 
 def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
@@ -46,11 +48,53 @@ def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
     assert found.run(found.Command("x.md", "print(tts.__name__)", python=True), tmp_path, environ) == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["README", "vllm", "llama_cpp", "sglang", "ollama", "hosted"])
-def test_the_commands_of_the_pages_of_servers_run(name: str) -> None:
-    wrong = {command.code: fault for command, fault in script().checked(f"docs/servers/{name}.md", slow=False) if fault}
+def test_what_is_shown_is_what_is_printed(tmp_path: Path) -> None:
+    found = script()
+    environ = found.environment(tmp_path, "")
+    command = found.Command("x.md", "print('1 of 3')", python=True, shown="1 of …\n")
+    assert found.run(command, tmp_path, environ) == ""
+    assert found.run(dataclasses.replace(command, shown="2 of …\n"), tmp_path, environ).startswith("it shows\n2 of …\nbut was printed")
+
+
+@pytest.mark.parametrize("document", [page for page in script().documents() if not page.startswith(SLOW)])
+def test_the_commands_of_a_page_run(document: str) -> None:
+    pytest.importorskip("torch", reason="the embedded pair needs the extra engine")
+    wrong = {command.code: fault for command, fault in script().checked(document, slow=False) if fault}
     assert wrong == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", [page for page in script().documents() if page.startswith(SLOW)])
+def test_the_commands_of_long_pages_run(document: str) -> None:
+    wrong = {command.code: fault for command, fault in script().checked(document, slow=False) if fault}
+    assert wrong == {}
+
+
+LINK = re.compile(r"(?<![\w/])docs/[\w./-]+\.(?:md|svg|png|json)|\]\((?!https?:|#|mailto:)([^)#\s]+)")
+
+
+def test_no_path_of_a_document_leads_nowhere() -> None:
+    """Links, and paths below docs/ wherever they are named: documents, docstrings, messages, tests. Anchors are the build's to check."""
+    texts = [*ROOT.glob("*.md"), *(p for name in FOLDERS for p in (ROOT / name).rglob("*") if p.suffix in (".md", ".py", ".yaml", ".toml"))]
+    assert len(texts) > 500
+    wrong: list[str] = []
+    for path in texts:
+        if path.name == "CHANGELOG.md":  # which tells of what was
+            continue
+        text = path.read_text(encoding="utf-8")
+        for found in LINK.finditer(text if path.suffix == ".md" else re.sub(r"\]\(", "", text)):
+            target = ROOT / found[0] if found[1] is None else path.parent / found[1]
+            if not target.exists() and found[0] not in MADE and target.name not in GENERATED and target.parent.name != "methods":
+                wrong.append(f"{path.relative_to(ROOT)}: {found[0]}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_a_page_with_figures_names_the_command_that_made_them(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[([^\]]*)\]\(", text)
+    assert all(pictures), "a picture without words"
+    assert not pictures or re.search(r"`(?:python -m|make) [\w.]+", text)
 
 
 @pytest.mark.parametrize("document", ["README.md", pytest.param("docs/guide.md", marks=pytest.mark.slow)])

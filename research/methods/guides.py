@@ -192,8 +192,8 @@ def page_of(rows: Sequence[Row], asked: StudyConfig, choices: Choices, limit: in
     yield from ("## Price of each", "", "| guide | verifier tokens per generated token |", "| :-- | --: |")
     for guide in GUIDES:
         yield f"| {guide} | {price_of(guide, rows):.3f} |"
-    yield from ("", "## Accuracy against all tokens", "", "![](verifiers_tokens.svg)", "")
-    yield from ("## Accuracy against FLOPs", "", "![](verifiers_flops.svg)", "", "## All points", "")
+    yield from ("", "## Accuracy against all tokens", "", "![Accuracy against all tokens, by verifier](verifiers_tokens.svg)", "")
+    yield from ("## Accuracy against FLOPs", "", "![Accuracy against FLOPs, by verifier](verifiers_flops.svg)", "", "## All points", "")
     yield "| search | guide | limit | accuracy | generated | verifier | price | FLOPs | difference | p (Holm) |"
     yield "| :-- | :-- | --: | :-- | --: | --: | --: | --: | :-- | --: |"
     for row in rows:

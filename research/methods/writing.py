@@ -82,8 +82,21 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
         "",
     )
     yield from _claims(claims(measured))
-    yield from ("", "## Accuracy against generated tokens", "", f"![]({FIGURES['generated_tokens']}.svg)", "")
-    yield from ("## Accuracy against all tokens, verifier included", "", f"![]({FIGURES['tokens']}.svg)", "", "## All points", "")
+    yield from (
+        "",
+        "## Accuracy against generated tokens",
+        "",
+        f"![Accuracy against generated tokens, by method]({FIGURES['generated_tokens']}.svg)",
+        "",
+    )
+    yield from (
+        "## Accuracy against all tokens, verifier included",
+        "",
+        f"![Accuracy against all tokens, by method]({FIGURES['tokens']}.svg)",
+        "",
+        "## All points",
+        "",
+    )
     yield from _table(measured)
     yield from ("", "## Who spends less than the budget, and why they stopped", "", *_unspent(measured))
     yield from ("", "## Plans", "", "| method | plan |", "| :-- | :-- |")

@@ -117,7 +117,7 @@ def section(of: Replayed, folder: Path) -> Iterator[str]:
     if len(sizes) > 1:
         save([one.curve for one in of.curves], folder / file)
     yield from (f"## {MODELS[pool.name]}: {pool.name}", "", f"{pool.report.lines()[0]}. Tokens are estimated from the texts.", "")
-    yield from (f"![]({file}.svg)", "") if len(sizes) > 1 else ()
+    yield from (f"![Accuracy of selections against samples, {pool.name}]({file}.svg)", "") if len(sizes) > 1 else ()
     yield from (f"| selection | {' | '.join(f'{size}' for size in sizes)} |", f"| :-- |{' :-- |' * len(sizes)}")
     for one in of.curves:
         yield f"| `{one.curve.label.removeprefix('best_of_n | ')}` | {' | '.join(map(percent, one.curve.accuracy))} |"
@@ -145,7 +145,13 @@ def programs_section(names: Sequence[str], found: Mapping[str, Mapping[int, Esti
     yield f"{len(names)} problems, every {every}th of 164, 100 programs each; at most 5 tests of each of 100 texts."
     yield f"All tests of a program run in one contained process, for at most {SECONDS:g} seconds."
     yield f"A point is the mean over {ORDERS} random subsets of the programs, with all tests. `pass@k` and one sample are exact."
-    yield from ("", "![](recorded_humaneval.svg)", "", f"| choice | {' | '.join(map(str, sizes))} |", f"| :-- |{' :-- |' * len(sizes)}")
+    yield from (
+        "",
+        "![Programs that pass against samples, by selection](recorded_humaneval.svg)",
+        "",
+        f"| choice | {' | '.join(map(str, sizes))} |",
+        f"| :-- |{' :-- |' * len(sizes)}",
+    )
     yield from (f"| {way} | {' | '.join(percent(one) for one in of.values())} |" for way, of in found.items())
     yield ""
 

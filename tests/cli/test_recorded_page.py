@@ -1,4 +1,4 @@
-"""The commands and the code of docs/recorded.md run as they stand there."""
+"""The commands and the code of docs/how-to/recorded.md run as they stand there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tts.verifiers.code.sandbox import why_not
 
-PAGE = Path(__file__).parents[2] / "docs" / "recorded.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "recorded.md"
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_command_of_the_page_runs(tts, files):
     if not PAGE.is_file():
         pytest.skip("the documents are no part of the wheel")
-    commands = re.findall(r"^    (tts .+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    commands = re.findall(r"^(tts .+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(commands) == 11
     if why_not():
         commands = [command for command in commands if "programs" not in command]

@@ -18,7 +18,7 @@ from tts.solver.settings import setting_of
 from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
-PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "methods.md"
 PLAIN = RunSetting(caps=Caps(), roles=())  # plain chat, and no verifier
 
 

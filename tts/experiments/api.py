@@ -47,7 +47,7 @@ class Study(Replayable):
         study.plot("curve.png", x="samples")
 
     Args:
-        settings: the keys of a study's file, with the same values (docs/experiments.md): `name`, `models`, `problems`, `strategies` and
+        settings: the keys of a study's file, with the same values (docs/how-to/studies.md): `name`, `models`, `problems`, `strategies` and
             `budgets` are required; `task`, `seeds`, `verifiers`, `sampling`, `allow_oracle`, `record` and `concurrency` are optional.
 
     Attributes:

@@ -61,7 +61,11 @@ class Stops:
             check_text("a text of Stops", text)
 
 
-STEP, END = Until.STEP, Until.END
+STEP = Until.STEP
+"""To the end of the next step."""
+
+END = Until.END
+"""To the end of the solution."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,14 @@ def page(compared: Compared, restarts: Sequence[Restarts]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from _head(compared)
     yield from ("", "## What is asked of it", "", *_asked(compared, restarts))
-    yield from ("", "## Accuracy against all tokens, verifier included", "", "![](allocator.svg)", "", *_points(compared))
+    yield from (
+        "",
+        "## Accuracy against all tokens, verifier included",
+        "",
+        "![Accuracy against all tokens, the allocator and fixed sizes](allocator.svg)",
+        "",
+        *_points(compared),
+    )
     yield from ("", "## Against uniform best-of-N, at the same tokens", "", *_against(compared.uniform))
     yield from ("", "## Against the best single strategy in hindsight, at the same tokens", "")
     yield from (f"The best, for each total anew, of: {', '.join(code(name) for name in compared.singles)}.", "")
@@ -171,7 +178,7 @@ def _resources(compared: Compared) -> Iterator[str]:
     yield f"Which resource binds {'changes' if len(counted) > 1 else 'changes nothing in'} what is best here; time is left out of that,"
     yield "for it was measured beside other work."
     yield ""
-    yield from (f"![](allocator_{axis}.svg)" for axis in RESOURCES[1:])
+    yield from (f"![Accuracy against {AXES[axis].title}](allocator_{axis}.svg)" for axis in RESOURCES[1:])
 
 
 def _best(curves: Sequence[Curve], axis: str, most: float) -> tuple[str, str]:

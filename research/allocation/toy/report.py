@@ -135,7 +135,7 @@ class Page:
         picture = out.with_suffix(".svg")
         with styled():
             picture.write_bytes(rendered(self._figure(), "svg"))
-        out.write_text(text.replace("FIGURE", f"![]({picture.name})"), encoding="utf-8")
+        out.write_text(text.replace("FIGURE", f"![Share of the gain of the best policy, by budget]({picture.name})"), encoding="utf-8")
 
     def _figure(self) -> Figure:
         from matplotlib.figure import Figure

@@ -1,0 +1,45 @@
+"""An extension of Griffe, by which the site reads docstrings: labels such as "Cost:" are paragraphs, each argument has its entry."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+_LABEL = re.compile(r"^[A-Z]\w*(?: \w+)*: \S")
+
+
+class HouseDocstrings(griffe.Extension):
+    """Rewrites docstrings before they are parsed."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of a module, class, function or attribute."""
+        if obj.docstring is not None:
+            names = [*obj.members, *(p.name for p in getattr(obj, "parameters", ()))]
+            obj.docstring.value = rewritten(obj.docstring.value, names)
+
+
+def rewritten(text: str, names: list[str]) -> str:
+    """Return a docstring as Griffe divides it best; `names` are arguments that an entry may be about."""
+    made: list[str] = []
+    under = ""  # the section, or the label, that the lines are of
+    for line in text.split("\n"):
+        if line and not line.startswith(" "):
+            under = "label" if _LABEL.match(line) else line
+        made.append(line.strip() if under == "label" else line)
+    return "\n".join(_entries(made, names))
+
+
+def _entries(lines: list[str], names: list[str]) -> list[str]:
+    """Return lines in which each argument begins a line of its own."""
+    if not names:
+        return lines
+    inner = re.compile(rf"(?<=[.;]) (?=(?:{'|'.join(map(re.escape, names))})(?:, (?:{'|'.join(map(re.escape, names))}))*: )")
+    made: list[str] = []
+    inside = False
+    for line in lines:
+        if line and not line.startswith(" "):
+            inside = line == "Args:"
+        made += inner.sub("\n    ", line).split("\n") if inside else [line]
+    return made

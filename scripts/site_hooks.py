@@ -1,0 +1,74 @@
+"""What the site's build does beside MkDocs (`hooks` of mkdocs.yml): generated pages, lists as GitHub reads them, paths as links.
+
+Pages that are generated from the code stand in no folder: `site_reference` has their texts. A path in backticks, such as
+`docs/how-to/studies.md`, becomes a link to that page with its title.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+import site_reference  # noqa: E402 - it lies beside this file
+from mkdocs.structure.files import File  # noqa: E402
+
+_ITEM = re.compile(r"( *)([-*]|\d+\.) ")
+_FENCE = re.compile(r" *```")
+_PATH = re.compile(r"`docs/([\w./-]+?)(\.md|/)`")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are generated."""
+    for path, text in site_reference.pages(ROOT).items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
+    """Return a page's text as Python-Markdown reads it."""
+    if page.file.src_uri == "reference/methods.md":
+        markdown = site_reference.linked_table(markdown)
+    return "\n".join(_readable([_linked(line, page.file.src_uri, files) for line in _unfenced(markdown)]))
+
+
+def _unfenced(markdown: str) -> list[str]:
+    return markdown.split("\n")
+
+
+def _linked(line: str, here: str, files: Any) -> str:
+    """Return a line whose paths of pages are links."""
+
+    def link(found: re.Match[str]) -> str:
+        path = found[1] + (".md" if found[2] == ".md" else "/README.md")
+        if files.get_file_from_path(path) is None:
+            return found[0]
+        return f"[{_title(path)}]({posixpath.relpath(path, posixpath.dirname(here) or '.')})"
+
+    return line if line.startswith("#") else _PATH.sub(link, line)
+
+
+def _title(path: str) -> str:
+    """Return the heading of a page, in which brackets would end a link."""
+    text = (ROOT / "docs" / path).read_text(encoding="utf-8")
+    found = re.search(r"^# (.+)$", text, re.MULTILINE)
+    return re.sub(r"[\[\]]", "", found[1]) if found else path
+
+
+def _readable(lines: list[str]) -> list[str]:
+    """Return lines with a blank one before each list and table, and with nested items as deep as Python-Markdown wants them."""
+    made: list[str] = []
+    fenced = False
+    for line in lines:
+        fenced ^= bool(_FENCE.match(line))
+        item = _ITEM.match(line)
+        before = made[-1] if made else ""
+        if not fenced and before and before[0] not in " |" and not _ITEM.match(before) and (line.startswith("|") or (item and not item[1])):
+            made.append("")
+        made.append(f"{item[1]}{line}" if item and item[1] and not fenced else line)
+    return made

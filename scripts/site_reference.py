@@ -1,0 +1,158 @@
+"""The pages of the site that are made of the code: methods, command line, the two files of settings.
+
+A method's page has its row of docs/reference/methods.md, its docstrings, its file, and the boxes that the file names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+_ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+_COLUMNS = ("Paper", "Needs", "Cost", "Pays", "Measured")
+_WHERE = {
+    "methods": "methods.md", "second wave": "second_wave.md", "selections": "selections.md", "splits": "splits.md",
+    "recorded": "recorded.md", "allocator": "allocator.md", "cascades": "cascades.md",
+}  # fmt: skip
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Return the text of every generated page by its path in the documentation."""
+    made = {f"reference/methods/{name}.md": text for name, text in _methods(root)}
+    return {**made, "reference/cli.md": command_line(), **_settings()}
+
+
+def linked_table(markdown: str) -> str:
+    """Return the table of methods, in which names are links to their pages, and measurements to theirs."""
+
+    def row(found: re.Match[str]) -> str:
+        *cells, measured = found[2].split(" | ")
+        return f"| [`{found[1]}`](methods/{found[1]}.md) | {' | '.join(cells)} | {_measured(measured, '../results')} |"
+
+    return _ROW.sub(row, markdown)
+
+
+def _measured(cell: str, folder: str) -> str:
+    return f"[{cell}]({folder}/{_WHERE[cell]})" if cell in _WHERE else cell
+
+
+def _methods(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield each strategy, stop rule, selection and verifier with its page."""
+    from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.verifiers import VERIFIERS
+
+    table = dict(_ROW.findall((root / "docs/reference/methods.md").read_text(encoding="utf-8")))
+    boxes = _boxes((root / "docs/reference/boxes.md").read_text(encoding="utf-8"))
+    for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS):
+        for name, place in registry.entries.items():
+            yield name, _method(root, f"{registry.kind} `{name}`", place, table.get(name, ""), boxes)
+
+
+def _boxes(text: str) -> dict[str, str]:
+    """Return the boxes by their letters."""
+    return {part.split(".", 1)[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]}
+
+
+def _method(root: Path, title: str, place: str, row: str, boxes: Mapping[str, str]) -> str:
+    """Return the page of one method."""
+    module, _, attribute = place.partition(":")
+    path = root / (module.replace(".", "/") + ".py")
+    if not path.exists():
+        path = path.with_suffix("") / "__init__.py"
+    source = path.read_text(encoding="utf-8")
+    lines = ["---", "hide: [navigation, toc]", "---", f"# {title[0].upper()}{title[1:]}", "", "[All methods](../methods.md)", ""]
+    if row:
+        cells = row.split(" | ")
+        cells[-1] = _measured(cells[-1], "../../results")
+        lines += [f"| {' | '.join(_COLUMNS)} |", "| :-- | :-- | :-- | :-- | :-- |", f"| {' | '.join(cells)} |", ""]
+    lines += [
+        "## Parameters",
+        "",
+        f"::: {module}.{attribute}",
+        "    options: {members: false, show_root_heading: false, heading_level: 3}",
+        "",
+    ]
+    if source.count('"""', 0, source.find("from __future__")) and "\n\n" in source.split('"""')[1]:
+        lines += ["## Source and departures", "", f"::: {module}", "    options: {members: false, show_root_heading: false}", ""]
+    named = list(dict.fromkeys(re.findall(r"algorithms? ([AB]\d+)", source)))
+    found = [boxes[one] for one in named if one in boxes]
+    shown = source[source.find("\n@dataclass") + 1 :] if "\n@dataclass" in source else source
+    code = ["", f'```python title="{path.relative_to(root).as_posix()}"', shown.rstrip(), "```", ""]
+    if found:
+        lines += ["## The box and our lines", "", '<div class="box-and-lines" markdown>', "<div markdown>", ""]
+        lines += [f"### {box}" for box in found]
+        lines += ["</div>", "<div markdown>", "", "### Our lines", *code, "</div>", "</div>"]
+    else:
+        lines += ["## Our lines", *code]
+    return "\n".join(lines) + "\n"
+
+
+def command_line() -> str:
+    """Return the help of every command."""
+    import click
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from tts.cli.app import app
+
+    command = typer.main.get_command(app)
+    with click.Context(command, info_name="tts") as context:  # pyright: ignore[reportArgumentType]
+        text = get_docs_for_click(obj=command, ctx=context, name="tts", title="Command line")  # pyright: ignore[reportArgumentType]
+    return re.sub(r"(?<=`)\[default: ", "[default: ", text)
+
+
+def _settings() -> dict[str, str]:
+    """Return the pages of the two files of settings."""
+    from tts.experiments.study import config as study
+    from tts.serve import config as gateway
+
+    of_study = "A study is one YAML file (`docs/how-to/studies.md`). `tts run FILE` runs it."
+    of_gateway = "`tts serve --config FILE` reads one YAML file (`docs/how-to/gateway.md`)."
+    sections = (study.StudyConfig, study.ModelConfig, study.ProblemsConfig, study.RecordConfig)
+    offered = (gateway.GatewayConfig, gateway.GatewayModel, gateway.Preset, gateway.GatewayLimits)
+    return {
+        "reference/study_file.md": "\n".join(_page("The study file", of_study, *sections)),
+        "reference/gateway_file.md": "\n".join(_page("The gateway file", of_gateway, *offered)),
+    }
+
+
+def _page(title: str, about: str, *models: type[BaseModel]) -> Iterator[str]:
+    """Yield the lines of a page of settings: a table for each section."""
+    yield from (f"# {title}", "", f"{about} Unknown keys are refused with the nearest name.", "")
+    for model in models:
+        text = model.__doc__ or ""
+        yield from (f"## `{model.__name__}`", "", " ".join(text.split("Args:")[0].split()), "", "| key | type | default | meaning |")
+        yield "| :-- | :-- | :-- | :-- |"
+        said = _meanings(model)
+        for key, field in model.model_fields.items():
+            cells = (f"`{key}`", f"`{_type(field)}`", _default(field), said.get(key, ""))
+            yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+        yield ""
+
+
+def _type(field: FieldInfo) -> str:
+    text = re.sub(r"[\w.]+\.(?=\w)|<class '(\w+)'>", r"\1", str(field.annotation))
+    return re.sub(r"<class '[\w.]*?(\w+)'>", r"\1", text)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    return f"`{value!r}`" if not isinstance(value, BaseModel) else "its own defaults"
+
+
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return what the docstrings of a section and its bases say of each key; one entry may be about several."""
+    made: dict[str, str] = {}
+    for one in reversed([base for base in model.__mro__ if issubclass(base, BaseModel)]):
+        names = "|".join(model.model_fields) or "$"
+        said = " ".join((one.__dict__.get("__doc__") or "").partition("Args:")[2].split())
+        parts = re.split(rf"(?:^|(?<=[.;?]) )((?:{names})(?:, (?:{names}))*): ", said)[1:]
+        for keys, meaning in zip(parts[::2], parts[1::2], strict=True):
+            made |= dict.fromkeys(keys.split(", "), meaning.strip())
+    return made
