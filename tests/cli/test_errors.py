@@ -68,7 +68,7 @@ MISTAKES = {
     ),
     "trace with another ending": (
         ["3 + 4", "--trace", "search.txt"],
-        "the trace file is 'search.txt', but must end in .html or .json",
+        "the trace file is 'search.txt', but must end in .html, .json or .svg",
         "give a name such as search.html",
     ),
     "trace in no folder": (

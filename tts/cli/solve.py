@@ -62,7 +62,9 @@ def solve(  # noqa: PLR0913 - the options of the command
     explain: Annotated[bool, typer.Option("--explain", help="Say why the strategy went on as it did, and why it stopped.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As --print json.")] = False,
     printed: Annotated[str, typer.Option("--print", metavar="WHAT", help="table, json, or alone: solution (its text), answer.")] = "table",
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the whole search: FILE.html or FILE.json.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the whole search: FILE.html or FILE.json; FILE.svg is a picture of its tree.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Solve one problem within a hard budget.

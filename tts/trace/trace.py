@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tts.budget.ledger import Call
 from tts.display import cell, grid, one_line
-from tts.errors import ConfigError
+from tts.errors import ConfigError, shown
+from tts.trace import picture as pictures
 from tts.trace.html import render
 from tts.types import Usage
 
@@ -161,15 +162,34 @@ class Trace:
         """Return one self-contained page: the tree with scores and tokens, the answer, the ledger. It loads nothing else."""
         return render(self.to_dict(), winning_node(self))
 
+    def to_svg(self, picture: Literal["tree", "kv", "budget"] = "tree") -> str:
+        """Return a picture in SVG, for light and dark pages, of 640 units across.
+
+        Args:
+            picture: "tree": the tree as it grew, animated once for at most five seconds; the first 600 nodes of larger ones. "kv": tokens
+                of keys and values that live paths share, where the most were live. "budget": tokens spent after each call.
+
+        Raises:
+            ConfigError: there is no such picture.
+        """
+        record = self.to_dict()
+        if picture == "tree":
+            return pictures.growth(record, winning_node(self))
+        if picture == "kv":
+            return pictures.sharing(record)
+        if picture == "budget":
+            return pictures.spending(record)
+        raise ConfigError(f"picture is {shown(picture)}, but must be 'tree', 'kv' or 'budget'")
+
     def save(self, path: str | Path) -> None:
-        """Write the trace as HTML or JSON, by the ending of the path.
+        """Write the trace as HTML, JSON or SVG (its tree), by the ending of the path.
 
         Raises:
             ConfigError: another ending, or a place that cannot be written.
         """
         path = _with_suffix(path)
         try:
-            path.write_text(self.to_html() if path.suffix == ".html" else self.to_json(), encoding="utf-8")
+            path.write_text({".html": self.to_html, ".json": self.to_json, ".svg": self.to_svg}[path.suffix](), encoding="utf-8")
         except OSError as failure:
             raise _unwritable(path, failure) from None
 
@@ -195,7 +215,7 @@ def check_path(path: str | Path) -> None:
     """Refuse, before a search is paid for, a path that `Trace.save` could not write. The file is left as it was.
 
     Raises:
-        ConfigError: another ending than .html or .json, or a place that cannot be written.
+        ConfigError: another ending than .html, .json or .svg, or a place that cannot be written.
     """
     path = _with_suffix(path)
     existed = path.exists() or path.is_symlink()
@@ -209,8 +229,8 @@ def check_path(path: str | Path) -> None:
 
 def _with_suffix(path: str | Path) -> Path:
     path = Path(path)
-    if path.suffix not in (".html", ".json"):
-        raise ConfigError(f"the trace file is {str(path)!r}, but must end in .html or .json", hint="give a name such as search.html")
+    if path.suffix not in (".html", ".json", ".svg"):
+        raise ConfigError(f"the trace file is {str(path)!r}, but must end in .html, .json or .svg", hint="give a name such as search.html")
     return path
 
 

@@ -1,0 +1,129 @@
+"""Draw the pictures of the documentation from searches that run now: the same bytes from the same weights and kind of processor.
+
+    python scripts/pictures.py [--small] [--out docs/pictures]
+
+search.svg: the tree of a beam search as it grows. sharing.svg: keys and values that paths of REBASE share. budget.svg: the spend of a tree
+search, call by call. calibration.svg: scores of two verifiers against how often they are right. All are of the embedded models, on test
+problems; with --small, of the toy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import tts  # noqa: E402
+from tts.experiments.datasets.arithmetic import load  # noqa: E402
+from tts.statistics import expected_calibration_error  # noqa: E402
+from tts.statistics.discrimination import Calibration  # noqa: E402
+from tts.trace import svg  # noqa: E402
+
+# file -> the picture of a trace, the strategy, and the limit on tokens
+SEARCHES: Mapping[str, tuple[Any, str, int]] = {
+    "search": ("tree", "beam(n=8, branching=4) | weighted", 400),
+    "sharing": ("kv", "rebase(n=16) | weighted", 800),
+    "budget": ("budget", "mcts | weighted", 400),
+}
+_BINS, _SAMPLES = 10, 8
+_STYLE = ".first{fill:var(--accent)}.second{fill:var(--other)}.diagonal{stroke:var(--line);stroke-width:1.5;stroke-dasharray:5 5}\n"
+
+
+class Setting(NamedTuple):
+    """What is run: a problem of the trees with its task, the problems of the calibration, and verifiers by the name that is shown."""
+
+    model: str
+    problem: str
+    task: str
+    judged: Sequence[tts.Problem]
+    verifiers: Mapping[str, str]
+
+
+def setting(*, small: bool) -> Setting:
+    """Return what is run; small: on the toy, which takes no time."""
+    if small:
+        sums = load(limit=4, operations=2, digits=1, operators="+-", parentheses=False)
+        return Setting("toy", "3 + 4 - 2", "arithmetic", sums, {"toy": "toy(error=0.2)"})
+    problems = load(limit=150, split="test", operations=[2, 3, 4, 5, 6])
+    odds = "confidence(measure='logprob', over='sum', odds=(1.41, 2.16))"
+    return Setting("pocket", "Reach 4 with 8 18 20 10.", "countdown", problems, {"process model": "process", "log-probability": odds})
+
+
+def search(where: Setting, picture: Any, strategy: str, tokens: int) -> str:
+    """Return the picture of a search."""
+    verifier = next(iter(where.verifiers.values())) if where.model == "toy" else None
+    given: dict[str, Any] = {} if verifier is None else {"verifier": verifier}
+    solved = tts.solve(where.problem, tokens, model=where.model, task=where.task, strategy=strategy, seed=0, **given)
+    return solved.trace.to_svg(picture)
+
+
+def judged(where: Setting, verifier: str) -> Calibration:
+    """Return how often samples are right, by their score."""
+    problems = [tts.Problem(each.prompt, id=each.id, task=each.task) for each in where.judged]
+    strategy = f"best_of_n(n={_SAMPLES}) | weighted"
+    limits = tts.Budget(samples=_SAMPLES)
+    solutions = tts.solve_many(problems, each=limits, model=where.model, verifier=verifier, strategy=strategy, seed=0)
+    scored = [(c.scores["main"], c.answer == p.answer) for p, s in zip(where.judged, solutions, strict=True) for c in s.candidates]
+    known = [(score, right) for score, right in scored if not math.isnan(score)]
+    return expected_calibration_error([score for score, _ in known], [right for _, right in known], _BINS)
+
+
+def calibration(where: Setting) -> str:
+    """Return the shares of right samples against scores, a point a bin, its area by the samples in it."""
+    left, top, side = 84.0, 60.0, 440.0
+    body = [svg.words(24, 32, "When a verifier says p, how many are right?", "bold")]
+    corners = f"M{svg.number(left)} {svg.number(top)}V{svg.number(top + side)}H{svg.number(left + side)}"
+    body.append(f'<path class="axis" d="{corners}"/><path class="diagonal" d="M{left} {top + side}L{left + side} {top}"/>')
+    for share in (0, 0.5, 1):
+        body.append(svg.words(left - 10, top + side * (1 - share) + 7, f"{share:g}", "soft", anchor="end"))
+        body.append(svg.words(left + side * share, top + side + 26, f"{share:g}", "soft", anchor="middle"))
+    body.append(svg.words(left + side / 2, top + side + 52, "score", "soft", anchor="middle"))
+    body.append(svg.words(left + 8, top + 8, "share right", "soft"))
+    told: list[str] = []
+    for number, (name, verifier) in enumerate(where.verifiers.items()):
+        found = judged(where, verifier)
+        most = max(each.num for each in found.table)
+        kind = ("first", "second")[number]
+        for each in found.table:
+            if each.num:
+                x, y = svg.number(left + side * each.score), svg.number(top + side * (1 - each.label))
+                radius = svg.number(3 + 13 * math.sqrt(each.num / most))
+                body.append(f'<circle class="{kind}" cx="{x}" cy="{y}" r="{radius}" fill-opacity="0.7"/>')
+        row = top + side + 84 + 30 * number
+        line = f"{name}: calibration error {found.error:.2f}"
+        body.append(f'<circle class="{kind}" cx="{left}" cy="{svg.number(row - 7)}" r="8"/>{svg.words(left + 18, row, line)}')
+        told.append(line)
+    samples = f"{len(where.judged)} problems, {_SAMPLES} samples each; larger: more samples"
+    last = top + side + 84 + 30 * len(where.verifiers)
+    body.append(svg.words(24, last, samples, "soft"))
+    return svg.document(last + 20, "Scores of verifiers against shares of right samples", f"{'; '.join(told)}. {samples}.", body, _STYLE)
+
+
+def draw(folder: Path, *, small: bool) -> list[Path]:
+    """Draw all pictures into a folder, and return their paths."""
+    where = setting(small=small)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {name: search(where, *what) for name, what in SEARCHES.items()} | {"calibration": calibration(where)}
+    for name, text in made.items():
+        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+    return [folder / f"{name}.svg" for name in made]
+
+
+def main() -> None:
+    """Draw the pictures and print their paths."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
+    parser.add_argument("--small", action="store_true", help="on the toy, in seconds")
+    options = parser.parse_args()
+    for path in draw(options.out, small=options.small):
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Pictures of traces: what they state is what the trace has, and any text of a trace stays text."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tts
+from tests.trace.test_html import ATTACK, ODD, beams, node, trace
+from tts.trace.picture import MOST_NODES
+from tts.trace.trace import Trace
+
+SVG = "{http://www.w3.org/2000/svg}"
+KINDS = ("tree", "kv", "budget")
+
+
+def searched(strategy: str, tokens: int = 400) -> tts.Solution:
+    return tts.solve("3 + 4 - 2 + 9", tokens, model="toy", verifier="toy(error=0.2)", strategy=strategy)
+
+
+def texts(picture: str) -> list[str]:
+    return ["".join(each.itertext()) for each in ET.fromstring(picture).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("strategy", ["beam(n=8) | weighted", "rebase(n=8) | weighted", "best_of_n(n=4) | weighted", "mcts | best"])
+def test_shared_tokens_are_those_of_the_ledger(strategy: str) -> None:
+    found = searched(strategy)
+    held, alone = map(int, re.match(r"(\d+) tokens held, (\d+) without sharing", texts(found.trace.to_svg("kv"))[0]).groups())
+    assert (held, alone - held) == (found.usage.peak_kv_tokens, found.usage.saved_kv_tokens)
+
+
+def test_the_budget_is_that_of_the_ledger() -> None:
+    found = searched("beam(n=8) | weighted")
+    shown = texts(found.trace.to_svg("budget"))
+    assert shown[0] == f"{found.usage.tokens} of 400 tokens spent in {len(found.trace.calls)} calls"
+    assert {f"generated {found.usage.generated_tokens}", f"verifier {found.usage.verifier_tokens}", "limit"} <= set(shown)
+
+
+def test_the_tree_has_every_node_and_the_answers_path() -> None:
+    found = searched("beam(n=8) | weighted")
+    picture = ET.fromstring(found.trace.to_svg())
+    assert len(list(picture.iter(f"{SVG}circle"))) == len(found.trace.nodes)
+    assert len([each for each in picture.iter(f"{SVG}g") if each.get("class") == "out"]) == sum(each.pruned for each in found.trace.nodes)
+    winner = next(each for each in found.trace.nodes if each.candidate is not None and each.answer == found.answer)
+    assert winner.text.strip() in texts(found.trace.to_svg())
+    assert f"answer: {found.answer}" in texts(found.trace.to_svg())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_trace_gives_the_same_bytes(kind: Any) -> None:
+    found = searched("beam(n=4) | weighted")
+    assert found.trace.to_svg(kind) == Trace.from_json(found.trace.to_json()).to_svg(kind)
+    assert found.trace.to_svg(kind) == searched("beam(n=4) | weighted").trace.to_svg(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_of_a_trace_stay_texts(kind: Any) -> None:
+    for text in (ATTACK, ODD):
+        nodes = (
+            node(0, None, text=text, tokens=400),
+            node(1, 0, text=text, tokens=300, candidate=0, answer=text, scores={"a": (math.nan,)}),
+        )
+        picture = ET.fromstring(trace(nodes, problem=text, strategy=text, answer=text).to_svg(kind))
+        assert {each.tag.removeprefix(SVG) for each in picture.iter()} <= {
+            "svg",
+            "title",
+            "desc",
+            "style",
+            "rect",
+            "text",
+            "g",
+            "path",
+            "circle",
+        }
+
+
+EDGES: dict[str, Callable[[], Trace]] = {
+    "no node": lambda: trace((), calls=(), answer=None),
+    "a root alone": lambda: trace((node(0, None, tokens=0),), calls=(), answer=None),
+    "two roots": lambda: trace((node(0, None), node(1, None), node(2, 1))),
+    "a deep path": lambda: trace(tuple(node(i, i - 1 if i else None) for i in range(3000))),
+    "many leaves": lambda: trace((node(0, None), *(node(i, 0) for i in range(1, 2000)))),
+    "no limit on tokens": lambda: trace(beams(), budget="samples=8"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("edge", EDGES)
+def test_every_tree_can_be_drawn(kind: Any, edge: str) -> None:
+    ET.fromstring(EDGES[edge]().to_svg(kind))
+
+
+def test_a_large_tree_is_cut_and_says_so() -> None:
+    shown = texts(EDGES["many leaves"]().to_svg())
+    assert any(f"the first {MOST_NODES} of 2,000 nodes" in line for line in shown)
+
+
+def test_a_picture_is_saved_by_its_ending(tmp_path: Path) -> None:
+    found = searched("beam(n=4) | weighted")
+    found.trace.save(tmp_path / "search.svg")
+    assert (tmp_path / "search.svg").read_text(encoding="utf-8") == found.trace.to_svg("tree")
+    with pytest.raises(tts.ConfigError, match="picture is 'forest', but must be 'tree', 'kv' or 'budget'"):
+        found.trace.to_svg("forest")  # type: ignore[arg-type]
