@@ -26,7 +26,7 @@ def asked(
     verifier: str,
     traces: int = 0,
 ) -> StudyConfig:
-    """Return a study of arithmetic problems."""
+    """Return a study of problems, arithmetic ones where they name no data set."""
     return config.study_config(
         {
             "name": name, "models": "pocket", "verifiers": verifier, "problems": {"dataset": "arithmetic", **problems},

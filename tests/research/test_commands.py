@@ -78,12 +78,13 @@ def test_the_performance_model_is_fitted_and_written_where_models_ship(tmp_path:
     from tts.allocator import shipped
     from tts.allocator.performance import PerformanceModel
 
-    assert shipped.FOLDER == ROOT / "tts/models/pocket/performance"
+    assert (shipped_before := shipped.FOLDER) == ROOT / "tts/models/pocket/performance"
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     fitting.fit(tmp_path / "s.sqlite", 1, 20)
-    found = PerformanceModel.load(str(tmp_path / "pocket.json"))
-    assert found.problems == 20
-    assert found.curves.keys() == PerformanceModel.load(str(ROOT / "tts/models/pocket/performance/pocket.json")).curves.keys()
+    for name in fitting.KINDS:
+        found = PerformanceModel.load(str(tmp_path / f"{name}.json"))
+        assert found.problems == 20
+        assert not found.fits(found.model, found.task, PerformanceModel.load(str(shipped_before / f"{name}.json")).verifiers)
 
 
 @pytest.mark.slow

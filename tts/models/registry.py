@@ -57,7 +57,7 @@ RECORDS = MappingProxyType(
                 self_evaluation=Question(question="Restart?", yes=" yes", no=" no"),
                 verifier="process",
                 task_verifiers=(
-                    ("pocket", "confidence(measure='logprob', over='sum', odds=(1.41, 2.16))"),
+                    ("pocket", "confidence(measure='logprob', over='sum', odds=(1.44, 1.88))"),
                     ("countdown", "process(head='reach')"),
                 ),
             ),

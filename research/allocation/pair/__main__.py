@@ -1,6 +1,6 @@
 """The allocator on the embedded pair: a page and figures, with what is asked of it checked.
 
-    python -m research.allocation.pair --fit       on the validation split: the performance model that ships
+    python -m research.allocation.pair --fit [NAME ...]   on the validation split: the performance models that ship
     python -m research.allocation.pair [--limit 400] [--seeds 3] [--jobs 2] [--store FILE] [--out docs/results]
 
 The first takes about ten minutes of two cores, the second half an hour; stopped, each goes on where it was.
@@ -22,8 +22,8 @@ from tts.experiments.store.store import default_store
 def main() -> None:
     options = arguments()
     store = options.store or default_store()
-    if options.fit:
-        fitting.fit(store, options.jobs, options.limit)
+    if options.fit is not None:
+        fitting.fit(store, options.jobs, options.limit, options.fit or fitting.KINDS)
         return
     options.out.mkdir(parents=True, exist_ok=True)
     restarts = restarting.measure(store, options.jobs, options.limit)
@@ -32,7 +32,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--fit", nargs="*", choices=fitting.KINDS, metavar="NAME", help=f"of {', '.join(fitting.KINDS)}; none: all")
     parser.add_argument("--limit", type=int, default=400, help="problems")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2, help="processes")

@@ -1,22 +1,41 @@
-"""The performance model that ships for the embedded pair, from the validation split."""
+"""The performance models that ship for the embedded pair, from the validation split."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from research.allocation.pair import studies
 from tts.allocator import shipped
 from tts.experiments.analysis.performance_fit import PerformanceData, of_what
+from tts.models import registry
+from tts.solver.verifier_roles import own_verifier
 
-NAME = "pocket"
+_PAIR = registry.get("pocket")
+# what ships, by name: what its results are of. The last two are what `solve` without options goes by.
+KINDS: Mapping[str, studies.Kind] = MappingProxyType(
+    {
+        "pocket": studies.EXPRESSIONS,
+        "pocket-chance": studies.Kind(name="chance", verifier=own_verifier(_PAIR, "pocket")),
+        "pocket-countdown": studies.Kind(
+            name="countdown", dataset={"dataset": "countdown", "numbers": [3, 4], "seed": 0, "group_by": "numbers"},
+            verifier=own_verifier(_PAIR, "countdown"), tree=studies.TREE, sample=31,
+        ),
+    }
+)  # fmt: skip
 
 
-def fit(store: Path, jobs: int, limit: int) -> None:
-    """Run what the store lacks, write the model to where shipped ones lie, and print how well it predicts."""
-    asked = [studies.pools(studies.VALIDATION, limit, 1), *studies.others(studies.VALIDATION, limit)]
-    measured = PerformanceData.of(studies.results(store, asked, jobs))
-    policy, task = of_what(asked[0], measured.cell)
+def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS)) -> None:
+    """Run what the store lacks, write the models to where shipped ones lie, and print how well they predict."""
     shipped.FOLDER.mkdir(exist_ok=True)
-    measured.fitted(model=policy, task=task, source=asked[0].name).save(shipped.FOLDER / f"{NAME}.json")
-    for one in measured.held_out():
-        print(f"{one.strategy}: {one.measured:.1%}, held out predicted as {one.predicted:.1%}, calibration error {one.error:.1%}")
+    for name in names:
+        kind = KINDS[name]
+        asked = [studies.pools(studies.VALIDATION, limit, 1, kind), *studies.others(studies.VALIDATION, limit, kind)]
+        measured = PerformanceData.of(studies.results(store, asked, jobs))
+        policy, task = of_what(asked[0], measured.cell)
+        measured.fitted(model=policy, task=task, source=asked[0].name).save(shipped.FOLDER / f"{name}.json")
+        for one in measured.held_out():
+            print(
+                f"{name}, {one.strategy}: {one.measured:.1%}, held out predicted as {one.predicted:.1%}, calibration error {one.error:.1%}"
+            )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +24,53 @@ TREE = "rebase | weighted"  # the best of those that docs/results/methods.md com
 TREE_SIZES = (2, 4, 8)  # its budgets, in plain samples' worth of generated tokens
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Problems of the pair with what scores their solutions.
+
+    Args:
+        name: in the names of studies; "": none. verifier: of all results. tree: a search that could be done in place of plain samples;
+            None: none, where the verifier scores no steps. sample: tokens of one plain sample, about.
+        dataset: of the problems; None: plain expressions of 1 to 10 operations, as many of each.
+    """
+
+    name: str = ""
+    verifier: str = VERIFIER
+    tree: str | None = None
+    sample: int = SAMPLE
+    dataset: Mapping[str, Any] | None = None
+
+    def study(self, what: str, split: str) -> str:
+        """Return the name of a study."""
+        return "-".join(("allocator", what, split, *filter(None, [self.name])))
+
+    def problems(self, split: str, limit: int) -> dict[str, Any]:
+        """Return the problems of a split."""
+        return problems(split, limit) if self.dataset is None else {**self.dataset, "split": split, "limit": limit}
+
+
+EXPRESSIONS = Kind(tree=TREE)
+
+
 def problems(split: str, limit: int) -> dict[str, Any]:
-    """Return the problems of a split: plain expressions of 1 to 10 operations, as many of each."""
+    """Return plain expressions of 1 to 10 operations of a split, as many of each."""
     return {"split": split, "seed": TEST_SEED if split == TEST else 0, "limit": limit, "group_by": "operations"}
 
 
-def pools(split: str, limit: int, seeds: int, verifier: str = VERIFIER) -> StudyConfig:
+def pools(split: str, limit: int, seeds: int, kind: Kind = EXPRESSIONS) -> StudyConfig:
     """Return the study that draws the pools of a split."""
-    study = running.asked(
-        f"allocator-pools-{split}", problems(split, limit), [BASELINE], {"samples": POOL[split]}, seeds=seeds, verifier=verifier
-    )
-    return pool_study(study, POOL[split])
+    name, asked = kind.study("pools", split), kind.problems(split, limit)
+    return pool_study(running.asked(name, asked, [BASELINE], {"samples": POOL[split]}, seeds=seeds, verifier=kind.verifier), POOL[split])
 
 
-def others(split: str, limit: int) -> Iterator[StudyConfig]:
+def others(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyConfig]:
     """Yield the studies of what could be done in place of plain samples: answer greedily, or search a tree."""
-    plans = GREEDY if split == VALIDATION else GREEDY[:1]
-    greedy = running.asked(f"allocator-greedy-{split}", problems(split, limit), plans, {"samples": 1}, seeds=1, verifier=VERIFIER)
+    plans, asked = GREEDY if split == VALIDATION else GREEDY[:1], kind.problems(split, limit)
+    greedy = running.asked(kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier)
     yield greedy.model_copy(update={"record": greedy.record.model_copy(update={"candidates": True})})
-    budget = {"generated_tokens": [SAMPLE * size for size in TREE_SIZES]}
-    yield running.asked(f"allocator-tree-{split}", problems(split, limit), [TREE], budget, seeds=1, verifier=VERIFIER)
+    if kind.tree is not None:
+        budget = {"generated_tokens": [kind.sample * size for size in TREE_SIZES]}
+        yield running.asked(kind.study("tree", split), asked, [kind.tree], budget, seeds=1, verifier=kind.verifier)
 
 
 def results(store: Path, studies: Iterable[StudyConfig], jobs: int) -> list[Result]:

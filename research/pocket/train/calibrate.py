@@ -26,7 +26,7 @@ from tts.models.registry import SHIPPED
 from tts.verifiers.confidence import chance
 
 CELLS = tuple(Cell("countdown", size) for size in (3, 4, 4))
-RUNGS = tuple(Cell("plain-2", size) for size in range(2, 8))
+RUNGS = tuple(Cell("plain-2", size) for size in range(3, 7))
 _PROBLEMS_PER_MINUTE, _SAMPLES = 10, 16  # of each cell
 
 
