@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,18 @@ def test_the_command_for_drafts_prints_a_line_for_every_source(monkeypatch: pyte
         assert one["problems"] + one["excluded"] == 2
         assert 0 <= one["accepted"] <= 1
         assert one["lower"] <= one["speed"] <= one["upper"]
+
+
+def test_the_command_on_halves_prints_a_row_for_each_shape(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("numba")
+    from benchmarks.engine import halves
+
+    if not halves.WIDENS_HALVES:
+        pytest.skip("this CPU has no F16C")
+    monkeypatch.setattr(halves, "SHAPES", ((3, 40, 5), (1, 0, 50)))
+    machine, *rows = printed("benchmarks.engine.halves", "--smoke", monkeypatch=monkeypatch, capsys=capsys).splitlines()
+    assert machine.startswith(halves.INSTRUCTIONS)
+    assert [re.match(r" *(\d+) rows, .* ratio \d+\.\d+ \[\d+\.\d+, \d+\.\d+\]$", row)[1] for row in rows] == ["3", "1"]  # type: ignore[index]
 
 
 def test_the_planning_command_prints_its_two_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
