@@ -94,7 +94,7 @@ def test_a_page_with_figures_names_the_command_that_made_them(page: Path) -> Non
     text = page.read_text(encoding="utf-8")
     pictures = re.findall(r"!\[([^\]]*)\]\(", text)
     assert all(pictures), "a picture without words"
-    assert not pictures or re.search(r"`(?:python -m|make) [\w.]+", text)
+    assert not pictures or re.search(r"`(?:python(?: -m)?|make) [\w./]+", text)
 
 
 @pytest.mark.parametrize("document", ["README.md", pytest.param("docs/guide.md", marks=pytest.mark.slow)])

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from tts.verifiers.base import StepScores as StepScores
     from tts.verifiers.base import Verifier as Verifier
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,

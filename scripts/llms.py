@@ -1,0 +1,103 @@
+"""Write llms.txt, the index of the documentation for language models, and llms-full.txt, its pages in one text.
+
+    python scripts/llms.py
+
+The pages are those of the site, by the order of mkdocs.yml. Measurements and decisions are in the index alone. Pages that the build of the
+site makes are in neither.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+_OPTIONAL = "Optional"  # by the convention of llms.txt: may be left out where there is little room
+_FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+class Page(NamedTuple):
+    """A page: its section of the index, its path from the root, its text."""
+
+    section: str
+    path: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """The first heading."""
+        return next(line[2:] for line in self.text.splitlines() if line.startswith("# "))
+
+    @property
+    def about(self) -> str:
+        """The first sentence before the first section, without links; "" where there is none."""
+        begin = _FENCE.sub("", self.text).partition("\n## ")[0]
+        prose = (block for block in begin.split("\n\n") if re.match(r"[A-Z`\[]", block))
+        first = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(next(prose, "").split()))
+        return re.split(r"(?<=[a-z`)0-9][.:])\s", first)[0].rstrip(":")
+
+
+def pages() -> list[Page]:
+    """Return the pages of the site that exist in the checkout, in its order."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    return [
+        Page(section, f"docs/{name}", (ROOT / "docs" / name).read_text(encoding="utf-8"))
+        for section, name in _named(site["nav"], "Home")
+        if (ROOT / "docs" / name).exists() and name != "index.md"
+    ]
+
+
+def _named(entries: Sequence[Any], section: str) -> Iterator[tuple[str, str]]:
+    """Yield the pages below an entry of the navigation, with the section of each."""
+    for entry in entries:
+        if isinstance(entry, str):
+            name, inside = entry, section
+        else:
+            told: Mapping[str, Any] = entry
+            title, name = next(iter(told.items()))
+            inside = title if section == "Home" else section
+        if isinstance(name, str):
+            yield (_OPTIONAL if name.startswith(("results/", "decisions/")) else inside), name
+        else:
+            yield from _named(name, inside)
+
+
+def index(found: Sequence[Page]) -> str:
+    """Return llms.txt."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")
+    lines = [readme[0], "", f"> {' '.join(readme[1].split())}", ""]
+    lines += ["- [README](README.md): install, first lines, other libraries", "- [Changes](CHANGELOG.md): what users see, by release", ""]
+    for section in dict.fromkeys([*(page.section for page in found if page.section != _OPTIONAL), _OPTIONAL]):
+        lines += [f"## {section}", ""]
+        lines += [f"- [{page.title}]({page.path}){': ' if page.about else ''}{page.about}" for page in found if page.section == section]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def full(found: Sequence[Page]) -> str:
+    """Return llms-full.txt."""
+    readme = Page("", "README.md", (ROOT / "README.md").read_text(encoding="utf-8"))
+    whole = [readme, *(page for page in found if page.section != _OPTIONAL)]
+    return "\n".join(f"<!-- {page.path} -->\n\n{page.text.strip()}\n" for page in whole)
+
+
+def texts() -> dict[str, str]:
+    """Return both files, by name."""
+    found = pages()
+    return {"llms.txt": index(found), "llms-full.txt": full(found)}
+
+
+def main() -> None:
+    """Write both files."""
+    for name, text in texts().items():
+        (ROOT / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{name}: {len(text.split()):,} words\n")
+
+
+if __name__ == "__main__":
+    main()

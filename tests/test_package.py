@@ -1,0 +1,55 @@
+"""What stands around the package: texts for language models, citation, metadata."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tts
+
+ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.docs, pytest.mark.skipif(not (ROOT / "docs").exists(), reason="the documents are not here")]
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("llms", ROOT / "scripts" / "llms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["llms.txt", "llms-full.txt"])
+def test_texts_for_language_models_are_current(name: str) -> None:
+    pytest.importorskip("yaml")
+    assert (ROOT / name).read_text(encoding="utf-8") == script().texts()[name], "write them again: python scripts/llms.py"
+
+
+def test_the_index_names_pages_that_exist() -> None:
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", (ROOT / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(links) > 20
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_place_states_the_same_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == tts.__version__
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert str(citation["version"]) == tts.__version__
+    assert citation["license"] == project["license"]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+) \((\S+)\)", changes, re.MULTILINE).groups() == (tts.__version__, str(citation["date-released"]))
+
+
+def test_types_are_marked() -> None:
+    assert (ROOT / "tts" / "py.typed").exists()
