@@ -14,6 +14,8 @@ from tts.allocator.performance import PerformanceCurve, PerformanceModel
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import ConfigError
+from tts.models import registry
+from tts.solver.verifier_roles import own_verifier
 from tts.text_form import parse_call
 from tts.verifiers import VERIFIERS
 
@@ -129,10 +131,15 @@ def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, mon
     assert (end.usage.samples, [one.usage.samples for one in ends]) == (6, [1, 1])
 
 
-def test_the_pair_s_performance_model_ships_and_is_of_problems_that_nothing_is_measured_on():
-    (name,) = shipped.names()
+@pytest.mark.parametrize(
+    ("name", "task", "verifier"), [("pocket", "pocket", "process"), ("pocket-chance", "pocket", ""), ("pocket-countdown", "countdown", "")]
+)
+def test_the_pair_s_performance_models_ship_and_are_of_problems_that_nothing_is_measured_on(name, task, verifier):
     known = shipped.load(name)
-    assert (known.fits("pocket", "pocket", {"main": "process"}), known.source) == ("", "allocator-pools-validation")
-    assert shipped.fitting("pocket", "pocket", {"main": "process"}) == name
-    assert shipped.fitting("pocket", "pocket", {}) is None
+    of = {"main": verifier or shipped.described(parse_call(VERIFIERS, own_verifier(registry.get("pocket"), task)))}  # its own: the default
+    assert (known.fits("pocket", task, of), known.source.rpartition("-")[0] if not verifier else known.source) == (
+        "", "allocator-pools-validation",
+    )  # fmt: skip
+    assert shipped.fitting("pocket", task, of) == name
+    assert shipped.fitting("pocket", task, {}) is None
     assert known.problems >= 400
