@@ -38,8 +38,10 @@ test: $(VENV)/.dev
 test-docs: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "docs and not slow and not gpu"
 
+# what `make test` leaves out, and more examples of what hypothesis draws
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m "slow and not gpu"
+	$(BIN)/python -m pytest -q -m "hypothesis and not slow and not gpu and not docs" --hypothesis-profile=many
 
 # the backend vllm and vLLM's server, each on the contract of all backends, in an environment of their own: twenty minutes on two cores
 test-vllm: $(VENV)-vllm/.tests
@@ -108,6 +110,7 @@ $(VENV)/.smollm2: $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.smollm2
 	$(PIP) -c constraints.txt -e ".[engine,math,json,experiments,reasoning-gym,serve,ray,docs,dev]"
+	$(BIN)/python -c "import tts; tts.solve('What is 1 + 1?', 60)" # compiles the engine's kernels before two processes of tests both would
 	touch $@
 
 # the peer that the orchestration benchmark measures beside us lives in an environment of its own

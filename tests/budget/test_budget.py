@@ -268,7 +268,7 @@ def costs(draw: st.DrawFn) -> RowCost:
 
 
 @given(data=st.data(), of=limits())
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 def test_no_sequence_of_grants_lets_spent_and_held_pass_a_limit(data: st.DataObject, of: dict[str, float]) -> None:
     one = meter(**of)
     open_grants: list[Grant] = []

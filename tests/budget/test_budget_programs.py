@@ -141,7 +141,7 @@ QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "der
 
 
 @given(world=worlds())
-@settings(max_examples=100, **QUICK)
+@settings(**QUICK)
 def test_random_programs_keep_every_limit_and_all_books_agree(world: Any) -> None:
     run_world(*world)
 
@@ -210,7 +210,7 @@ def test_most_of_a_budget_of_tokens_is_spent_or_another_reason_is_named(plan: st
     plan=st.sampled_from(SHIPPED), budget=budgets(), problem=st.sampled_from(PROBLEMS), seed=st.integers(0, 50),
     fail=st.sampled_from([0.0, 0.0, 0.5]),
 )  # fmt: skip
-@settings(max_examples=200, **QUICK)
+@settings(**QUICK)
 def test_an_answer_comes_whenever_one_plain_sample_gives_one(plan: str, budget: Budget, problem: str, seed: int, fail: float) -> None:
     single = _spend("single", budget, problem, seed, fail=fail).solution
     if not {"tokens", "generated_tokens", "samples", "flops", "usd"} & set(budget.limits):

@@ -27,6 +27,7 @@ from tts.verifiers.base import Calls, PairComparison, Traits
 from tts.verifiers.function import FunctionVerifier
 from tts.verifiers.toy import ToyVerifier
 
+SLOW = pytest.mark.slow
 PROBLEMS = tuple(Problem(text, id=text) for text in ("3 + 4 - 2", "10 - 7 + 5 - 20", "1 + 1", "2 + 2 + 2 + 2 - 9"))
 RATES = Rates(flops=2, usd_in=10**6, usd_reused=0, usd_out=4 * 10**6)
 BUDGETS = {
@@ -119,20 +120,21 @@ class StrategyContract:
 
     # What it spends -------------------------------------------------------------------------------------------------------------
 
+    @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=SLOW)])
     @pytest.mark.parametrize("unit", BUDGETS)
-    def test_no_limit_is_passed_and_nothing_stays_held(self, unit: str) -> None:
-        for limit in BUDGETS[unit]:
-            for fail in (0.0, 0.3):
-                chaos = ChaosBackend(self.backend(), seed=3, fail=fail, rates=RATES)
-                budget = Budget(**{unit: limit})  # type: ignore[arg-type]
-                end = searched(make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified()))
-                if isinstance(end.solution, ConfigError):  # a budget that its thoughts alone would use up
-                    assert isinstance(self.plan().strategy, LimitsThoughts)
-                    continue
-                assert end.solution.error is None or (fail and not end.solution.candidates)  # the only rows it could pay failed
-                check_books(end.search)
-                assert not chaos.live
-                assert 0 <= end.solution.remaining[unit] <= limit
+    def test_no_limit_is_passed_and_nothing_stays_held(self, unit: str, turn: int) -> None:
+        for index, limit in enumerate(BUDGETS[unit]):
+            fail = (0.0, 0.3)[(index + turn) % 2]  # each limit with failures or without; the other way round in the other turn
+            chaos = ChaosBackend(self.backend(), seed=3, fail=fail, rates=RATES)
+            budget = Budget(**{unit: limit})  # type: ignore[arg-type]
+            end = searched(make_run(PROBLEMS[0], budget, self.plan() | SELECTIONS.get("weighted")(), chaos, verifiers=verified()))
+            if isinstance(end.solution, ConfigError):  # a budget that its thoughts alone would use up
+                assert isinstance(self.plan().strategy, LimitsThoughts)
+                continue
+            assert end.solution.error is None or (fail and not end.solution.candidates)  # the only rows it could pay failed
+            check_books(end.search)
+            assert not chaos.live
+            assert 0 <= end.solution.remaining[unit] <= limit
 
     @pytest.mark.parametrize("limit", [0.5, 3.0, 10.0, 30.0])
     def test_no_call_starts_after_the_last_second(self, limit: float) -> None:
@@ -172,12 +174,14 @@ class StrategyContract:
 
     # What it gives --------------------------------------------------------------------------------------------------------------
 
-    def test_one_seed_gives_one_trace_and_another_seed_another(self) -> None:
+    @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=SLOW)])
+    def test_one_seed_gives_one_trace_and_another_seed_another(self, turn: int) -> None:
         for which in range(len(self.texts)):
+            problems = [PROBLEMS[(which + turn) % 2], PROBLEMS[2 + (which + turn) % 2]]
             traces = [
                 [
                     solve(make_run(p, 2000, self.plan(which), self.backend(), seed=seed, verifiers=verified())).trace.canonical()
-                    for p in PROBLEMS
+                    for p in problems
                 ]
                 for seed in (5, 5, 6)
             ]
@@ -195,7 +199,8 @@ class StrategyContract:
         assert backwards[::-1] == alone
         assert few == alone[:2]
 
-    def test_cancellation_keeps_what_was_found(self) -> None:
+    @pytest.mark.parametrize("most", [3, pytest.param(9, marks=SLOW)])
+    def test_cancellation_keeps_what_was_found(self, most: int) -> None:
         partial = 0
         for turn in itertools.count() if self.steady else range(0, 80, 2):
             chaos = ChaosBackend(self.backend(), seed=1, slow=9)
@@ -207,7 +212,7 @@ class StrategyContract:
             check_books(end.search)
             assert not chaos.live
             answers = Counter(c.answer for c in solution.candidates if c.answer is not None)
-            if solution.stopped_by != "interrupted" or partial == 9:
+            if solution.stopped_by != "interrupted" or partial == most:
                 break  # it was done before
             assert not solution.reproducible
             assert (solution.answer is None) == (not answers)
@@ -215,9 +220,10 @@ class StrategyContract:
             partial += bool(solution.candidates)
         assert partial or not (self.width and self.steady), "no cancellation met a search with candidates: the test saw nothing"
 
-    def test_an_answer_comes_whenever_a_plain_sample_gives_one(self) -> None:
+    @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=SLOW)], ids=str)
+    def test_an_answer_comes_whenever_a_plain_sample_gives_one(self, seeds: range) -> None:
         for tokens in (8, 15, 20, 64, 100):
-            for seed in range(6):
+            for seed in seeds:
                 single = solve(make_run(PROBLEMS[0], tokens, "single", self.backend(), seed=seed))
                 mine = solve(make_run(PROBLEMS[0], tokens, self.plan(), self.backend(), seed=seed, verifiers=verified()))
                 assert mine.answer is not None or single.answer is None

@@ -52,7 +52,7 @@ def task(request: pytest.FixtureRequest) -> Any:
 
 
 @given(text=TEXTS)
-@settings(max_examples=150, **QUICK)
+@settings(**QUICK)
 def test_split_joins_to_the_text_and_cuts_where_a_step_ends(task: Any, text: str) -> None:
     pieces = task.split(text)
     assert "".join(pieces) == text
@@ -94,7 +94,7 @@ class Walk(Named):
 
 
 @given(text=TEXTS)
-@settings(max_examples=60, **QUICK)
+@settings(**QUICK)
 def test_split_gives_the_pieces_that_expanding_step_by_step_makes(task: Any, text: str) -> None:
     walk = Walk()
     backend = FunctionBackend(lambda ask: Answer(text[len(ask.text) :], tokens=max(1, len(text) - len(ask.text)), finished=True))
@@ -141,7 +141,7 @@ def test_equivalence_is_reflexive_and_symmetric_and_agrees_with_its_cheap_parts(
 
 
 @given(text=TEXTS)
-@settings(max_examples=150, **QUICK)
+@settings(**QUICK)
 def test_an_answer_is_a_text_that_is_there_and_never_empty(task: Any, text: str) -> None:
     answer = task.extract(text)
     assert answer is None or (answer.strip() and answer in text)

@@ -42,7 +42,7 @@ def solve_all(plan: str, problems: int, language: ToyLanguage, *, text: str, sam
 # Choosing -------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "expected"), [(1, 0.6), (3, 0.648), (5, 0.68256)])
+@pytest.mark.parametrize(("n", "expected"), [(1, 0.6), (3, 0.648), pytest.param(5, 0.68256, marks=pytest.mark.slow)])
 def test_majority_of_n_follows_the_binomial_law(n: int, expected: float) -> None:
     votes, groups = pool(COIN, 3000 * n), 3000
     chosen = [asyncio.run(Majority().select(votes[g * n : (g + 1) * n], None)).answers[0] for g in range(groups)]  # type: ignore[arg-type]

@@ -96,7 +96,8 @@ def test_a_refusal_names_the_nearest_strategy_that_can_run() -> None:
 
 
 def runs(words: str) -> set[str]:
-    return {name for name in STRATEGIES.entries if not lacking(parse(name).strategy, setting_of(words))}
+    setting = setting_of(words)
+    return {name for name in STRATEGIES.entries if not lacking(parse(name).strategy, setting)}
 
 
 def test_plain_chat_runs_whole_solutions() -> None:

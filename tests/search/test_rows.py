@@ -125,7 +125,7 @@ def spent_well(solutions: list[Solution]) -> float:
     return answered / sum(s.usage.tokens for s in solutions)
 
 
-@pytest.mark.parametrize(("medians", "least"), [(8, 0.6), (32, 0.78), (128, 0.88)])
+@pytest.mark.parametrize(("medians", "least"), [(8, 0.6), (32, 0.78), pytest.param(128, 0.88, marks=pytest.mark.slow)])
 def test_tokens_go_into_solutions_that_end(medians: int, least: float) -> None:
     """Heavy-tailed lengths, and a task whose constant is a fraction of them; the bounds are the measured means less 3 sigma."""
     ends = [searched(make_run("2 + 2", 60 * medians, "best_of_n | majority", heavy(), seed=seed)) for seed in range(40)]

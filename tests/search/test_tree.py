@@ -37,7 +37,7 @@ ops = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(ops, st.data())
 def test_counts_of_a_random_tree_equal_a_count_from_its_paths(program: list[tuple[str, int, int]], data: st.DataObject) -> None:
     tree, own = Tree(), list[int]()
@@ -72,7 +72,7 @@ def test_counts_of_a_random_tree_equal_a_count_from_its_paths(program: list[tupl
 _UNTIL = (STEP, END, Tokens(3))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(st.data(), st.integers(0, 2**32))
 def test_kv_cost_of_a_search_is_the_distinct_tokens_of_what_it_wrote(data: st.DataObject, seed: int) -> None:
     problem = "10 - 7 + 5 - 20"

@@ -22,7 +22,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @given(st.lists(st.tuples(SHARES, SHARES), min_size=1, max_size=9))
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_the_p_value_is_the_share_of_all_choices_of_signs(pairs: list[tuple[float, float]]) -> None:
     differences = [a - b for a, b in pairs]
     sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in itertools.product([-1, 1], repeat=len(pairs))]

@@ -83,7 +83,7 @@ samples = st.tuples(st.integers(-1, 4), st.sampled_from([0.0, 0.25, 0.5, 1.0, ma
 
 
 @given(st.lists(samples, min_size=6, max_size=7), st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@settings(deadline=None)
 def test_pools_whose_classes_are_right_in_part_equal_the_enumeration_too(pool: Pool, k: int) -> None:
     answers, scores, right = column(pool)
     assert float(majority_at_k(answers, right, k)) == pytest.approx(enumerated(pool, k, majority), abs=1e-12)
@@ -92,7 +92,7 @@ def test_pools_whose_classes_are_right_in_part_equal_the_enumeration_too(pool: P
 
 
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=13), st.data())
-@settings(max_examples=25, deadline=None)
+@settings(deadline=None)
 def test_majority_equals_the_enumeration_of_subsets(answers: list[int], data: st.DataObject) -> None:
     """Larger pools, where subsets are counted and ties are shared evenly."""
     k = data.draw(st.integers(1, len(answers)))

@@ -47,7 +47,7 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample() -> None:
 
 
 @given(st.integers(1, 3000), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_pass_at_k_is_the_ratio_of_binomial_coefficients(n: int, data: st.DataObject) -> None:
     c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     exact = 1 - math.comb(n - c, k) / math.comb(n, k)
@@ -232,7 +232,7 @@ def test_a_mean_refuses_what_it_cannot_mean(totals: list[float], sizes: list[flo
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_the_auc_is_the_share_of_pairs_in_order_and_ties_count_half(judged: list[tuple[int, bool]]) -> None:
     scores, labels = [score / 4 for score, _ in judged], [label for _, label in judged]
     pairs = [(p, n) for p, of_p in zip(scores, labels, strict=True) if of_p for n, of_n in zip(scores, labels, strict=True) if not of_n]

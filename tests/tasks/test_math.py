@@ -106,7 +106,7 @@ def test_threads_share_one_task(task: MathTask):
     assert verdicts == dict.fromkeys(range(2, 10), True)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.fractions())
 def test_every_spelling_of_a_fraction_has_one_form(value: Fraction):
     sign, p, q = "-" if value < 0 else "", abs(value.numerator), value.denominator
@@ -123,7 +123,7 @@ def test_every_spelling_of_a_fraction_has_one_form(value: Fraction):
     assert {normal_form(spelling) for spelling in spellings} == {str(value)}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.integers(min_value=-(10**15), max_value=10**15))
 def test_every_spelling_of_a_whole_number_has_one_form(value: int):
     commas = f"{value:,}"
@@ -140,7 +140,7 @@ def test_every_spelling_of_a_whole_number_has_one_form(value: int):
     assert forms == {str(value)}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.text() | MATH_CHARACTERS, st.text() | MATH_CHARACTERS)
 def test_no_text_is_too_strange_for_the_exact_rules(a: str, b: str):
     task = MathTask()
@@ -158,7 +158,7 @@ def test_no_text_is_too_strange_for_the_worker(answer: str, task: MathTask):
     assert task.equivalent(answer, answer) is True
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.text(alphabet="ab\n") | st.text())
 def test_split_cuts_behind_each_leftmost_blank_line(text: str):
     pieces = MathTask().split(text)

@@ -185,6 +185,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no os.fork")
 def test_a_forked_process_loads_an_engine_of_its_own() -> None:
     ended = program(FORKED, options=("-W", "ignore"))

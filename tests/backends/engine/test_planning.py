@@ -139,7 +139,7 @@ def check_items(planned: StepPlan) -> None:
     assert sorted(used) == list(range(len(planned.plan.blocks)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(forests())
 def test_every_query_reads_its_path_and_every_node_is_read_once(forest: Forest) -> None:
     planned = forest.plan()
@@ -157,7 +157,7 @@ def test_every_query_reads_its_path_and_every_node_is_read_once(forest: Forest) 
             assert list(range(item[2], item[3])) == readers
 
 
-@settings(max_examples=80, deadline=None)
+@settings(deadline=None)
 @given(forests())
 def test_without_sharing_every_row_reads_its_path_by_itself(forest: Forest) -> None:
     planned = forest.plan(share=False)
@@ -170,7 +170,7 @@ def test_without_sharing_every_row_reads_its_path_by_itself(forest: Forest) -> N
     assert planned.keys_unshared == forest.plan().keys_unshared
 
 
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(forests(), st.integers(0, 1 << 30))
 def test_neither_places_nor_blocks_nor_the_order_of_rows_change_what_is_read(forest: Forest, seed: int) -> None:
     one, other = forest.plan(), grown(forest.parts, seed, size=200).plan()

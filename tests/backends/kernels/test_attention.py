@@ -84,7 +84,7 @@ def partitions(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[list[int]]
     return scores, values, [order[a:b] for a, b in zip([0, *cuts], [*cuts, num_keys], strict=True)]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(deadline=None, derandomize=True)
 @given(partitions())
 def test_any_partition_in_any_order_merges_to_the_whole(case: tuple[np.ndarray, np.ndarray, list[list[int]]]) -> None:
     scores, values, sets = case

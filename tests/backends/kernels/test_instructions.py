@@ -48,7 +48,7 @@ def limited(name: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the limits are those of x86")
-@pytest.mark.parametrize("name", list(LIMITS))
+@pytest.mark.parametrize("name", [pytest.param("AVX2", marks=pytest.mark.slow), "portable"])
 def test_fewer_instructions_change_results_within_rounding(name: str, tmp_path: Path) -> None:
     if name == "AVX2" and INSTRUCTIONS == "portable":
         pytest.skip("this CPU has no AVX2")

@@ -28,8 +28,7 @@ def run(*arguments: str, **environment: str) -> str:
 
 
 PARTS = [
-    "oracle or rope_of_no_token or norm or uniforms or draws_from",
-    "strict",
+    "32-star or 32-mixture or rope_of_no_token or norm or uniforms or draws_from or strict and few",
     *(pytest.param(p, marks=pytest.mark.slow) for p in ("attention", "not attention")),
 ]
 

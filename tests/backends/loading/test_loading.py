@@ -146,6 +146,7 @@ def smollm2() -> Any:
     return TransformersBackend.from_record(get("smollm2"), device="cpu")
 
 
+@pytest.mark.slow
 def test_smollm2_answers_through_its_template(smollm2: Any) -> None:
     record = get("smollm2")
     assert smollm2._model.parameters == record.parameters == 134_515_008

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import weakref
 from collections.abc import Callable
@@ -34,16 +35,17 @@ def make_endless(make_tiny: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def test_what_arrives_while_rows_decode_waits_for_none_of_them_and_changes_no_bit(make_endless: Callable[..., Any]) -> None:
-    backend = make_endless()
+@pytest.mark.parametrize("tokens", [300, pytest.param(990, marks=pytest.mark.slow)])
+def test_what_arrives_while_rows_decode_waits_for_none_of_them_and_changes_no_bit(make_endless: Callable[..., Any], tokens: int) -> None:
+    backend, rows = make_endless(), [dataclasses.replace(row, max_tokens=min(row.max_tokens, tokens)) for row in LONG]
     shorts = [Row(31, 0, 3), Row(32, 0, 9)]
 
     async def main() -> None:
         first, second = await opened(backend, *PROMPTS[:2])
-        alone = [bare(sample) for sample in await drained(start(backend, first, *LONG))]
+        alone = [bare(sample) for sample in await drained(start(backend, first, *rows))]
         wanted = [bare(sample) for sample in await drained(start(backend, second, *shorts))]
-        assert [sample.num_tokens for sample in alone] == [1, 990, 990, 990]
-        long = start(backend, first, *LONG)
+        assert [sample.num_tokens for sample in alone] == [1, tokens, tokens, tokens]
+        long = start(backend, first, *rows)
         await long.row(0)
         (joined,) = await opened(backend, PROMPTS[1])
         short = await drained(start(backend, joined, *shorts))

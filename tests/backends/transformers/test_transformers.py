@@ -51,8 +51,9 @@ def test_greedy_equals_the_librarys_own_greedy_decoding(tiny: Any) -> None:
     asyncio.run(main())
 
 
-def test_a_path_sampled_in_pieces_is_the_path_sampled_at_once(tiny: Any) -> None:
-    async def main(stream: int, sizes: Sequence[int]) -> None:
+@pytest.mark.parametrize(("stream", "sizes"), [pytest.param(1, [1], marks=pytest.mark.slow), (2, [7, 1, 40]), (3, [255, 1])])
+def test_a_path_sampled_in_pieces_is_the_path_sampled_at_once(tiny: Any, stream: int, sizes: Sequence[int]) -> None:
+    async def main() -> None:
         (handle,) = await opened(tiny, PROMPTS[0])
         plain = await one(tiny, handle, Row(stream, 0, 300))
         tokens: list[int] = []
@@ -74,8 +75,7 @@ def test_a_path_sampled_in_pieces_is_the_path_sampled_at_once(tiny: Any) -> None
         assert text == plain.text
         assert piece.finish == plain.finish
 
-    for stream, sizes in ((1, [1]), (2, [7, 1, 40]), (3, [255, 1])):
-        asyncio.run(main(stream, sizes))
+    asyncio.run(main())
 
 
 def test_rows_that_outgrow_a_tile_go_on_as_before(tiny: Any) -> None:
@@ -115,7 +115,7 @@ def test_the_text_of_a_path_is_what_its_tokens_decode_to(tiny: Any) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("tile_rows", [1, 2, 16])
+@pytest.mark.parametrize("tile_rows", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(16, marks=pytest.mark.slow)])
 def test_a_row_is_bit_for_bit_the_same_in_every_batch(make_tiny: Callable[..., Any], tile_rows: int) -> None:
     backend = make_tiny(tile_rows=tile_rows, max_rows=9)
     wanted = [(prompt, stream, size) for prompt in range(4) for stream, size in ((11, 5), (12, 40), (13, 120))]

@@ -126,6 +126,7 @@ def _losses(tokenizer, folder: Path, *, stop_at: int | None = None) -> tuple[tor
     return model, train(model, loss_of, RECIPE, folder, held_out_loss=held_out_loss, identity=identity)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tokenizer, tmp_path: Path) -> None:
     whole, found = _losses(tokenizer, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

@@ -30,7 +30,7 @@ def test_among_equals_the_earlier_is_served_first() -> None:
 
 
 @given(scores=SCORES, total=st.integers(0, 300), temperature=st.sampled_from([1e-6, 0.01, 0.2, 1.0, 1e6]))
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 def test_the_sum_is_exact_and_a_better_node_gets_no_less_than_a_worse_one(scores: list[float], total: int, temperature: float) -> None:
     counts = shares(scores, total, temperature)
     assert sum(counts) == total
@@ -44,14 +44,14 @@ def test_the_sum_is_exact_and_a_better_node_gets_no_less_than_a_worse_one(scores
 
 
 @given(scores=st.lists(st.floats(0, 1), min_size=1, max_size=12), more=st.integers(0, 30))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_a_great_temperature_balances_evenly(scores: list[float], more: int) -> None:
     counts = shares(scores, len(scores) + more, 1e18)
     assert max(counts) - min(counts) <= 1
 
 
 @given(scores=st.lists(st.integers(0, 10).map(lambda i: i / 10), min_size=1, max_size=12), total=st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_a_small_temperature_gives_all_to_the_best(scores: list[float], total: int) -> None:
     counts = shares(scores, total, 1e-6)
     best = [count for count, score in zip(counts, scores, strict=True) if score == max(scores)]

@@ -64,7 +64,7 @@ def test_residual_gives_whole_shares_without_a_draw() -> None:
     seed=st.integers(0, 2**32),
     temperature=st.sampled_from([0.001, 0.5, 1.0, 50.0]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 def test_any_weights_give_so_many_ancestors_in_order(
     log_weights: list[float], count: int, scheme: str, seed: int, temperature: float
 ) -> None:

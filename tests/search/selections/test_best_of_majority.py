@@ -24,7 +24,7 @@ def chosen(selection: SelectionProtocol, answers: list[str], rewards: dict[str, 
 
 
 @given(answers=ANSWERS, rewards=REWARDS)
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_a_threshold_of_at_most_one_sample_gives_best_of_n_over_distinct_answers(answers: list[str], rewards: dict[str, float]) -> None:
     alpha = 1 / len(answers)
     assert chosen(BestOfMajority(alpha=alpha), answers, rewards).answers == chosen(Best(), answers, rewards).answers
@@ -33,7 +33,7 @@ def test_a_threshold_of_at_most_one_sample_gives_best_of_n_over_distinct_answers
 
 
 @given(answers=ANSWERS, rewards=REWARDS)
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_a_threshold_that_only_the_most_frequent_passes_gives_the_majority(answers: list[str], rewards: dict[str, float]) -> None:
     counts = sorted(Counter(answers).values(), reverse=True)
     if len(counts) > 1 and counts[0] == counts[1]:
@@ -43,7 +43,7 @@ def test_a_threshold_that_only_the_most_frequent_passes_gives_the_majority(answe
 
 
 @given(answers=ANSWERS, rewards=REWARDS)
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_by_default_an_answer_needs_two_votes_and_a_fifth_of_them(answers: list[str], rewards: dict[str, float]) -> None:
     alpha = max(0.2, 2 / len(answers))
     assert chosen(BestOfMajority(), answers, rewards).answers == chosen(BestOfMajority(alpha=min(1.0, alpha)), answers, rewards).answers
@@ -56,7 +56,7 @@ def test_by_default_a_rare_answer_never_wins_however_many_samples() -> None:
 
 
 @given(answers=ANSWERS, rewards=REWARDS, alpha=st.sampled_from([None, 0.0, 0.1, 0.25, 0.5]))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_the_answers_for_a_smaller_k_are_the_first_of_those_for_a_greater(
     answers: list[str], rewards: dict[str, float], alpha: float | None
 ) -> None:
@@ -66,7 +66,7 @@ def test_the_answers_for_a_smaller_k_are_the_first_of_those_for_a_greater(
 
 
 @given(answers=ANSWERS, rewards=REWARDS, alpha=st.sampled_from([0.1, 0.25, 0.5]), outlier=st.sampled_from([0.0, 1.0]))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_rewards_of_rare_answers_change_nothing(answers: list[str], rewards: dict[str, float], alpha: float, outlier: float) -> None:
     counts = Counter(answers)
     rare = {answer for answer in "abcdef" if counts[answer] < alpha * len(answers)}

@@ -45,7 +45,7 @@ def test_a_million_candidates_and_large_subsets_are_no_trouble() -> None:
 
 
 @given(scored=SCORED)
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_a_subset_of_one_is_a_majority_vote(scored: list[tuple[str, int]]) -> None:
     answers, scores = [a for a, _ in scored], [s / 9 for _, s in scored]
     one, plain = chosen(MajorityOfBests(subset=1), answers, scores), chosen(Majority(), answers, scores)
@@ -54,7 +54,7 @@ def test_a_subset_of_one_is_a_majority_vote(scored: list[tuple[str, int]]) -> No
 
 
 @given(answers=st.lists(st.sampled_from("abcd"), min_size=1, max_size=12), seed=st.integers(0, 99))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_a_large_subset_is_best_of_n(answers: list[str], seed: int) -> None:
     scores = np.random.default_rng(seed).permutation(len(answers)) / len(answers)  # no two alike
     assert chosen(MajorityOfBests(subset=10_000), answers, scores.tolist()).answers == chosen(Best(), answers, scores.tolist()).answers
@@ -70,7 +70,7 @@ def test_one_high_score_decides_less_than_many_good_ones() -> None:
 
 
 @given(scored=SCORED)
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 def test_only_the_order_of_scores_matters(scored: list[tuple[str, int]]) -> None:
     answers, scores = [a for a, _ in scored], [s / 9 for _, s in scored]
     again = [score**3 / 2 + 0.2 for score in scores]

@@ -104,7 +104,7 @@ def test_counts_that_are_stated() -> None:
 
 
 @given(a=st.integers(0, 60), b=st.integers(0, 60), prior=st.sampled_from([0.5, 1.0, 3.0, 40.0]))
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_the_mixture_ratio_is_the_integral(a: int, b: int, prior: float) -> None:
     def law(p: float) -> float:
         return math.exp((prior - 1) * math.log(p * (1 - p))) if 0 < p < 1 else 0.0
@@ -145,7 +145,7 @@ def by_hand(kinds: Sequence[int], scores: Sequence[float], answers: int) -> dict
 
 
 @given(data=st.data(), answers=st.integers(2, 5), count=st.integers(1, 8))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_the_posterior_is_that_of_all_products(data: st.DataObject, answers: int, count: int) -> None:
     kinds = [data.draw(st.integers(0, answers - 1)) for _ in range(count)]
     scores = [data.draw(st.floats(0.01, 0.99)) for _ in range(count)]
@@ -211,7 +211,7 @@ def test_without_weights_reasc_is_the_rule_of_the_posterior() -> None:
 
 
 @given(scores=st.lists(st.floats(-3, 3), min_size=1, max_size=10), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_reasc_weighs_as_the_integral_says(scores: list[float], data: st.DataObject) -> None:
     answers = [data.draw(st.sampled_from("ab")) for _ in scores]
     rule = ReASC(mean=0.2, spread=1.5)

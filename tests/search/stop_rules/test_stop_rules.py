@@ -50,7 +50,7 @@ def test_the_counts_at_which_it_is_not(counts: tuple[int, int], chance: float) -
 
 
 @given(a=st.integers(0, 300), b=st.integers(0, 300))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_the_chance_to_be_overtaken_is_the_beta_law_and_falls_with_every_vote(a: int, b: int) -> None:
     assert overtaken(a, b) == pytest.approx(betainc(a + 1, b + 1, 0.5), rel=1e-9)
     assert overtaken(a + 1, b) <= overtaken(a, b)
@@ -114,7 +114,7 @@ def test_entropy_is_none_where_all_agree_and_greatest_where_all_differ() -> None
 
 
 @given(answers=st.lists(st.sampled_from([*"abcd", None]), min_size=1, max_size=12), seed=st.integers(0, 999))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_entropy_and_posterior_do_not_depend_on_names_and_order(answers: list[str | None], seed: int) -> None:
     of = candidates(answers)
     names = dict(zip("abcd", "xyzw", strict=True))

@@ -88,7 +88,16 @@ def mixed_moments(arms: list[list[float]]) -> list[tuple[float, float]]:
     return [(mean, float(weights @ (spread + (place - mean) ** 2))) for mean, place, spread in zip(means, places, spreads, strict=True)]
 
 
-@pytest.mark.parametrize("arms", [[], [[0.9]], [[0.2, 0.9], [0.4]], [[0.7, 0.6, 0.8], [0.1, 0.3], [0.5]]], ids=str)
+@pytest.mark.parametrize(
+    "arms",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        pytest.param([[0.9]], marks=pytest.mark.slow),
+        [[0.2, 0.9], [0.4]],
+        pytest.param([[0.7, 0.6, 0.8], [0.1, 0.3], [0.5]], marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_mixed_draws_have_the_moments_of_the_posterior(arms: list[list[float]]) -> None:
     rng = np.random.Generator(np.random.Philox(key=5))
     found = np.array([[*drawn, fresh] for drawn, fresh in (mixed_draws(arms, rng) for _ in range(6000))])

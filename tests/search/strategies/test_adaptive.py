@@ -112,7 +112,7 @@ SCORES = arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 8)), el
 
 
 @given(scores=SCORES, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_the_threshold_is_the_greatest_that_keeps_to_the_wanted_mean(scores: np.ndarray, data: st.DataObject) -> None:
     wanted = data.draw(st.floats(1, scores.shape[1]))
     threshold = threshold_for(scores, wanted)

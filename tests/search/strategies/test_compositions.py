@@ -148,7 +148,9 @@ class Valuing(ToyBackend):
         return rows
 
 
-@pytest.mark.parametrize(("branching", "n"), [(1, 1), (2, 1), (3, 1)])
+@pytest.mark.parametrize(
+    ("branching", "n"), [pytest.param(1, 1, marks=pytest.mark.slow), (2, 1), pytest.param(3, 1, marks=pytest.mark.slow)]
+)
 def test_a_search_with_true_values_is_right_as_often_as_the_exact_law_says(branching: int, n: int) -> None:
     """One state is kept: each of two steps is right where one of its k samples is. A slip is never undone."""
     accuracy, runs, right = 0.5, 200, 0

@@ -60,7 +60,7 @@ def subsets(count: int) -> list[NDArray[np.bool_]]:
 
 
 @given(program=programs(), charge=st.sampled_from([0.0, 0.3, 1.0, 2.0, 30.0]), bonus=st.sampled_from([0.0, 0.5, 1.5, 30.0]))
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_the_program_finds_what_trying_all_subsets_finds(program: Any, charge: float, bonus: float) -> None:
     tree, rewards, kinds = program
     kept = best_leaves(tree, rewards, charge, kinds if bonus else None, bonus, PLENTY_S)
@@ -76,7 +76,7 @@ def test_the_program_finds_what_trying_all_subsets_finds(program: Any, charge: f
 
 
 @given(program=programs())
-@settings(max_examples=25, deadline=None)
+@settings(deadline=None)
 def test_nothing_charged_keeps_all_a_great_charge_one_and_a_great_bonus_one_of_each_kind(program: Any) -> None:
     tree, rewards, kinds = program
     everything = best_leaves(tree, rewards, 0.0, None, 0.0, PLENTY_S)

@@ -167,7 +167,7 @@ def test_the_temperatures_of_the_vector() -> None:
 
 @example(weights=[0.0] * 5, progress=2.0, annealing="entropy")
 @given(weights=st.lists(st.floats(-20, 20), min_size=1, max_size=9), progress=st.floats(0, 3), annealing=st.sampled_from(ANNEALINGS))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_a_temperature_is_never_below_one(weights: list[float], progress: float, annealing: str) -> None:
     temperature = annealed(np.array(weights), progress, annealing)
     assert 1.0 <= temperature < math.inf

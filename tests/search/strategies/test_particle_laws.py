@@ -143,7 +143,7 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
     return seen
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case not in CASES[::2])) for case in CASES])
 def test_particle_gibbs_follows_its_exact_law(case: tuple[str, float, float], monkeypatch: pytest.MonkeyPatch) -> None:
     target, twist, below = case
     plan = f"particle_gibbs(n=2, sweeps=3, target='{target}', twist={twist}, resample_below={below}) | majority"

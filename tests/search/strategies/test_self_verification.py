@@ -61,7 +61,9 @@ def exact(n: int, votes: int, *, best: bool) -> float:
     return total
 
 
-@pytest.mark.parametrize(("n", "votes", "best"), [(2, 1, False), (3, 2, False), (3, 2, True)])
+@pytest.mark.parametrize(
+    ("n", "votes", "best"), [(2, 1, False), *(pytest.param(3, 2, best, marks=pytest.mark.slow) for best in (False, True))]
+)
 def test_it_is_right_as_often_as_the_exact_law_says(n: int, votes: int, best: bool) -> None:
     runs, p = 400, exact(n, votes, best=best)
     plan = f"self_verification(n={n}, verifications={votes})" + " | best(verifier='verified')" * best

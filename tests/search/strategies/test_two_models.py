@@ -73,7 +73,7 @@ def spec_law(threshold: float) -> dict[str | None, float]:
     return {str(value): p for value, p in law.items()}
 
 
-@pytest.mark.parametrize("threshold", [6.0, 8.0])
+@pytest.mark.parametrize("threshold", [6.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_drafts_are_kept_by_their_grade_and_else_rewritten(threshold: float) -> None:
     check_law(answers(f"spec_reason(n=1, threshold={threshold}, {ASKED})", 300), spec_law(threshold), LARGE.answer_distribution(PROBLEM))
 

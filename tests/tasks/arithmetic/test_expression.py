@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tts.errors import ConfigError
 from tts.tasks.arithmetic.expression import OPERATORS, Expression, Operation, Step, apply, numbers, operations, parse, steps, text, value
 
-QUICK = {"deadline": None, "max_examples": 150, "derandomize": True}
+QUICK = {"deadline": None, "derandomize": True}
 EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(
     st.integers(-20, 999), lambda part: st.builds(Operation, st.sampled_from(OPERATORS), part, part), max_leaves=12
 )

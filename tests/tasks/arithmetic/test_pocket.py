@@ -17,7 +17,7 @@ from tts.tasks.arithmetic.worded import EVENTS, Story, StoryEvent
 from tts.types import Message, Problem
 
 TASK = PocketTask()
-QUICK = {"deadline": None, "max_examples": 100, "derandomize": True}
+QUICK = {"deadline": None, "derandomize": True}
 ATTEMPTS = [f"3 + 4 = {result}\nA: {result}\n" for result in (5, 6, 8, 9, 10)]
 STORY = "Anna has 12 apples. She buys 7 more. How many apples are there now?"
 ELSEWHERE = "name a real model, which brings a task of its own: --model smollm2, or a Hub name)"

@@ -27,7 +27,7 @@ def test_prompt_knows_solve_only(kind: str):
         ArithmeticTask().prompt(Problem("Q"), kind, ["a", "b"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.text(alphabet="1+\n") | st.text())
 def test_steps_are_lines(text: str):
     pieces = ArithmeticTask().split(text)
@@ -93,7 +93,7 @@ def test_numbers_are_equal_exactly(a: str, b: str, equal: bool):
     assert (task.canonical(a) == task.canonical(b)) is equal
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_no_text_is_too_strange(a: str, b: str):
     task = ArithmeticTask()
