@@ -13,13 +13,13 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from research.methods import arguments as shared
 from research.methods import running
 from research.methods.choosing import Choices, canonical
 from research.methods.measuring import paired
@@ -28,7 +28,6 @@ from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store, default_store
 from tts.statistics import Difference, holm
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
 PATH = "confidence(measure='logprob', over='sum')"
 VOTE, WEIGHTED = "best_of_n | majority", "best_of_n | weighted"
 # by what scores: plans, each held against the first of its group
@@ -123,23 +122,15 @@ def main() -> None:
         groups = {verifier: measured(verifier, options, operations) for verifier in PLANS}
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    options.out.mkdir(parents=True, exist_ok=True)
     asked = f"--limit {options.limit} --seeds {options.seeds} --budgets {' '.join(map(str, options.budgets))}"
     lines = page(groups, asked, limit=options.limit, seeds=options.seeds, operations=operations)
-    (options.out / "second_wave.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(options.out / "second_wave.md")
+    shared.write_page(options.out, "second_wave.md", lines)
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--limit", type=int, default=100, help="problems")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser = shared.parser(__doc__, limit=100, seeds=2)
     parser.add_argument("--budgets", type=int, nargs="+", default=[204, 816], help="of all tokens")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--choices", type=Path, default=RESULTS, help="folder of methods_choices.json")
     return parser.parse_args()
 
 

@@ -12,7 +12,6 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import tts
+from research.methods import arguments as shared
 from research.methods import running
 from research.methods.choosing import Choices
 from research.methods.measuring import paired
@@ -35,7 +35,6 @@ from tts.search.selections.majority import Majority
 from tts.statistics import Estimate, clustered_auc_within
 from tts.types import Candidate
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
 PATH = "confidence(measure='logprob', over='sum')"
 ROLES = {"main": "process", "mean": "confidence", "path": PATH, "both": f"ensemble(members=('process', {PATH!r}), how='log_odds')"}
 NAMES = {
@@ -136,22 +135,13 @@ def main() -> None:
         found = measured(pools, sizes, options.draws)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    options.out.mkdir(parents=True, exist_ok=True)
     asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}"
-    (options.out / "selections.md").write_text("\n".join(page(pools, found, sizes, asked)) + "\n", encoding="utf-8")
-    print(options.out / "selections.md")
+    shared.write_page(options.out, "selections.md", page(pools, found, sizes, asked))
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--limit", type=int, default=200, help="problems")
-    parser.add_argument("--samples", type=int, default=64, help="of a problem")
-    parser.add_argument("--draws", type=int, default=12, help="subsets of a pool")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--choices", type=Path, default=RESULTS, help="folder of methods_choices.json")
+    parser = shared.parser(__doc__, limit=200, samples=64, draws=12)
     return parser.parse_args()
 
 

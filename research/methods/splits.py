@@ -15,7 +15,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
+from research.methods import arguments as shared
 from research.methods import running
 from research.methods.choosing import Choices
 from tts.errors import ConfigError, TTSError
@@ -31,7 +31,6 @@ from tts.experiments.store.store import Store, default_store
 from tts.experiments.study import config
 from tts.experiments.study.config import StudyConfig
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
 TOTALS = (1, 2, 4, 8, 16, 32)  # in solutions
 VOTES = (0, 1, 2, 4, 8, 16, 32)
 
@@ -198,32 +197,21 @@ def main() -> None:
         found = grid(problems, TOTALS, VOTES, price, options.draws, options.verdicts)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
-    options.out.mkdir(parents=True, exist_ok=True)
     asked = f"--limit {options.limit} --samples {options.samples} --draws {options.draws}" + (
         "" if options.price is None else f" --price {options.price}"
     )
     own = "validation split of the embedded pair; verdicts are drawn from the policy's own judgement of each solution"
     about = f"{len(problems)} problems, {len(problems[0].kinds)} samples each: {own if options.run is None else f'run {options.run}'}."
-    (options.out / "splits.md").write_text(
-        "\n".join(page(found, price, asked, about, measured=options.price is None)) + "\n", encoding="utf-8"
-    )
-    print(options.out / "splits.md")
+    shared.write_page(options.out, "splits.md", page(found, price, asked, about, measured=options.price is None))
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--limit", type=int, default=150, help="problems")
-    parser.add_argument("--samples", type=int, default=32, help="of a problem")
-    parser.add_argument("--draws", type=int, default=50, help="subsets of a pool")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--store", type=Path)
+    parser = shared.parser(__doc__, limit=150, samples=32, draws=50)
     parser.add_argument("--price", type=float, help="of a verdict, in solutions; without: measured on the pool")
     parser.add_argument("--run", type=int, help="number of a stored study, in place of the pair's")
     parser.add_argument("--role", default="main", help="of the verifier")
     parser.add_argument("--verdicts", type=int, help="that a score is a share of; without: a score is a chance")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--choices", type=Path, default=RESULTS, help="folder of methods_choices.json")
     return parser.parse_args()
 
 

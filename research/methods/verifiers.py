@@ -16,13 +16,13 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a core for each process
 
 import tts
+from research.methods import arguments as shared
 from research.methods import guides
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import TTSError
@@ -35,7 +35,6 @@ from tts.verifiers.checker import Checker
 from tts.verifiers.confidence import Confidence
 from tts.verifiers.ensemble import Ensemble
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
 LIMIT_S = 10.0
 OPERATIONS = 32  # of the sum: about two hundred tokens a candidate
 CHEAP = {
@@ -108,15 +107,9 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser = shared.parser(__doc__, limit=200, jobs=2, seeds=3)
     parser.add_argument("--candidates", type=int, default=10_000)
     parser.add_argument("--compare", action="store_true", help="guides of a search, in place of the seconds")
-    parser.add_argument("--limit", type=int, default=200, help="problems")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--choices", type=Path, default=RESULTS, help="folder of methods_choices.json")
     return parser.parse_args()
 
 

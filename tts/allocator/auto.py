@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
 from tts.checks import check_int, check_number, check_text
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import SearchEnded
-from tts.search.parameters import check_bounded
 from tts.search.parts import Strategy
 from tts.search.plan import parse
 from tts.search.protocols import SelectionProtocol
@@ -295,12 +294,6 @@ class Auto(Strategy):
         if alone:
             return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=price)
         return Allocator(values=values, pilots=self.pilots or 1, price=price)
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: left out, n is whatever is worth it and paid."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `weighted` with a verifier, by the role that is read, else `majority`."""

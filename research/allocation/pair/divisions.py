@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.allocator.baselines import at_random, by_bins
+from research.allocation.baselines import at_random, by_bins
 from tts.allocator.difficulty import Population, Whole
 from tts.allocator.greedy import greedy
 from tts.allocator.performance import bins

@@ -22,12 +22,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
+from research.allocation.baselines import at_random
 from research.allocation.toy import policies, report
 from research.allocation.toy.deciding import deciding
 from research.allocation.toy.reliability import reliability
 from research.allocation.toy.world import MOST, World, population
 from tts.allocator.allocate import Allocator
-from tts.allocator.baselines import at_random
 from tts.allocator.difficulty import Population
 from tts.allocator.values import Values
 

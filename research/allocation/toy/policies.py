@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from research.allocation.baselines import by_bins, knowing
 from research.allocation.toy.world import MOST, World
 from tts.allocator.allocate import Allocator
-from tts.allocator.baselines import by_bins, knowing
 from tts.allocator.difficulty import Population
 from tts.allocator.greedy import coverage_gains, greedy
 from tts.allocator.values import Checked, Values, Voted

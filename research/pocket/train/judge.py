@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.muon import Muon
-from research.pocket.train.network import CONTEXT, save, save_head
+from research.pocket.train.network import config_of, save, save_head
 from research.pocket.train.states import HINTS, Forest, Forests, State, countdown_state, pocket_state
 from tts.models.registry import SHIPPED
 
@@ -55,21 +55,8 @@ class Judge(torch.nn.Module):
 
 def new_judge(tokenizer: Any, seed: int) -> Judge:
     """Return an untrained process model: Llama, 1.3 million parameters, four heads of 32."""
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=6,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        max_position_embeddings=CONTEXT,
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    sizes = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 6}
+    config = config_of(tokenizer, **sizes, num_attention_heads=4, num_key_value_heads=4, head_dim=32)
     with torch.random.fork_rng():
         torch.default_generator.manual_seed(seed)
         return Judge(LlamaForCausalLM(config))

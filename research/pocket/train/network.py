@@ -18,16 +18,11 @@ CONTEXT = 1024
 HEAD = "head.safetensors"
 
 
-def new_policy(tokenizer: Any, seed: int, device: str = "cpu") -> LlamaForCausalLM:
-    """Return an untrained policy: Llama, 3.2 million parameters, heads of 64."""
-    config = LlamaConfig(
+def config_of(tokenizer: Any, **sizes: Any) -> LlamaConfig:
+    """Return the configuration of one of the pair's models, for a tokenizer."""
+    return LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=8,
-        num_attention_heads=3,
-        num_key_value_heads=1,
-        head_dim=64,
+        **sizes,
         max_position_embeddings=CONTEXT,
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
@@ -35,6 +30,12 @@ def new_policy(tokenizer: Any, seed: int, device: str = "cpu") -> LlamaForCausal
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+
+
+def new_policy(tokenizer: Any, seed: int, device: str = "cpu") -> LlamaForCausalLM:
+    """Return an untrained policy: Llama, 3.2 million parameters, heads of 64."""
+    sizes = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 8}
+    config = config_of(tokenizer, **sizes, num_attention_heads=3, num_key_value_heads=1, head_dim=64)
     with torch.random.fork_rng():
         torch.default_generator.manual_seed(seed)
         return _on(LlamaForCausalLM(config), device)

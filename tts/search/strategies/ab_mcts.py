@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_text
 from tts.errors import ConfigError
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
-from tts.search.parameters import check_bounded, check_roles
+from tts.search.parameters import check_roles
 from tts.search.strategies._common.earlier_solutions import opened
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import rounds
@@ -126,12 +126,6 @@ class AbMcts(Judged):
 
     def _draw(self, scores: Sequence[float], rng: np.random.Generator) -> float:
         return _DRAWS.get(self.posterior, normal_draw)(scores, rng)
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
 
 def _grow(parent: AnswerNode, made: Candidate, score: float) -> None:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError
 from tts.search.algorithms.resampling import softmax
-from tts.search.parameters import check_bounded
 from tts.search.strategies._common.guided import Guided
 from tts.search.strategies._common.stepping import advance, draw, rounds
 from tts.types import Candidate, Trajectory
@@ -112,12 +111,6 @@ class Mcts(Guided):
                 ends[i] = made.trajectory
         values = await search.score(ends, self.verifier, self.aggregate, scale="unit")
         return np.where(np.isnan(values), leaf.total / leaf.visits if leaf.visits else 0.5, values).tolist()
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: left out, n is whatever the budget turns out to pay."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
 
 def uct(mean: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:

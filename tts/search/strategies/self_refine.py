@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.search.ends import END
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.majority import Majority
@@ -100,12 +100,6 @@ class SelfRefine(Strategy):
             if made.answer is not None:
                 search.finish(c.trajectory, weight=0.0)
         return better
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: n, left out, is what the budget pays."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return the vote of the chains."""

@@ -14,12 +14,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.stop_rules.entropy import answer_entropy
 from tts.search.strategies._common.earlier_solutions import check_prompt, opened
@@ -121,12 +121,6 @@ class SemanticEntropy(Strategy):
         if self.rule == "threshold":
             return entropies[-1] < self.threshold
         return len(entropies) > self.watched and entropies[-1] < min(entropies[: self.watched])
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: n, left out, is what the budget pays over the rounds, once a length is known."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
 
 def entropy_of(candidates: Sequence[Candidate]) -> float:

@@ -16,12 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
 from tts.search.ends import END
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.majority import Majority
@@ -117,12 +117,6 @@ class TreeOfThoughts(Strategy):
             worth.append(0.0 if again else known.get(t.full_text, self.votes * LABELS["likely"]))
             seen.add(t.full_text)
         return worth
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: n, left out, is what the budget pays."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return the vote, which values weigh."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError
 from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
-from tts.search.parameters import check_bounded
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided, check_lookahead
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
@@ -99,12 +98,6 @@ class ParticleMethod(Guided):
             raise ConfigError(f"target is {self.target!r}, but must be 'levels' or 'last'")
         check_number("twist", self.twist, 0, optional=False)
         check_lookahead(self.lookahead)
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: what is left out is sized when the search begins, and again for what it leaves (see `explored`)."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
     @property
     def sweeps_in_all(self) -> int:

@@ -13,11 +13,6 @@ from tts.allocator.greedy import greedy, offline
 from tts.allocator.performance import bins
 
 
-def uniform(problems: int, total: int) -> Whole:
-    """Return equal counts [P]; what does not divide goes to the first."""
-    return total // problems + (np.arange(problems) < total % problems).astype(np.int64)
-
-
 def at_random(problems: int, total: int, rng: np.random.Generator, *, least: int = 1) -> Whole:
     """Return counts [P] by throwing each unit at a problem drawn at random, after `least` for each."""
     return least + rng.multinomial(total - least * problems, np.full(problems, 1 / problems)).astype(np.int64)
@@ -44,9 +39,3 @@ def by_bins(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> W
 def knowing(gains: Floats, total: int, *, least: int = 0) -> Whole:
     """Return the best counts [P] for true expected gains [P, B], known before anything is drawn: the static oracle."""
     return greedy(gains, total, least=least)
-
-
-def best_in_hindsight(accuracy: Floats) -> int:
-    """Return the number of the strategy that turned out best; accuracies [S] on the very problems, or [S, P] problem by problem."""
-    means = np.asarray(accuracy, np.float64)
-    return int((means if means.ndim == 1 else means.mean(axis=1)).argmax())
