@@ -1,6 +1,6 @@
 """Draw the pictures of the documentation from searches that run now: the same bytes from the same weights and kind of processor.
 
-    python scripts/pictures.py [--small] [--out docs/pictures]
+    python scripts/pictures.py [NAME ...] [--small] [--out docs/pictures]
 
 search.svg: the tree of a beam search as it grows. sharing.svg: keys and values that paths of REBASE share. budget.svg: the spend of a tree
 search, call by call. calibration.svg: scores of two verifiers against how often they are right. All are of the embedded models, on test
@@ -31,6 +31,7 @@ SEARCHES: Mapping[str, tuple[Any, str, int]] = {
     "sharing": ("kv", "rebase(n=16) | weighted", 800),
     "budget": ("budget", "mcts | weighted", 400),
 }
+NAMES = (*SEARCHES, "calibration")
 _BINS, _SAMPLES = 10, 8
 _STYLE = ".first{fill:var(--accent)}.second{fill:var(--other)}.diagonal{stroke:var(--line);stroke-width:1.5;stroke-dasharray:5 5}\n"
 
@@ -105,23 +106,26 @@ def calibration(where: Setting) -> str:
     return svg.document(last + 20, "Scores of verifiers against shares of right samples", f"{'; '.join(told)}. {samples}.", body, _STYLE)
 
 
-def draw(folder: Path, *, small: bool) -> list[Path]:
-    """Draw all pictures into a folder, and return their paths."""
+def draw(folder: Path, names: Sequence[str] = NAMES, *, small: bool) -> list[Path]:
+    """Draw pictures into a folder, and return their paths."""
     where = setting(small=small)
     folder.mkdir(parents=True, exist_ok=True)
-    made = {name: search(where, *what) for name, what in SEARCHES.items()} | {"calibration": calibration(where)}
-    for name, text in made.items():
+    for name in names:
+        text = calibration(where) if name == "calibration" else search(where, *SEARCHES[name])
         (folder / f"{name}.svg").write_text(text, encoding="utf-8")
-    return [folder / f"{name}.svg" for name in made]
+    return [folder / f"{name}.svg" for name in names]
 
 
 def main() -> None:
     """Draw the pictures and print their paths."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; none: all")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
     parser.add_argument("--small", action="store_true", help="on the toy, in seconds")
     options = parser.parse_args()
-    for path in draw(options.out, small=options.small):
+    if unknown := set(options.names) - set(NAMES):
+        parser.error(f"no picture {sorted(unknown)[0]!r}, but there are {', '.join(NAMES)}")
+    for path in draw(options.out, options.names or NAMES, small=options.small):
         sys.stdout.write(f"{path}\n")
 
 
