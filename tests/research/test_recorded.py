@@ -14,7 +14,7 @@ pytest.importorskip("research", reason="research is no part of the wheel")
 import tts
 from research.recorded import __main__ as command
 from research.recorded import page, pools, programs
-from tts.verifiers.code.sandbox import why_not
+from tts.verifiers.code.sandbox import SandboxLimits, why_not
 
 has_pools = pytest.mark.skipif(
     not (Path(os.environ.get("TTS_DATA_DIR", "none")) / "pools").is_dir(), reason="TTS_DATA_DIR has no recorded pools"
@@ -56,6 +56,7 @@ PROBLEM = programs.ProgramProblem(
 
 @has_sandbox
 def test_programs_are_run_once_and_told_apart_by_the_tests_that_they_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_LIMITS", SandboxLimits(seconds=20))  # the endless program takes all of it
     told = programs.verdicts(PROBLEM, tmp_path / "kept.jsonl")
     assert [one.right for one in told] == [True, False, True, False, False]
     assert [one.passed for one in told] == ["110", "101", "110", "000", ""]  # an endless test ends; what is no program passes nothing
