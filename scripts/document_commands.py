@@ -47,7 +47,7 @@ LEFT_OUT: Mapping[str, str] = {
 SLOW = ("tts sample examples/selections.yaml", "tts verifiers report", "tts verifiers threshold", "tts fit")
 _BLOCK = re.compile(r'(?:^<!-- (not run|needs): (.+?) -->\n)?^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"\s{2,}#.*$|^#.*$")
-_SERVER = re.compile(r"--url https?://|url: \[?https?://|url=\"http")  # of pages whose commands ask a model's server
+_SERVER = re.compile(r"--url https?://|url: \[?https?://|\burl=\"http")  # of pages whose commands ask a model's server
 _SECONDS = 900
 _PORT = "8400"  # the gateway's, in documents; here a free one stands for it
 _SESSION = """

@@ -34,11 +34,12 @@ def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
     """Return a page's text as Python-Markdown reads it."""
     if page.file.src_uri == "reference/methods.md":
         markdown = site_reference.linked_table(markdown)
-    return "\n".join(_readable([_linked(line, page.file.src_uri, files) for line in _unfenced(markdown)]))
+    return "\n".join(_readable([_linked(line, page.file.src_uri, files) for line in markdown.split("\n")]))
 
 
-def _unfenced(markdown: str) -> list[str]:
-    return markdown.split("\n")
+def on_post_page(output: str, **_: Any) -> str:
+    """Return a page without the script that the plugin `offline` would load from elsewhere."""
+    return re.sub(r'<script src="https://[^"]+"></script>', "", output)
 
 
 def _linked(line: str, here: str, files: Any) -> str:

@@ -24,6 +24,9 @@ pytestmark = [
     pytest.mark.xdist_group("site"),
 ]
 PAGES = ("index", "reference/methods", "reference/methods/beam", "reference/python/values", "how-to/gateway", "results/methods")
+# what the switch of colours keeps
+DARK = """localStorage.setItem(__md_scope.pathname + ".__palette", JSON.stringify(
+  {index: 1, color: {media: "(prefers-color-scheme: dark)", scheme: "slate", primary: "custom", accent: "custom"}}));"""
 READABLE = (Path(__file__).parent / "support" / "readable.js").read_text(encoding="utf-8")
 
 
@@ -82,15 +85,16 @@ def test_every_command_and_every_key_of_the_files_has_its_line(site: Path) -> No
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("scheme", ["default", "slate"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", ["1400,900", "500,900"])
 @pytest.mark.parametrize("name", PAGES)
-def test_pages_can_be_read(site: Path, name: str, size: str, scheme: str) -> None:
+def test_pages_can_be_read(site: Path, name: str, size: str, dark: bool) -> None:
     text = (site / f"{name}.html").read_text(encoding="utf-8")
-    chosen = f'document.body.setAttribute("data-md-color-scheme", "{scheme}");'
-    html = text.replace("</body>", f"<script>{chosen}{READABLE}</script></body>")
-    assert html != text
+    html = text.replace("</body>", f"<script>{READABLE}</script></body>")
+    html = html.replace("</head>", f"<script>{DARK}</script></head>") if dark else html
+    assert READABLE in html
     page = open_page(html, (site / f"{name}.html").parent, size=size)
     assert page.log == []
+    assert page.body["data-md-color-scheme"] == ("slate" if dark else "default")
     found = json.loads(page.body["data-found"])
     assert found == {"faint": [], "bare": [], "wide": 0}
