@@ -176,7 +176,7 @@ def measure(lab: Lab, choices: Choices, verifiers: Sequence[str]) -> Measured:
     kept_study = lab.study("kept", _only(*verifiers), list(traced), limits, split="test", traces=lab.problems)
     curves = {**lab.curves(kept_study, traced)}
     curves |= lab.curves(lab.study("methods", _only(*verifiers), list(others), limits, split="test"), others)
-    curves |= lab.curves(lab.study("auto", _only(plans.LEARNT), ["auto"], limits, split="test"), {"auto": "auto"})
+    curves |= lab.curves(lab.study("auto", _only(plans.LEARNT), [plans.AUTO], limits, split="test"), {plans.AUTO: "auto"})
     with_rules = {plans.LEARNT: {**plans.VERIFIERS[plans.LEARNT], plans.RULES: plans.RULES}}
     ruled = {plans.ruled(plan): name for plan, name in names.items() if name != plans.MAJORITY}
     return Measured(

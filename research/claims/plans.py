@@ -32,6 +32,7 @@ GRIDS: Mapping[str, tuple[str, ...]] = {
         f"a_star(branching={k}, goals=1, edge_cost='{cost}') | best" for k in (2, 4) for cost in ("drop", "consistent", "unit")
     ),
 }
+AUTO = "auto(model='pocket-countdown') | weighted"  # what `solve` without options runs
 STEPWISE = (*GRIDS, "ets")
 CHARGES = (0.5, 1.0, 1.5, 2.0)
 ALPHAS = (0.05, 0.1, 0.2, 0.3)

@@ -42,7 +42,11 @@ def test_the_sum_is_the_log_probability_of_the_whole_and_odds_make_a_chance_of_i
     assert wholes(Confidence(measure="logprob", over="sum"), whole) == [pytest.approx(-7.0)]
     assert wholes(Confidence(over="sum"), whole) == [pytest.approx(math.exp(-7.0))]
     calibrated = Confidence(measure="logprob", over="sum", odds=(0.5, 3.0))
-    assert wholes(calibrated, whole) == [pytest.approx(1 / (1 + math.exp(0.5)))]
+    odds = math.exp(-7.0) / (1 - math.exp(-7.0))
+    assert wholes(calibrated, whole) == [pytest.approx(1 / (1 + odds**-0.5 * math.exp(-3.0)))]
+    assert wholes(Confidence(over="sum", odds=(0.5, 3.0)), whole) == wholes(calibrated, whole), "a probability and its logarithm are one"
+    assert wholes(Confidence(measure="logprob", over="sum", odds=(1.0, 0.0)), whole) == [pytest.approx(math.exp(-7.0))], "as it is"
+    assert wholes(calibrated, path([-1e-12]))[0] < 1.0, "the score of a text that is certain is finite log-odds"
     assert (calibrated.range, Confidence(measure="logprob").range) == ((0.0, 1.0), (-math.inf, 0.0))
     assert 0 < wholes(calibrated, path([-200.0, -200.0]))[0] < 1e-80, "small chances are told apart"
     assert math.isnan(wholes(calibrated, path([]))[0])

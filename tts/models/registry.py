@@ -57,7 +57,7 @@ RECORDS = MappingProxyType(
                 self_evaluation=Question(question="Restart?", yes=" yes", no=" no"),
                 verifier="process",
                 task_verifiers=(
-                    ("pocket", "confidence(measure='logprob', over='sum', odds=(1.44, 1.88))"),
+                    ("pocket", "confidence(measure='logprob', over='sum', odds=(0.9, 0.54))"),
                     ("countdown", "process(head='reach')"),
                 ),
             ),

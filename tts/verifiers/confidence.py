@@ -16,6 +16,7 @@ from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 
+_CERTAIN = -1e-7
 _BOTTOM = 0.1  # share of the groups in "bottom"
 _RANGES = MappingProxyType({
     "probability": (0.0, 1.0), "logprob": (-math.inf, 0.0), "certainty": (0.0, math.inf), "top": (0.0, math.inf),
@@ -45,8 +46,9 @@ class Confidence(Verifier):
         over: "mean" or "sum" of all tokens; "lowest" group mean; "bottom", the mean of the lowest tenth of the group means; "tail", the
             mean of the last group.
         window: tokens in a group; groups slide by one token. Not used by "mean" and "sum".
-        odds: (scale, shift); the score is the chance 1 / (1 + exp(-(scale * x + shift))) that the solution is right, where x is what is
-            measured (Platt 1999). Both are fitted to solutions of one model, with a scale above 0; None: the score is what is measured.
+        odds: (scale, shift); the score is the chance 1 / (1 + exp(-(scale * x + shift))) that the solution is right (Platt 1999). x is what
+            is measured, of probabilities and their logarithms the log-odds. Both are fitted to solutions of one model, with a scale above
+            0; None: the score is what is measured.
 
     Returns:
         One score of the whole. Forced text is left out; without a token drawn from a model the score is NaN.
@@ -95,7 +97,9 @@ class Confidence(Verifier):
             return math.nan
         low, high = _RANGES[self.measure]
         measured = min(max(math.exp(found) if self.measure == "probability" else found, low), high)
-        return measured if self.odds is None else chance(self.odds[0] * measured + self.odds[1])
+        if self.odds is None:
+            return measured
+        return chance(self.odds[0] * (measured if self.measure in ("certainty", "top") else log_odds(found)) + self.odds[1])
 
     def _tokens(self, trajectory: Trajectory) -> Sequence[float]:
         """Return the measure at each token that a model drew, along the path from the root."""
@@ -111,6 +115,12 @@ def chance(log_odds: float) -> float:
     """Return a probability from its log-odds."""
     small = math.exp(-abs(log_odds))
     return (1.0 if log_odds >= 0 else small) / (1.0 + small)
+
+
+def log_odds(logprob: float) -> float:
+    """Return the log-odds of a probability from its logarithm; one above 1 - 1e-7 is taken as that."""
+    logprob = min(logprob, _CERTAIN)
+    return logprob - math.log(-math.expm1(logprob))
 
 
 def _checked(odds: Any) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from tts.errors import TTSError
 from tts.models.registry import ModelRecord
 from tts.solver.solver import Solver
 from tts.solver.verifier_roles import own_verifier
-from tts.verifiers.confidence import Confidence, chance
+from tts.verifiers.confidence import Confidence, chance, log_odds
 from tts.verifiers.making import make_verifier
 
 RUNGS = (3, 4, 5, 6)
@@ -53,7 +53,7 @@ def scored_by(record: ModelRecord, kind: str) -> Score | None:
     if not isinstance(verifier, Confidence) or verifier.odds is None or (verifier.measure, verifier.over) != ("logprob", "sum"):
         return None
     scale, shift = verifier.odds
-    return lambda one: chance(scale * one.logprob + shift)
+    return lambda one: chance(scale * log_odds(one.logprob) + shift)
 
 
 def _arithmetic(backend: EngineBackend, number: int, default: Score | None) -> tuple[list[Gate], Cell, str]:

@@ -9,6 +9,7 @@ validation split. The policy's record states them for arithmetic. It writes noth
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +24,6 @@ from research.pocket.evaluate.problems import Cell
 from research.pocket.gates.drawing import draw_pools, draw_problems
 from research.pocket.train.network import save_head
 from tts.models.registry import SHIPPED
-from tts.verifiers.confidence import chance
 
 CELLS = tuple(Cell("countdown", size) for size in (3, 4, 4))
 RUNGS = tuple(Cell("plain-2", size) for size in range(3, 7))
@@ -52,8 +52,8 @@ def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, 
     problems = max(2, round(minutes * _PROBLEMS_PER_MINUTE))
     items = [item for cell in RUNGS for item in draw_problems(cell, "validation", problems)]
     samples = [one for pool in draw_pools(backend, items, _SAMPLES, seed) for one in pool.samples]
-    sums, labels = [one.logprob for one in samples], [float(one.right) for one in samples]
-    scale, shift, before, after = fitted([chance(one) for one in sums], labels)
+    readings, labels = [math.exp(one.logprob) for one in samples], [float(one.right) for one in samples]
+    scale, shift, before, after = fitted(readings, labels)
     return {"scale": scale, "shift": shift, "loss_before": before, "validation_loss": after, "samples": float(len(samples))}
 
 

@@ -41,8 +41,9 @@ def test_where_the_pair_scores_by_another_verifier_the_gates_are_of_that() -> No
     shaky = pools([(True, 0.1), (False, 0.9)] * 16)
     score = scored_by(dataclasses.replace(registry.get("pocket"), task_verifiers=(("pocket", ODDS),)), "arithmetic")
     assert score is not None
-    assert score(Sampled(True, 0.1, -2.0)) == pytest.approx(0.5)
-    assert score(Sampled(True, 0.1, -1.0)) == pytest.approx(1 / (1 + np.exp(-1.5)))
+    for logprob in (-2.0, -1.0):
+        odds = np.exp(logprob) / (1 - np.exp(logprob))
+        assert score(Sampled(True, 0.1, logprob)) == pytest.approx(1 / (1 + odds**-1.5 * np.exp(-3.0)))
     assert scored_by(registry.get("pocket"), "countdown") is None
 
     def exact(one: Sampled) -> float:
