@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 NUMBERS = 4
 BUDGETS = (62, 124, 248)  # generated tokens of a problem: about 2, 4 and 8 samples
-TRIED_AT = 124
+TRIED_AT = 248  # where methods with several steps a level have room for them
 FRESH = 20_270_102  # seed of the problems: another than that of the gates
 POOL = 32  # samples of a problem that selections are replayed from
 POOL_SIZES = (1, 2, 4, 8, 16, 32)
