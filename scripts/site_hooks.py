@@ -42,6 +42,11 @@ def on_post_page(output: str, **_: Any) -> str:
     return re.sub(r'<script src="https://[^"]+"></script>', "", output)
 
 
+def on_post_template(output_content: str, **_: Any) -> str:
+    """Return a page that is no document, such as that of errors, likewise."""
+    return on_post_page(output_content)
+
+
 def _linked(line: str, here: str, files: Any) -> str:
     """Return a line whose paths of pages are links."""
 

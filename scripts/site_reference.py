@@ -130,7 +130,7 @@ def _page(title: str, about: str, *models: type[BaseModel]) -> Iterator[str]:
         said = _meanings(model)
         for key, field in model.model_fields.items():
             cells = (f"`{key}`", f"`{_type(field)}`", _default(field), said.get(key, ""))
-            yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+            yield f"| {' | '.join(cells)} |"
         yield ""
 
 

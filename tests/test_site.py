@@ -24,9 +24,10 @@ pytestmark = [
     pytest.mark.xdist_group("site"),
 ]
 PAGES = ("index", "reference/methods", "reference/methods/beam", "reference/python/values", "how-to/gateway", "results/methods")
-# what the switch of colours keeps
-DARK = """localStorage.setItem(__md_scope.pathname + ".__palette", JSON.stringify(
-  {index: 1, color: {media: "(prefers-color-scheme: dark)", scheme: "slate", primary: "custom", accent: "custom"}}));"""
+# what the switch of colours keeps between pages
+CHOSEN = """localStorage.setItem(__md_scope.pathname + ".__palette", JSON.stringify(
+  {index: INDEX, color: {media: "(prefers-color-scheme: SCHEME)", scheme: "NAME", primary: "custom", accent: "custom"}}));"""
+SCHEMES = {"light": ("0", "default"), "dark": ("1", "slate")}
 READABLE = (Path(__file__).parent / "support" / "readable.js").read_text(encoding="utf-8")
 
 
@@ -85,16 +86,18 @@ def test_every_command_and_every_key_of_the_files_has_its_line(site: Path) -> No
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("size", ["1400,900", "500,900"])
 @pytest.mark.parametrize("name", PAGES)
-def test_pages_can_be_read(site: Path, name: str, size: str, dark: bool) -> None:
+def test_pages_can_be_read(site: Path, name: str, size: str, scheme: str) -> None:
     text = (site / f"{name}.html").read_text(encoding="utf-8")
     html = text.replace("</body>", f"<script>{READABLE}</script></body>")
-    html = html.replace("</head>", f"<script>{DARK}</script></head>") if dark else html
+    index, chosen = SCHEMES[scheme]
+    script = CHOSEN.replace("INDEX", index).replace("SCHEME", scheme).replace("NAME", chosen)
+    html = html.replace("</head>", f"<script>{script}</script></head>")
     assert READABLE in html
     page = open_page(html, (site / f"{name}.html").parent, size=size)
     assert page.log == []
-    assert page.body["data-md-color-scheme"] == ("slate" if dark else "default")
+    assert page.body["data-md-color-scheme"] == chosen
     found = json.loads(page.body["data-found"])
     assert found == {"faint": [], "bare": [], "wide": 0}

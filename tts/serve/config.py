@@ -109,7 +109,7 @@ class GatewayLimits(Section):
     Args:
         tokens: most tokens of a request's budget; a request that limits no tokens gets this limit too.
         seconds: most seconds of a request's search, or of a model alone; None: no limit.
-        client_tokens: most tokens that one client may spend in `client_hours`; None: no limit.
+        client_tokens: most tokens that one client may spend in `client_hours`; None: no limit. client_hours: how long they count.
         searches: most searches at once. queue: most requests that wait behind them; further ones are refused with 429. As many
             places again are for clients that have nothing there.
         n: most choices of a reply. body_bytes: of a request. messages: of a request's history. characters: of a request's texts.
@@ -138,6 +138,7 @@ class GatewayConfig(Section):
         hosts: names that requests may address the server by, beside the one it listens at and those of this machine.
         origins: of web pages that may call it, such as "https://chat.example.org"; none by default.
         store: the file of finished searches and their traces; None: the last ones, in memory. kept: most searches in it.
+        limits: what an operator allows.
         ping_s: seconds between keep-alive comments of a stream. linger_s: seconds for which a search goes on without a client, where
             the client is one that retries by itself. telemetry: whether OpenTelemetry spans are made.
     """
