@@ -68,6 +68,8 @@ TEXTS = {
     "checker",
     "stop",
     "aggregator",
+    "judge",
+    "writer",
 }
 OPTIONAL = {
     "model",
@@ -120,6 +122,7 @@ OPTIONAL_HERE = {
     ("majority_of_bests", "subset"),
     ("mixture_of_agents", "samples"),
     ("tree_of_thoughts", "max_tokens"),
+    ("forest_of_thought", "max_tokens"),
     ("self_verification", "verifications"),
     ("self_verification", "law"),
     ("self_verification", "max_tokens"),

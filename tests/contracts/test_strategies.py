@@ -242,6 +242,36 @@ class TestMixtureOfAgents(StrategyContract):
     unsized = "mixture_of_agents"
 
 
+@pytest.mark.usefixtures("revising")
+class TestArchon(StrategyContract):
+    """The toy's replies have no verdict and no order, so that all stay, in order."""
+
+    name = "archon"
+    texts = (
+        "archon(n=3)",
+        "archon(n=4, layers=['generate', 'verify', 'critique', 'rank'], keep=2)",
+        "archon(n=2, layers=['generate', 'fuse', 'fuse'], fused=2)",
+        "archon(n=2, layers=['generate'])",
+    )
+    unsized = "archon"
+
+
+@pytest.mark.usefixtures("revising")
+class TestMindEvolution(StrategyContract):
+    name = "mind_evolution"
+    texts = ("mind_evolution(n=2, generations=2)", "mind_evolution(n=3, islands=1, parents=3)", "mind_evolution(n=1, generations=1)")
+    unsized = "mind_evolution"
+
+
+class TestForestOfThought(StrategyContract):
+    """The toy replies with no label, so that all states are equal but those that come again."""
+
+    name = "forest_of_thought"
+    texts = ("forest_of_thought(n=3, branching=2)", "forest_of_thought(n=1, width=2, votes=2, max_steps=2, corrections=0)")
+    unsized = "forest_of_thought"
+    looks = (300, 500)
+
+
 class TestTreeOfThoughts(StrategyContract):
     """The toy replies with no label, so that all states are equal but those that come again."""
 
@@ -351,7 +381,10 @@ CONTRACTS = (
     TestEntropySwitching,
     TestSelfRefine,
     TestMixtureOfAgents,
+    TestArchon,
+    TestMindEvolution,
     TestTreeOfThoughts,
+    TestForestOfThought,
     TestSelfVerification,
     TestSemanticEntropy,
     TestSequentialRevision,

@@ -36,6 +36,8 @@ PLANS = {
     "spec_reason": "spec_reason(n=2, threshold=5, draft='policy', question='Its digit is ')",
     "entropy_switching": "entropy_switching(n=2, threshold=0.1, draft='policy')",
     "guided_by_gut": "guided_by_gut(n=4)",
+    "archon": "archon(n=3, layers=['generate', 'verify', 'critique', 'rank', 'fuse'], keep=2)",
+    "mind_evolution": "mind_evolution(n=2, generations=2)",
     "mixture_of_agents": "mixture_of_agents(samples=3, layers=2)",
     "mur": "mur(n=2, branching=3)",
     "phi_decoding": "phi_decoding(n=2, beams=2, branching=2)",
@@ -50,6 +52,7 @@ PLANS = {
     "dvts": "dvts(n=4, branching=2)",
     "ets": "ets(n=6)",
     "rebase": "rebase(n=6)",
+    "forest_of_thought": "forest_of_thought(n=2, branching=2)",
     "tree_of_thoughts": "tree_of_thoughts(n=2, branching=2, votes=1)",
 }
 NODE = ("parent", "text", "tokens", "status", "stream", "pruned", "scratch", "scores", "answer", "candidate", "weight")

@@ -102,18 +102,19 @@ def runs(words: str) -> set[str]:
 
 def test_plain_chat_runs_whole_solutions() -> None:
     plain = {
-        "auto", "best_of_n", "cascade", "mixture_of_agents", "pacore", "recursive_self_aggregation", "self_consistency", "self_refine",
-        "self_verification", "semantic_entropy", "sequential_revision", "single",
+        "archon", "auto", "best_of_n", "cascade", "mixture_of_agents", "pacore", "recursive_self_aggregation", "self_consistency",
+        "self_refine", "self_verification", "semantic_entropy", "sequential_revision", "single",
     }  # fmt: skip
     assert runs("server chat-only no-verifier") == plain
-    assert runs("server") == runs("server chat-only") == plain | {"ab_mcts", "adaptive"}
+    assert runs("server") == runs("server chat-only") == plain | {"ab_mcts", "adaptive", "mind_evolution"}
     assert runs("server continued-chat") >= runs("server chat-only") | {"beam"}
     assert "budget_forcing" in runs("server text thinking") - runs("server text")
 
 
 def test_a_task_has_its_prompts() -> None:
     assert runs("toy") - runs("toy pocket") == {
-        "mixture_of_agents", "pacore", "program_aided", "recursive_self_aggregation", "self_refine", "semantic_entropy",
+        "archon", "mind_evolution", "mixture_of_agents", "pacore", "program_aided", "recursive_self_aggregation", "self_refine",
+        "semantic_entropy",
     }  # fmt: skip
     assert runs("toy") - runs("toy countdown") >= {"sequential_revision"}
     lacks = {"token_ids", "logprobs", "next_logprobs"}

@@ -33,12 +33,14 @@ FAMILIES: Mapping[str, Sequence[str]] = MappingProxyType(
             "recursive_self_aggregation",
             "pacore",
             "mixture_of_agents",
+            "archon",
             "self_refine",
             "ab_mcts",
+            "mind_evolution",
         ),
         "solutions that run programs": ("program_aided",),
         "trees of steps": ("beam", "dvts", "rebase", "ets", "a_star", "mcts"),
-        "steps that the model values in words": ("tree_of_thoughts",),
+        "steps that the model values in words": ("tree_of_thoughts", "forest_of_thought"),
         "particles": ("particle_filter", "entropic_particle_filter", "particle_gibbs", "parallel_tempering"),
     }
 )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tts.search.strategies.ab_mcts import AbMcts as AbMcts
     from tts.search.strategies.adaptive import Adaptive as Adaptive
     from tts.search.strategies.answer_convergence import AnswerConvergence as AnswerConvergence
+    from tts.search.strategies.archon import Archon as Archon
     from tts.search.strategies.beam import Beam as Beam
     from tts.search.strategies.best_of_n import BestOfN as BestOfN
     from tts.search.strategies.best_of_n import self_consistency as self_consistency
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from tts.search.strategies.entropic_particle_filter import EntropicParticleFilter as EntropicParticleFilter
     from tts.search.strategies.entropy_switching import EntropySwitching as EntropySwitching
     from tts.search.strategies.ets import Ets as Ets
+    from tts.search.strategies.forest_of_thought import ForestOfThought as ForestOfThought
     from tts.search.strategies.fractured import Fractured as Fractured
     from tts.search.strategies.guided_by_gut import GuidedByGut as GuidedByGut
     from tts.search.strategies.mcts import Mcts as Mcts
+    from tts.search.strategies.mind_evolution import MindEvolution as MindEvolution
     from tts.search.strategies.mixture_of_agents import MixtureOfAgents as MixtureOfAgents
     from tts.search.strategies.mur import Mur as Mur
     from tts.search.strategies.pacore import PaCoRe as PaCoRe
@@ -51,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "tts.search.strategies.a_star": ("AStar",),
         "tts.search.strategies.adaptive": ("Adaptive",),
         "tts.search.strategies.answer_convergence": ("AnswerConvergence",),
+        "tts.search.strategies.archon": ("Archon",),
         "tts.search.strategies.beam": ("Beam",),
         "tts.search.strategies.best_of_n": (
             "BestOfN",
@@ -64,10 +68,12 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "tts.search.strategies.entropic_particle_filter": ("EntropicParticleFilter",),
         "tts.search.strategies.entropy_switching": ("EntropySwitching",),
         "tts.search.strategies.ets": ("Ets",),
+        "tts.search.strategies.forest_of_thought": ("ForestOfThought",),
         "tts.search.strategies.fractured": ("Fractured",),
         "tts.search.strategies.guided_by_gut": ("GuidedByGut",),
         "tts.search.strategies.mcts": ("Mcts",),
         "tts.search.strategies.pacore": ("PaCoRe",),
+        "tts.search.strategies.mind_evolution": ("MindEvolution",),
         "tts.search.strategies.mixture_of_agents": ("MixtureOfAgents",),
         "tts.search.strategies.mur": ("Mur",),
         "tts.search.strategies.parallel_tempering": ("ParallelTempering",),

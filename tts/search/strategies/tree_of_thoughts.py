@@ -89,7 +89,7 @@ class TreeOfThoughts(Strategy):
             states = [t for children in made for t in children]
             for t in states:  # none is lost where the budget ends the search
                 search.finish(t)
-            worth = await self._values(search, states, values)  # 2
+            worth = await self.values(search, states, values)  # 2
             for t, value in zip(states, worth, strict=True):
                 if t.status != "active":
                     search.finish(t, weight=value)
@@ -97,7 +97,7 @@ class TreeOfThoughts(Strategy):
             frontier = [states[i] for _, i in sorted(open_ones, key=lambda one: (-one[0], one[1]))[:n]]  # 3
             search.keep(frontier)
 
-    async def _values(self, search: Search, states: Sequence[Trajectory], known: dict[str, float]) -> list[float]:
+    async def values(self, search: Search, states: Sequence[Trajectory], known: dict[str, float]) -> list[float]:
         """Return the value of each state, and note it; an unfinished state that was listed before has none."""
         fresh = list({t.full_text: t for t in states if t.full_text not in known}.values())
         roots: list[tuple[Trajectory, Trajectory]] = []

@@ -1,0 +1,204 @@
+"""Archon: layers of calls that generate, criticize, rank, verify and fuse solutions.
+
+    generate: each writer draws its samples          critique: strengths and weaknesses of each solution, for the layers behind
+    rank: the judge orders all ; the first `keep` stay    verify: the judge reasons about each ; those it calls wrong leave
+    fuse: new solutions behind all that are left, in their place
+
+Source: algorithm B17, Saad-Falcon et al., "Archon: An Architecture Search Framework for Inference-Time Techniques" (2409.15254), read in
+the code: the order of layers, the ranker's reply "[2] > [1]", of which what is missing follows in order, five that stay. Differs:
+- Layers are given, not searched for. Layers of unit tests are left out: the selection `codet` goes by them.
+- A critique is a call for each solution; the paper's critic reads all solutions at once. Prompts are ours, and "fuse" is the task's.
+- Where all are called wrong, all stay. A solution that was cut short is shown to nobody, and leaves with the next layer that reads.
+- What the last layer leaves votes; the paper's last layer leaves one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from tts.checks import check_int, check_text
+from tts.errors import ConfigError, shown
+from tts.search.ends import END
+from tts.search.parameters import check_bounded, check_roles, check_temperature
+from tts.search.parts import Strategy
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.majority import Majority
+from tts.search.strategies._common.earlier_solutions import root_showing
+from tts.search.strategies._common.stepping import affordable_width, rounds
+from tts.types import Candidate, Message
+from tts.verifiers.genrm import QUESTION, in_words, verdict_of
+from tts.verifiers.replying import asking
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+CRITIQUE = "Below are a problem and a solution. Name the strengths and the weaknesses of the solution, briefly."
+RANK = (
+    "Below are a problem and numbered solutions. Compare them, then write one line with all of their numbers, the best first, such as "
+    "[2] > [1] > [3]."
+)
+_LAYERS = ("generate", "critique", "rank", "verify", "fuse")
+_MOST = 64  # samples of a writer, where the budget decides: all are shown at once
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A solution on its way through the layers, with what was said of it."""
+
+    made: Candidate
+    critique: str = ""
+
+    @property
+    def text(self) -> str:
+        """The solution, and its critique if there is one."""
+        response = self.made.trajectory.response.rstrip()
+        return f"{response}\n\nCritique of it:\n{self.critique}" if self.critique else response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archon(Strategy):
+    """An architecture of layers.
+
+    Args:
+        layers: their names in order: "generate" first and only there; then any of "critique", "rank", "verify" and "fuse". Behind a
+            critique must come a rank or a fuse, which reads it.
+        n: samples of each writer, at least 1; None: what the budget pays, again and again.
+        writers: roles of the models that generate, each once. judge: role that criticizes, ranks and verifies. aggregator: role that fuses.
+        keep: solutions that a rank leaves, at least 1. fused: solutions that a fuse writes, at least 1.
+        temperature: of all; None: the run's.
+
+    Cost: n x writers samples, a reply for each solution at a critique and at a verify, one at a rank, and `fused` at a fuse.
+    Random: none of its own.
+    """
+
+    registered_as = "archon"
+    layers: tuple[str, ...] = ("generate", "critique", "rank", "fuse")
+    n: int | None = None
+    writers: tuple[str, ...] = ("policy",)
+    judge: str = "policy"
+    aggregator: str = "policy"
+    keep: int = 5
+    fused: int = 1
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", _checked(self.layers))
+        check_int("n", self.n, 1)
+        object.__setattr__(self, "writers", check_roles("writers", self.writers, once=True))
+        for name in ("judge", "aggregator"):
+            check_text(name, getattr(self, name))
+        for name in ("keep", "fused"):
+            check_int(name, getattr(self, name), 1, optional=False)
+        check_temperature(self.temperature)
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The kinds of prompts that the task must have."""
+        return ("fuse", "revise") if "fuse" in self.layers else ()
+
+    @property
+    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
+        """What is used of the models beside the policy: that they write."""
+        judges = (self.judge,) if {"critique", "rank", "verify"} & {*self.layers} else ()
+        fusers = (self.aggregator,) if "fuse" in self.layers else ()
+        return {role: () for role in (*self.writers, *judges, *fusers) if role != "policy"}
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Go through the layers; with n left out, again for what is left."""
+        for _ in rounds(search, None if self.n is None else 1):
+            first = len(search.candidates)
+            n = self.n or await self._affordable(search)
+            left = await self._generated(search, n, first)
+            for layer in self.layers[1:]:
+                left = await self._passed(search, layer, left)
+            if any(one.made.answer is not None for one in left):
+                kept = {one.made.index for one in left}
+                for c in [c for c in search.candidates[first:] if c.index not in kept]:
+                    search.finish(c.trajectory, weight=0.0)
+        return search.candidates
+
+    async def _generated(self, search: Search, n: int, first: int) -> list[Reviewed]:
+        for role in self.writers:
+            drawn = len(search.candidates) - first if role == self.writers[0] == "policy" else 0  # to learn a length
+            if n > drawn:
+                await search.complete([search.root], n - drawn, temperature=self.temperature, model=role)
+        return [Reviewed(c) for c in search.candidates[first:]]
+
+    async def _passed(self, search: Search, layer: str, given: Sequence[Reviewed]) -> list[Reviewed]:
+        """Return what a layer leaves of solutions, or writes in their place."""
+        whole = [one for one in given if not one.made.truncated]
+        if layer == "fuse":
+            root, before = await root_showing(search, "fuse", [one.text for one in whole]), len(search.candidates)
+            await search.complete([root], self.fused, temperature=self.temperature, model=self.aggregator)
+            return [Reviewed(c) for c in search.candidates[before:]]
+        if not whole:
+            return list(given)
+        if layer == "rank":
+            titles = [(f"Solution [{i}]", one.text) for i, one in enumerate(whole, 1)]
+            (reply,) = await self._replies(search, [asking(RANK, search.problem, *titles)]) if len(whole) > self.keep else ("",)
+            return [whole[i] for i in order_of(reply, len(whole))][: self.keep]
+        solutions = [("Solution", one.made.trajectory.response) for one in whole]
+        question = CRITIQUE if layer == "critique" else f"{QUESTION} {in_words('Yes', 'No')}"
+        replies = await self._replies(search, [asking(question, search.problem, each) for each in solutions])
+        if layer == "critique":
+            return [replace(one, critique=reply.strip()) for one, reply in zip(whole, replies, strict=True)]
+        right = [one for one, reply in zip(whole, replies, strict=True) if verdict_of(reply, "Yes", "No") != 0]
+        return right or whole
+
+    async def _replies(self, search: Search, prompts: Sequence[Sequence[Message]]) -> list[str]:
+        """Return the judge's reply to each prompt; "" where there is none."""
+        said, roots = [""] * len(prompts), {}
+        for i, prompt in enumerate(prompts):
+            try:
+                roots[i] = await search.open("verify", prompt=prompt)
+            except ConfigError:  # it fills the context
+                continue
+        made = await search.expand([*roots.values()], 1, END, temperature=self.temperature, model=self.judge)
+        for i, of in zip(roots, made, strict=True):
+            said[i] = of[0].response if of else ""
+        search.drop([*roots.values(), *(t for of in made for t in of)])
+        return said
+
+    async def _affordable(self, search: Search) -> int:
+        """Return the samples of a writer, where the budget decides."""
+        units = await affordable_width(search, self.temperature, stepwise=False)
+        others = self.layers.count("rank") + self.fused * self.layers.count("fuse")
+        each = len(self.writers) * (1 + self.layers.count("critique") + self.layers.count("verify"))
+        return max(1, min(_MOST, (units - others) // each))
+
+    def size(self, units: int | None) -> Self:
+        """Return itself: n, left out, is what the budget pays."""
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
+        return self
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return the vote of what the layers leave."""
+        del verified
+        return Majority()
+
+
+def order_of(reply: str, count: int) -> list[int]:
+    """Return the order of solutions, from 0, in the last line of a reply that has numbers in brackets; what is missing follows in order."""
+    lines = [found for line in reply.splitlines() if (found := re.findall(r"\[(\d{1,9})\]", line))]
+    named = [int(one) - 1 for one in (lines[-1] if lines else ())]
+    return list(dict.fromkeys([*(i for i in named if 0 <= i < count), *range(count)]))
+
+
+def _checked(layers: Any) -> tuple[str, ...]:
+    """Return a list of layers.
+
+    Raises:
+        ConfigError: it is none, or a layer stands where nothing reads it.
+    """
+    if not isinstance(layers, list | tuple) or not layers or not all(isinstance(one, str) and one in _LAYERS for one in layers):
+        raise ConfigError(f"layers is {shown(layers)}, but must be a list of {', '.join(_LAYERS)}")
+    if layers[0] != "generate" or "generate" in layers[1:]:
+        raise ConfigError(f"layers is {shown(layers)}, but must begin with 'generate', and have it nowhere else")
+    for place, layer in enumerate(layers):
+        if layer == "critique" and not {"rank", "fuse"} & {*layers[place:]}:
+            raise ConfigError(f"layers is {shown(layers)}, but behind a critique must come 'rank' or 'fuse', which reads it")
+    return tuple(layers)

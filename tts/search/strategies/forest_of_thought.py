@@ -1,0 +1,172 @@
+"""Forest of thought: several trees of thoughts, each of which has one vote; an expert decides where they do not agree.
+
+    for each tree, until one answer has more than half of all trees:
+        for each level: k next steps of each state ; value each new state
+            no state has a chance: correct it, the level is written anew, once ; still none: the tree is given up (sparse activation)
+            keep the best b
+        its vote is that of its best solution
+    the answer of more than half of the trees, else that which the expert chooses among theirs (consensus-guided decision)
+
+Source: Bi et al., "Forest-of-Thought: Scaling Test-Time Compute for Enhancing LLM Reasoning" (2412.09078), from memory: trees beside each
+other, sparse activation of those that are promising, dynamic self-correction, the decision by consensus or by an expert. Differs:
+- Trees are those of `tree_of_thoughts`, whose values are labels in words. A state has no chance where each of its labels is "impossible".
+- All trees begin with the same prompt. The paper gives each another one, with problems alike as examples.
+- A correction draws the level again; the paper also shows the model what was wrong.
+- The trees are grown one after another, so that those after a consensus need not be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from tts.checks import check_int, check_text
+from tts.errors import ConfigError
+from tts.search.ends import END, SearchEnded
+from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parts import Strategy
+from tts.search.protocols import SelectionProtocol
+from tts.search.selections.majority import Majority
+from tts.search.strategies._common.stepping import MAX_STEPS, one_step, rounds
+from tts.search.strategies.tree_of_thoughts import LABELS, QUESTION, TreeOfThoughts
+from tts.types import Candidate, Trajectory
+from tts.verifiers.replying import asking
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+EXPERT = (
+    "Below are a problem and numbered solutions that do not agree. Compare them, find the one that is right, and end with its number in "
+    "brackets, such as [2]."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestOfThought(Strategy):
+    """Trees of thoughts that vote.
+
+    Args:
+        n: trees, at least 1; None: as many as the budget pays, all of which vote.
+        width: states that a level of a tree keeps (b), at least 1. branching: next steps of each state (k), at least 1.
+        votes, question, max_tokens: of the values, as in `tree_of_thoughts`. corrections: of a level without a chance, at least 0.
+        temperature: of steps and replies; None: the run's. max_steps: of a path, the last of which runs to the end of the solution.
+
+    Cost: a level of a tree takes width x branching steps, and `votes` replies for each that is new; as much for a correction. A reply for
+        the expert.
+    Random: none of its own.
+    """
+
+    registered_as = "forest_of_thought"
+    needs = ("steps",)
+    n: int | None = None
+    width: int = 1
+    branching: int = 3
+    votes: int = 1
+    question: str = QUESTION
+    max_tokens: int | None = None
+    corrections: int = 1
+    temperature: float | None = None
+    max_steps: int = MAX_STEPS
+
+    def __post_init__(self) -> None:
+        check_int("n", self.n, 1)
+        for name in ("width", "branching", "votes", "max_steps"):
+            check_int(name, getattr(self, name), 1, optional=False)
+        check_int("corrections", self.corrections, 0, optional=False)
+        check_int("max_tokens", self.max_tokens, 1)
+        check_text("question", self.question)
+        check_temperature(self.temperature)
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Grow tree after tree, and decide."""
+        votes: list[Candidate] = []
+        for _ in rounds(search, self.n):
+            first = len(search.candidates)
+            await self._grow(search)
+            votes += self._vote(search, search.candidates[first:])
+            if self.n is not None and (most := _most(votes)) > self.n / 2:
+                raise SearchEnded(f"{most} of {self.n} trees agree")
+        await self._decide(search, votes)
+        return search.candidates
+
+    async def _grow(self, search: Search) -> None:
+        """Grow a tree; its solutions are candidates, weighed by their values."""
+        frontier, known = [search.root], dict[str, float]()
+        while frontier:
+            good: list[tuple[float, int]] = []
+            states: list[Trajectory] = []
+            for _ in range(1 + self.corrections):
+                width = self.branching * (self.width if frontier == [search.root] else 1)
+                made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
+                states = [t for children in made for t in children]
+                for t in states:  # none is lost where the budget ends the search
+                    search.finish(t)
+                worth = await self._tree.values(search, states, known)
+                for t, value in zip(states, worth, strict=True):
+                    search.finish(t, weight=value)
+                good = [(value, i) for i, value in enumerate(worth) if value > self._hopeless]
+                if good:
+                    break
+            kept = [states[i] for _, i in sorted(good, key=lambda one: (-one[0], one[1])) if states[i].status == "active"]
+            frontier = kept[: self.width]
+            search.keep(frontier)
+
+    @property
+    def _tree(self) -> TreeOfThoughts:
+        """What values the states of a tree."""
+        return TreeOfThoughts(votes=self.votes, question=self.question, max_tokens=self.max_tokens, temperature=self.temperature)
+
+    @property
+    def _hopeless(self) -> float:
+        """The value of a state whose labels are all "impossible"."""
+        return self.votes * LABELS["impossible"] * (1 + 1e-9)
+
+    def _vote(self, search: Search, made: Sequence[Candidate]) -> list[Candidate]:
+        """Give a tree's best solution its vote, and the others none; one without a chance counts only where no tree has another."""
+        answered = [c for c in made if c.answer is not None]
+        best = max(answered, key=lambda c: c.weight or 0.0, default=None)
+        hopeless = best is None or (best.weight or 0.0) <= self._hopeless
+        for c in list(made):
+            search.finish(c.trajectory, weight=0.0 if c is not best else LABELS["impossible"] if hopeless else 1.0)
+        return [] if best is None or hopeless else [best]
+
+    async def _decide(self, search: Search, votes: Sequence[Candidate]) -> None:
+        """Let the expert choose among the answers of the trees, where no answer has more than half of them."""
+        theirs = list({c.answer_class: c for c in reversed(votes)}.values())[::-1]
+        if len(theirs) < 2 or _most(votes) > len(votes) / 2:
+            return
+        titles = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(theirs, 1)]
+        try:
+            root = await search.open("verify", prompt=asking(EXPERT, search.problem, *titles))
+        except ConfigError:  # it fills the context
+            return
+        ((*reply,),) = await search.expand([root], 1, END, temperature=self.temperature, max_tokens=self.max_tokens)
+        chosen = chosen_by(reply[0], len(theirs)) if reply else None
+        search.drop([root, *reply])
+        if chosen is not None:
+            search.finish(theirs[chosen].trajectory, weight=float(len(votes)))
+
+    def size(self, units: int | None) -> Self:
+        """Return itself: n, left out, is whatever the budget turns out to pay."""
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
+        return self
+
+    def default_selection(self, *, verified: bool) -> SelectionProtocol:
+        """Return the vote of the trees."""
+        del verified
+        return Majority()
+
+
+def _most(votes: Sequence[Candidate]) -> int:
+    """Return the votes of the most frequent answer."""
+    return max(Counter(c.answer_class for c in votes).values(), default=0)
+
+
+def chosen_by(reply: Trajectory, count: int) -> int | None:
+    """Return the solution, from 0, whose number is the last in brackets of a reply; None where there is no such number."""
+    named = [int(one) for one in re.findall(r"\[(\d{1,9})\]", reply.response)]
+    return named[-1] - 1 if named and 1 <= named[-1] <= count else None

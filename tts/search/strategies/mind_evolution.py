@@ -1,0 +1,140 @@
+"""Mind Evolution: islands of solutions, of which fitter ones become parents of new solutions, generation after generation.
+
+    on each island: n plain solutions ; score them
+    for each further generation, until a solution has the greatest score:
+        n children on each island: 1 to `parents` parents, drawn by exp(score / pressure) ; the critic reads the fittest of them
+                                   the author writes a child behind the parents and the critique
+        the best `migrants` of each island replace the worst of the next island
+
+Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words, islands, parents
+drawn by a softmax of their fitness, refinement through a conversation of critic and author, migration from island to island. Differs:
+- The fitness is a verifier's score in [0, 1]. The paper evaluates by a program, and shows the author what it says in words.
+- A child comes of one critique and one answer, in place of several turns. Prompts are the task's "critique", "revise" and "fuse".
+- Islands are never reset. Children replace their generation; the selection chooses among all generations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from tts.checks import check_int, check_number
+from tts.errors import ConfigError
+from tts.search.ends import END, SearchEnded
+from tts.search.parameters import check_bounded
+from tts.search.strategies._common.earlier_solutions import opened, root_showing
+from tts.search.strategies._common.judged import Judged
+from tts.search.strategies._common.stepping import affordable_width, draw, rounds
+from tts.types import Candidate, Trajectory
+
+if TYPE_CHECKING:
+    from tts.search.search import Search
+
+_MOST = 256  # solutions of an island, where the budget decides
+Scored = tuple[Candidate, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindEvolution(Judged):
+    """A genetic search over whole solutions.
+
+    Args:
+        n: solutions of an island in a generation, at least 1; None: what the budget pays, again and again.
+        islands: at least 1. generations: the first included, at least 1.
+        parents: most of a child, at least 1. migrants: solutions that go on to the next island, at least 0 and at most n.
+        pressure: temperature of the draw of parents, above 0: the smaller, the more the fittest are drawn.
+        temperature, verifier, aggregate: as in `Judged`.
+
+    Cost: n x islands solutions a generation, each scored once; behind the first generation a critique for each.
+    Random: parents, by round, generation and island.
+    """
+
+    registered_as = "mind_evolution"
+    islands: int = 2
+    generations: int = 4
+    parents: int = 2
+    migrants: int = 1
+    pressure: float = 0.3
+
+    def __post_init__(self) -> None:
+        Judged.__post_init__(self)
+        for name in ("islands", "generations", "parents"):
+            check_int(name, getattr(self, name), 1, optional=False)
+        check_int("migrants", self.migrants, 0, optional=False)
+        check_number("pressure", self.pressure, 0, optional=False)
+        if self.pressure == 0:
+            raise ConfigError("pressure is 0, but must be above 0", hint="a small one draws the fittest alone")
+        if self.n is not None and self.migrants > self.n and self.islands > 1:
+            raise ConfigError(f"migrants is {self.migrants}, but an island has {self.n} solutions", hint="give fewer, or a larger n")
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The kinds of prompts that the task must have."""
+        if self.generations == 1:
+            return ()
+        return ("critique", "revise", "fuse") if self.parents > 1 and self.n != 1 else ("critique", "revise")
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Evolve; with n left out, again for what is left."""
+        for k in rounds(search, None if self.n is None else 1):
+            await self._evolve(search, self.n or await self._affordable(search), k)
+        return search.candidates
+
+    async def _evolve(self, search: Search, n: int, k: int) -> None:
+        first = 0 if k == 0 else len(search.candidates)  # one that was drawn to learn its length is the first
+        await draw(search, [search.root] * (n * self.islands - (len(search.candidates) - first)), self.temperature)
+        born = list(search.candidates[first:])
+        for generation in range(1, self.generations + 1):
+            scores = await search.score([c.trajectory for c in born], self.verifier, self.aggregate, scale="unit")
+            if (scores >= 1).any():
+                raise SearchEnded("a solution has the greatest score that the verifier gives")
+            if generation == self.generations:
+                return
+            scored = list(zip(born, np.nan_to_num(scores, nan=0.0).tolist(), strict=True))
+            islands = self._migrated([scored[i * n : (i + 1) * n] for i in range(self.islands)])
+            couples = [parents for i, island in enumerate(islands) for parents in self._parents(search, island, n, k, generation, i)]
+            born = await self._children(search, couples)
+
+    def _migrated(self, islands: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
+        """Return the islands, where the best of each have taken the places of the worst of the next."""
+        ranked = [sorted(island, key=lambda one: -one[1]) for island in islands]
+        if len(ranked) == 1 or not self.migrants:
+            return ranked
+        return [[*ranked[i - 1][: self.migrants], *island[: max(0, len(island) - self.migrants)]] for i, island in enumerate(ranked)]
+
+    def _parents(self, search: Search, island: Sequence[Scored], n: int, k: int, generation: int, place: int) -> list[list[Candidate]]:
+        """Return the parents of each of n children, the fittest first."""
+        rng = search.rng("mind_evolution", k, generation, place)
+        score = np.array([fitness for _, fitness in island])
+        chance = np.exp((score - score.max()) / self.pressure)
+        most = min(self.parents, len(island))
+        drawn = [rng.choice(len(island), int(rng.integers(1, most + 1)), replace=False, p=chance / chance.sum()) for _ in range(n)]
+        return [[island[i][0] for i in sorted(one.tolist(), key=lambda i: -score[i])] for one in drawn]
+
+    async def _children(self, search: Search, couples: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+        """Return a child of each couple: the critic reads the fittest parent, and the author all of them and the critique."""
+        texts = [[c.trajectory.response.rstrip() for c in parents if not c.truncated] for parents in couples]
+        asked: dict[int, Trajectory] = {}
+        for i, shown in enumerate(texts):
+            if shown and (root := await opened(search, "critique", [shown[0]])):
+                asked[i] = root
+        said = await search.expand([*asked.values()], 1, END, temperature=self.temperature)
+        for i, made in zip(asked, said, strict=True):
+            if made and made[0].status == "finished":
+                texts[i][0] = f"{texts[i][0]}\n\nCritique of it:\n{made[0].response.strip()}"
+        search.drop([*asked.values(), *(t for made in said for t in made)])
+        return await draw(search, [await root_showing(search, "fuse", shown) for shown in texts], self.temperature)
+
+    async def _affordable(self, search: Search) -> int:
+        """Return the solutions of an island, where the budget decides: a critique costs as much as a solution."""
+        units = await affordable_width(search, self.temperature, stepwise=False)
+        return max(1, self.migrants, min(_MOST, units // (self.islands * (2 * self.generations - 1))))
+
+    def size(self, units: int | None) -> Self:
+        """Return itself: n, left out, is what the budget pays."""
+        if self.n is None:
+            check_bounded(self.registered_as, "n", units)
+        return self
