@@ -115,6 +115,10 @@ class RowRunner:
         Raises:
             Exhausted: the budget pays neither. CapabilityError: the backend cannot stop at a step.
         """
+        upcoming = None if any(not row.over for row in queue.begun) else queue.peek()
+        if upcoming is not None and upcoming.model != queue.model:  # read before a row is granted all that is left
+            self.check_usable([upcoming])
+            await self._prompts.handles([upcoming], queue.model)
         granted = self._granted(queue, answered=answered, completed=completed)
         call, rows = granted.call, granted.rows
         try:

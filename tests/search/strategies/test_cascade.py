@@ -100,6 +100,18 @@ def test_a_limit_in_dollars_is_never_passed(usd: float) -> None:
         assert solution.answer is not None or usd < 4e-6
 
 
+@pytest.mark.parametrize("plan", ["best_of_n(n=2, writer='large')", "cascade(samples=[2, 1], thresholds=[1.0])"])
+def test_reading_the_prompt_is_paid_before_a_row_takes_what_is_left(plan: str) -> None:
+    """Prompts cost as much as what is written: no row may be granted what its own prompt takes."""
+    models = {"policy": ToyBackend(ToyLanguage(accuracy=0.5)), "large": ToyBackend(ToyLanguage(accuracy=1.0))}
+    for backend in models.values():
+        backend.rates = Rates(flops=2, usd_in=10**9, usd_reused=10**9, usd_out=10**9)
+    with tts.Solver(models, {}, task="arithmetic", strategy=plan) as solver:
+        solutions = [solver.solve("3 + 4 - 2 + 9", tts.Budget(usd=1e-3), seed=seed) for seed in range(4)]
+    assert all(s.usage.usd is not None and s.usage.usd <= 1e-3 for s in solutions)
+    assert any("large" in {node.model for node in s.trace.nodes} for s in solutions)
+
+
 def test_a_total_in_dollars_is_divided_over_problems() -> None:
     models = {"policy": model(SMALL, CHEAP), "large": model(LARGE, DEAR)}
     with tts.Solver(models, {}, task="arithmetic", strategy="cascade(samples=[2, 1], thresholds=[1.0])") as solver:
