@@ -1,10 +1,11 @@
-"""Cascades over priced models: thresholds chosen on a validation half, beside each model alone and the best router in hindsight.
+"""Cascades, and `auto`, over priced models, beside each model alone and the best router in hindsight.
 
     python -m research.allocation.cascades [--problems 400] [--samples 3] [--out docs/results/cascades.md]
 
 The models are three toy languages of rising accuracy and price, which see the same sums of rising length; so all is known, and nothing is
 said of real models. Every model is sampled on all problems. For each limit on the mean cost of a problem, the thresholds of the greatest
-accuracy on the validation half are taken, and the strategy `cascade` is run with them on the test half, in dollars.
+accuracy on the validation half are taken, and the strategy `cascade` is run with them on the test half, in dollars. `auto` is run under as
+many dollars for the whole test half, by a performance model that is fitted to runs on the validation half.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tts
+from tts import tasks
+from tts.allocator.performance import PerformanceModel
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.meter import Rates
-from tts.types import Problem
+from tts.experiments.analysis.performance_fit import PerformanceData
+from tts.experiments.run.candidates import judge_answer, record_candidates
+from tts.experiments.study.record import Cell, Result
+from tts.search.selections.majority import Majority
+from tts.search.strategies.best_of_n import BestOfN
+from tts.types import Problem, Solution
 
 PAGE = Path(__file__).parents[2] / "docs/results/cascades.md"
+POOL = 16  # samples of the policy on each problem that the performance model is fitted to
 UNIT = 10**15  # of a dollar
 MODELS = {"policy": (0.75, 1), "middle": (0.9, 5), "large": (0.98, 25)}  # accuracy of a step, dollars for a million tokens written
 
@@ -133,6 +143,43 @@ def run(given: Sequence[Problem], chosen: Chosen, samples: int) -> tuple[NDArray
     return right, np.array([s.usage.usd or 0.0 for s in solutions])
 
 
+def result(problem: Problem, solution: Solution) -> Result:
+    """Return a solution as a study records it."""
+    task, limits = tasks.get("arithmetic"), solution.trace.budget
+    cell = Cell(
+        key=f"{problem.id} {solution.strategy} {limits}", dataset="sums", problem=problem.id or "", model="toy", setting="here",
+        strategy=solution.strategy, budget={"samples": solution.usage.samples}, seed=solution.seed,
+    )  # fmt: skip
+    return Result(
+        cell=cell, answer=solution.answer, right=judge_answer(solution.answer, task, problem), confidence=solution.confidence,
+        stopped_by=solution.stopped_by, usage=solution.usage, drawn=record_candidates(solution, task, problem),
+    )  # fmt: skip
+
+
+def fitted(given: Sequence[Problem], sizes: Sequence[int] = (1, 3)) -> PerformanceModel:
+    """Return the performance model of all models, from runs on problems: a pool of the policy, and samples of the others."""
+    results: list[Result] = []
+    made = backends()
+    with tts.Solver(made, {}, task="arithmetic") as solver:
+        for role, n in (("policy", POOL), *itertools.product(list(made)[1:], sizes)):
+            plan = BestOfN(writer=role) | Majority()
+            results += map(result, given, solver.solve_many(given, each=tts.Budget(samples=n), strategy=plan, seed=0))
+    return PerformanceData.of(results).fitted(
+        model=made["policy"].name, task="arithmetic", source="cascades", models={role: one.name for role, one in made.items()}
+    )
+
+
+def automatic(given: Sequence[Problem], known: PerformanceModel, limit: float) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Run `auto` on problems under a total of so many dollars a problem; return whether it is right [N] and what it costs [N]."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "prices.json")
+        known.save(file)
+        with tts.Solver(backends(), {}, task="arithmetic") as solver:
+            solutions = solver.solve_many(given, tts.Budget(usd=limit * len(given)), strategy=f"auto(model={file!r}) | majority", seed=1)
+    right = np.array([s.answer == problem.answer for s, problem in zip(solutions, given, strict=True)])
+    return right, np.array([s.usage.usd or 0.0 for s in solutions])
+
+
 def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, command: str) -> Iterator[str]:
     """Yield the lines of the page."""
     half = len(given) // 2
@@ -145,27 +192,31 @@ def page(found: Mapping[str, Asked], given: Sequence[Problem], samples: int, com
     )
     yield f"- Models: toy languages {prices}. They are simulations with a known truth: nothing is measured of real models here."
     yield "- Costs are the mean dollars of a problem, as parts of the dearest model's. Accuracy is on the test half, in percent."
+    yield f"- `auto`: by a performance model of the first half ({POOL} samples of the policy, 1 and 3 of each other model), one total."
     yield "- Hindsight: the router that knows which models are right, within the same mean cost. It asks one model a problem."
     yield from ("", "## Each model alone", "", "| model | cost | accuracy |", "| :-- | :-- | :-- |")
     for role, one in zip(found, test, strict=True):
         yield f"| `{role}` | {one.cost.mean() / dear:.3f} | {100 * one.right.mean():.1f} |"
     yield from ("", "## Within a mean cost", "")
-    yield "| limit | cascade, with thresholds | cost in the run | accuracy in the run | foretold | best model alone | hindsight |"
-    yield "| :-- | :-- | :-- | :-- | :-- | :-- | :-- |"
+    yield "| limit | cascade, with thresholds | its cost | accuracy | foretold | `auto`, its cost | accuracy | best alone | hindsight |"
+    yield "| :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- | :-- |"
+    performance = fitted(given[:half])
     for share in (0.04, 0.06, 0.1, 0.2, 0.4, 0.7, 1.0):
         limit = share * dear
         chosen, best = choose(known, limit), hindsight(test, limit)
         alone = [float(t.right.mean()) for k, t in zip(known, test, strict=True) if k.cost.mean() <= limit * (1 + 1e-9)]
         single, bound = f"{100 * max(alone):.1f}" if alone else "–", "–" if math.isnan(best) else f"{100 * best:.1f}"
+        right, cost = automatic(given[half:], performance, limit)
+        auto = f"{cost.mean() / dear:.3f} | {100 * right.mean():.1f}"
         if chosen is None:
-            yield f"| {share} | – | – | – | – | {single} | {bound} |"
+            yield f"| {share} | – | – | – | – | {auto} | {single} | {bound} |"
             continue
         right, cost = run(given[half:], chosen, samples)
         foretold, _ = cascaded([known[i] for i in chosen.models], chosen.thresholds)
         told = "".join(f"`{list(MODELS)[i]}` to {t:.2f}, " for i, t in zip(chosen.models, chosen.thresholds, strict=False))
         last = f"`{list(MODELS)[chosen.models[-1]]}`"
         figures = (f"{cost.mean() / dear:.3f}", f"{100 * right.mean():.1f}", f"{100 * foretold.mean():.1f}")
-        yield f"| {share} | {told}{last} | {' | '.join(figures)} | {single} | {bound} |"
+        yield f"| {share} | {told}{last} | {' | '.join(figures)} | {auto} | {single} | {bound} |"
 
 
 def main() -> None:

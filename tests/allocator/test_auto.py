@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.allocator.test_performance import COVERAGE, model
-from tts.allocator.auto import Auto, Evidence
+from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Population
+from tts.allocator.evidence import Evidence
 from tts.allocator.gauges import Gauge, PromptProbe
 from tts.allocator.values import ProblemStates
 from tts.backends.base import Reply

@@ -58,12 +58,14 @@ def test_a_file_says_all_that_the_model_knows(tmp_path):
     made.save(tmp_path / "model.json")
     read = PerformanceModel.load(tmp_path / "model.json")
     assert read.to_json() == made.to_json()
-    assert read.table("best_of_n | majority") == pytest.approx(made.table("best_of_n | majority"), abs=1e-5)
+    for one, other in zip(read.table("best_of_n | majority"), made.table("best_of_n | majority"), strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
     assert read.population.weight == pytest.approx(made.population.weight, abs=1e-4)
 
 
 def test_a_table_goes_through_the_curve_and_stays_beyond_it():
-    table = model(a=COVERAGE).table("a")
+    sizes, table = model(a=COVERAGE).table("a")
+    assert sizes.tolist() == [*range(129)]
     assert table[:, [1, 2, 4, 8, 16, 32]] == pytest.approx(COVERAGE)
     assert table[:, 0].max() == 0
     assert table[:, 100] == pytest.approx(COVERAGE[:, -1])

@@ -7,7 +7,8 @@ import pytest
 import tts
 from tests.support.chaos import ChaosBackend
 from tests.support.runs import Clock
-from tts.allocator.auto import Auto, OwnBudget, Round
+from tts.allocator.auto import Auto, OwnBudget
+from tts.allocator.evidence import Round
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
 from tts.budget.meter import Rates

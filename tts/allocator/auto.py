@@ -11,6 +11,11 @@ verifier's scores weigh the votes as the selection does: the leading answer has 
 constant score changes nothing and a sure one settles. That is ours to decide. Scores are not evidence of difficulty on top: counted
 twice, they cost up to six points of accuracy in simulation, where what the prompt or the log-probabilities say gained up to eight.
 
+A strategy of the performance model may use models beside the policy, `best_of_n(writer='large')`: so the model is chosen too, by what it
+achieves for its price. The policy should be the cheapest. It draws the pilots, and its samples alone are evidence of difficulty. What a
+strategy with other models says last is the answer, unless it has none; with a checker any candidate may be. Nothing is known of models
+without a performance model that names them: then the policy writes alone, and the solution says so.
+
 Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping where another
 sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a performance model the values
 are those of votes under a broad population, and the strategy is best_of_n.
@@ -20,30 +25,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Floats, Population
+from tts.allocator.evidence import Evidence, Round, RoundSource
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance import PerformanceModel
-from tts.allocator.performance_file import PLAIN
+from tts.allocator.performance_file import PLAIN, draws_plain, other_models
 from tts.allocator.values import Checked, Curved, ProblemStates, Values, Voted
 from tts.checks import check_int, check_number, check_text
 from tts.errors import CapabilityError, ConfigError
-from tts.search.ends import SearchEnded
+from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parts import Strategy
 from tts.search.plan import parse
-from tts.search.protocols import SelectionProtocol
+from tts.search.protocols import SelectionProtocol, StrategyProtocol, UsesModels
 from tts.search.search import Search, state_of
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
+from tts.search.strategies.best_of_n import BestOfN
 from tts.types import Candidate
 from tts.verifiers.base import to_unit
 from tts.verifiers.compatibility import proves
@@ -51,71 +57,8 @@ from tts.verifiers.ranges import range_of
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _PILOTS = 4
+_COMPARED = 3  # pilots of each of many problems, where dearer models may be asked: one vote does not tell hard ones apart
 _PRICE, _CERTAINTY = 0.001, 4.0
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a problem has shown.
-
-    Args:
-        samples: drawn. leader, second: of them, those that gave the answers of most and second most weight; see `of`.
-        agreeing: that gave the most frequent answer. solved: whether a checker has accepted one. checked: whether there is a checker.
-        logprob: mean over the samples of their tokens' mean log-probability. probe: what the prompt alone says. NaN: unknown.
-    """
-
-    samples: int = 0
-    leader: int = 0
-    second: int = 0
-    agreeing: int = 0
-    solved: bool = False
-    checked: bool = False
-    logprob: float = math.nan
-    probe: float = math.nan
-
-    @classmethod
-    def of(cls, candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> Evidence:
-        """Count the votes of candidates, where one without an answer agrees with nothing.
-
-        Args:
-            weights: of each, at least 0, 0 where unknown: then an answer has the votes of its share of all weight, rounded; None, or all
-                unknown: equal.
-        """
-        n = len(candidates)
-        votes = Counter(c.answer_class for c in candidates if c.answer_class is not None)
-        agreeing = max(votes.values(), default=0)
-        weight: Counter[int] = Counter(votes)
-        if weights is not None:
-            weight = Counter()
-            for candidate, each in zip(candidates, weights, strict=True):
-                if candidate.answer_class is not None:
-                    weight[candidate.answer_class] += each  # type: ignore[assignment]
-        total = float(n) if weights is None else sum(weights)
-        first, other = (*(mass for _, mass in weight.most_common(2)), 0, 0)[:2]
-        leader = max(min(agreeing, 1), round(n * first / total)) if total > 0 else min(agreeing, 1)
-        second = min(round(n * other / total), leader, n - leader) if total > 0 else 0
-        return cls(n, leader, second, agreeing)
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What to do next. samples: how many more to draw. plan: 0 as plain samples, else the number of a strategy. why: in words."""
-
-    samples: int
-    plan: int = 0
-    why: str = ""
-
-
-class RoundSource(Protocol):
-    """Where an `auto` search gets its turns from: its own budget, or what it shares with other problems."""
-
-    async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
-        """Return what to do next; no samples: it is over, and why. had: the greatest size of each other plan so far."""
-        ...
-
-    def goes_on(self, end: SearchEnded) -> bool:
-        """Return whether another round may follow a round that ended so."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +68,8 @@ class Auto(Strategy):
     Args:
         n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total none
             then gets more than 16, or eight times what the total pays for each if that is more.
-        pilots: samples before the first decision, at least 1; None: 4 of a problem alone, 1 of each of many that share a total.
+        pilots: samples before the first decision, at least 1; None: 4 of a problem alone; of each of many that share a total 1,
+            and 3 where the performance model has other models and there is no checker.
         price: chance of a right answer that one more sample must add, at least 0; at 0 samples are drawn while they add anything. None:
             0.001, or what `mean` comes to; under a shared total 0.
         model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
@@ -180,6 +124,21 @@ class Auto(Strategy):
         """The roles that the strategies that it may choose score with."""
         return tuple(dict.fromkeys(role for text in self._other_texts() for role in parse(text).strategy.verifiers))
 
+    @property
+    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
+        """What the strategies that it may choose use of models beside the policy."""
+        found: dict[str, tuple[str, ...]] = {}
+        for strategy in (parse(text).strategy for text in self._other_texts()):
+            for role, needs in (strategy.needs_of_models if isinstance(strategy, UsesModels) else {}).items():
+                found[role] = tuple(dict.fromkeys((*found.get(role, ()), *needs)))
+        return found
+
+    @property
+    def compares_in(self) -> str | None:
+        """The unit of cost in which the performance model compares models; None: it has the policy alone."""
+        known = None if self.model is None else shipped.load(self.model)
+        return known.unit if known is not None and known.models else None
+
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Take turns from the problem's own budget."""
         return await self.served(search, OwnBudget(self))
@@ -187,6 +146,7 @@ class Auto(Strategy):
     async def served(self, search: Search, rounds: RoundSource) -> Sequence[Candidate]:
         """Run round after round, until a round grants nothing."""
         probe, had = await self._probed(search), dict[int, int]()
+        answer = slice(None)  # the candidates that choose it
         while True:
             found = dataclasses.replace(await self._found(search), probe=probe)
             step = await rounds.next_round(search, found, had)
@@ -194,16 +154,30 @@ class Auto(Strategy):
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
                 state_of(search).reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
             if not step.samples:
-                raise SearchEnded(step.why)
+                raise _ended(step.why, answer)
+            first, ended = len(search.candidates), None
             try:
                 if step.plan:
                     had[step.plan] = max(step.samples, had.get(step.plan, 0))
-                    await parse(self.plans()[step.plan]).strategy.size(step.samples).run(search)
+                    await self._sized(search, step).run(search)
                 else:
                     await self._drawn(search, step.samples)
             except SearchEnded as end:
-                if not rounds.goes_on(end):
-                    raise
+                ended = end
+            strategy = parse(self.plans()[step.plan]).strategy
+            if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[first:]):
+                answer = slice(first, len(search.candidates))
+            if ended is not None and not rounds.goes_on(ended):
+                raise ended if ended.stop is not None else _ended(ended.reason, answer)
+
+    def _sized(self, search: Search, step: Round) -> StrategyProtocol:
+        """Return the strategy of a round in its size; samples of another model are as many as what was granted pays."""
+        strategy = parse(self.plans()[step.plan]).strategy
+        if not isinstance(strategy, BestOfN):
+            return strategy.size(step.samples)
+        state, unit = state_of(search), self.compares_in or "tokens"
+        own, other = (state.sample_cost(role, unit) for role in ("policy", strategy.writer))
+        return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
 
     async def _drawn(self, search: Search, samples: int) -> None:
         """Draw plain samples; the first of a problem at the temperature that the performance model has for it."""
@@ -216,23 +190,25 @@ class Auto(Strategy):
 
     async def _found(self, search: Search) -> Evidence:
         """Return what the candidates show, by their scores where the selection will ask for all of these anyway."""
-        candidates = search.candidates
-        found = dataclasses.replace(Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates))
+        every = search.candidates
+        candidates = [c for c in every if c.trajectory.model == "policy"]
+        beside = len(every) - len(candidates)
+        found = dataclasses.replace(Evidence.of(candidates), logprob=_mean(_logprob(c) for c in candidates), beside=beside)
         role = self.verifier or "main"
         state = state_of(search)
-        if role not in state.scoring.verifiers or any(c.trajectory.node in state.unscorable for c in candidates):
+        if role not in state.scoring.verifiers or any(c.trajectory.node in state.unscorable for c in every):
             return found
         verifier = state.scoring.get(role)
-        if not candidates:
+        if not every:
             return Evidence(checked=proves(verifier))
-        scores = await state.score_affordable([c.trajectory for c in candidates], role)
-        units = to_unit(scores, range_of(verifier, scores))
+        scores = await state.score_affordable([c.trajectory for c in every], role)
+        units = to_unit(scores, range_of(verifier, scores))[[c.trajectory.model == "policy" for c in every]]
         if not np.isnan(units).all():
             weighted = Evidence.of(candidates, np.nan_to_num(units, nan=0.0).tolist())
-            found = dataclasses.replace(weighted, logprob=found.logprob)
+            found = dataclasses.replace(weighted, logprob=found.logprob, beside=beside)
         if not proves(verifier):
             return found
-        accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(candidates, scores.tolist(), strict=True))
+        accepted = any(c.answer is not None and score == verifier.range[1] for c, score in zip(every, scores.tolist(), strict=True))
         return dataclasses.replace(found, checked=True, solved=accepted)
 
     async def _probed(self, search: Search) -> float:
@@ -261,7 +237,7 @@ class Auto(Strategy):
     def _other_texts(self) -> tuple[str, ...]:
         if self.model is None:
             return ()
-        return tuple(text for text in shipped.load(self.model).curves if parse(text).strategy.registered_as != PLAIN)
+        return tuple(text for text in shipped.load(self.model).curves if not draws_plain(parse(text).strategy))
 
     def values(self, *, checked: bool = False, each: float = 0.0) -> Values:
         """Return what samples are worth, before any is drawn.
@@ -282,7 +258,7 @@ class Auto(Strategy):
         evidence = evidence_of(self.estimators, Population.beta(), found, samples.astype(np.float64))  # on the kinds that all have
         return ProblemStates.of(
             samples, left, leader=found["leader"], second=found["second"], solved=found["solved"], cost=cost,
-            checked=checked, evidence=evidence, **more,
+            checked=checked, evidence=evidence, beside=found.get("beside"), **more,
         )  # fmt: skip
 
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
@@ -293,7 +269,8 @@ class Auto(Strategy):
             return Allocator(values=values, pilots=self.pilots or 1, growth=0.25, share=1.0, price=values.price(self.mean))
         if alone:
             return Allocator(values=values, pilots=self.pilots or _PILOTS, growth=0.5, share=1.0, price=price)
-        return Allocator(values=values, pilots=self.pilots or 1, price=price)
+        few = _COMPARED if self.compares_in is not None and not checked else 1
+        return Allocator(values=values, pilots=self.pilots or few, price=price)
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `weighted` with a verifier, by the role that is read, else `majority`."""
@@ -360,6 +337,11 @@ class OwnBudget:
         return f"{self.auto.plans()[plan]}: right by {chance:.2f} as it stands, and each further sample adds {rate:.2g}"
 
 
+def _ended(reason: str, answer: slice) -> SearchEnded:
+    """Return the end of a search whose answer is chosen by some of its candidates."""
+    return SearchEnded(reason, None if answer == slice(None) else StopDecision(reason, used=answer))
+
+
 def _logprob(candidate: Candidate) -> float:
     """Return the mean log-probability of a candidate's tokens; NaN where it has none."""
     return _mean(logprob for piece in candidate.trajectory.path for logprob in piece.logprobs)
@@ -379,6 +361,6 @@ def _values(known: PerformanceModel | None, room: int | None, guess: Guess | Non
         population = dataclasses.replace(population, weight=weight)
     if known is None:
         return Checked(population) if room is None else Voted(population, room)
-    sampled = [text for text in known.curves if parse(text).strategy.registered_as == PLAIN]
-    others = [text for text in known.curves if parse(text).strategy.registered_as != PLAIN]
+    sampled = [text for text in known.curves if draws_plain(parse(text).strategy)]
+    others = [text for text in known.curves if not draws_plain(parse(text).strategy)]
     return Curved(known, (sampled[0], *others), population, room or _ROOM[0])

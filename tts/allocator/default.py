@@ -7,7 +7,7 @@ was named: that of its first curve, which reached most for its cost.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tts.allocator import shipped
 from tts.allocator.auto import Auto
@@ -19,13 +19,20 @@ _MORE = (
     "no strategy was given, so one greedy sample was drawn: votes on free text mean nothing. More samples are worth it with a verifier "
     "(verifier='judge'), with a task whose answers can be compared (task='math', 'json', 'choice'), or with best_of_n | medoid"
 )
+_IDLE = (
+    "auto writes nothing with the models of the roles {roles}: what a model is worth is known from a performance model that names it "
+    "(tts fit), and the strategy cascade goes by thresholds of yours"
+)
 
 
-def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str]) -> tuple[Plan, tuple[str, ...]]:
+def chosen(
+    plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str], asked: Collection[str]
+) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a run, and notes on how it came about.
 
     Args:
         plan: as given; None: there was none. model: the policy's name. task: the task's. verifiers: by role, as `shipped.described`.
+        others: names of the models beside the policy, by role. asked: the roles of models that verifiers ask.
 
     Raises:
         ConfigError: a performance model cannot be read, or `Auto.check`.
@@ -35,7 +42,9 @@ def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str
     named, plan = plan is not None, Plan.of(Auto()) if plan is None else plan
     if not isinstance(plan.strategy, Auto):
         return plan, ()
-    auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers)
+    auto, selection, notes = _with_model(plan.strategy, plan.selection, model, task, verifiers, others)
+    if idle := [role for role in others if role not in auto.needs_of_models and role not in asked]:
+        notes = (*notes, _IDLE.format(roles=", ".join(map(repr, idle))))
     roles = () if selection is None else selection.verifiers
     if auto.verifier is None and roles and "main" not in (*roles, *auto.verifiers):  # scores that are not asked for are not read
         auto = dataclasses.replace(auto, verifier=roles[0])
@@ -45,15 +54,20 @@ def chosen(plan: Plan | None, model: str, task: str, verifiers: Mapping[str, str
 
 
 def _with_model(
-    auto: Auto, selection: SelectionProtocol | None, model: str, task: str, verifiers: Mapping[str, str]
+    auto: Auto,
+    selection: SelectionProtocol | None,
+    model: str,
+    task: str,
+    verifiers: Mapping[str, str],
+    others: Mapping[str, str],
 ) -> tuple[Auto, SelectionProtocol | None, tuple[str, ...]]:
     """Return `auto` with a performance model, where there is one, the selection, and notes on them."""
     if auto.model is None:
-        if (name := shipped.fitting(model, task, verifiers)) is None:
+        if (name := shipped.fitting(model, task, verifiers, others)) is None:
             why = "auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples"
             return auto, selection, (why,)
         auto = dataclasses.replace(auto, model=name)
     known = shipped.load(str(auto.model))
-    if why := known.fits(model, task, verifiers):
+    if why := known.fits(model, task, verifiers, others):
         return auto, selection, (f"the performance model {auto.model!r} is of something else: {why}",)
     return auto, selection or parse(next(iter(known.curves))).selection, ()

@@ -2,7 +2,8 @@
 
 Idea: a problem's difficulty is the policy's own success rate. For every strategy the model holds the share of right answers as a
     table over success rates and sizes, with its standard error. Sizes are counted in plain samples: what the strategy costs,
-    divided by what one plain sample of the same problems costs; so models, and units of cost, can be compared.
+    divided by what one plain sample of the same problems costs; so models, and units of cost, can be compared. A strategy may name models
+    beside the policy by their roles, `best_of_n(writer='large')`: the difficulty is the policy's, and the cost is at each model's price.
 Source: algorithm A14 (Snell et al. 2408.03314) has five quantile bins, which `bins` keeps as the simplest form; A15 (Liu et al.
     2502.06703) has it that the best strategy depends on the verifier too, which is why a model names its verifiers. The smooth form,
     each problem counted at every success rate by its posterior, then made monotone, is ours to decide.
@@ -17,11 +18,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from tts.allocator.difficulty import RATES, Floats, Population
+from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.gauges import Gauge, PromptProbe, to_data
 from tts.allocator.greedy import falling
 from tts.allocator.performance_file import FORMAT, REFIT, fields_of
@@ -53,6 +55,8 @@ class PerformanceModel:
         problems: how many. tokens: that one plain sample costs, on average.
         population: of the problems. curves: by the strategy's text, with its selection and without its size.
         first: temperature of the first sample of a problem, where one such was found better than one of the run's; None: the run's.
+        models: names of the models beside the policy that the strategies use, by role. unit: of the cost that sizes compare, "tokens",
+            "flops" or "usd".
         gauges: by what they read (`tts.allocator.gauges.READINGS`). probe: that makes the reading "probe".
     """
 
@@ -65,14 +69,17 @@ class PerformanceModel:
     population: Population
     curves: Mapping[str, PerformanceCurve]
     first: float | None = None
+    models: Mapping[str, str] = field(default_factory=dict[str, str])
+    unit: str = "tokens"
     gauges: Mapping[str, Gauge] = field(default_factory=dict[str, Gauge])
     probe: PromptProbe | None = None
-    _tables: dict[str, Floats] = field(default_factory=dict[str, Floats], repr=False)
+    _tables: dict[str, tuple[Whole, Floats]] = field(default_factory=dict[str, "tuple[Whole, Floats]"], repr=False)
 
-    def table(self, strategy: str) -> Floats:
-        """Return the accuracy [G, MOST + 1] of a strategy at 0 to `MOST` samples, made from its curve by interpolation in ln(size).
+    def table(self, strategy: str) -> tuple[Whole, Floats]:
+        """Return sizes [B], 0 to `MOST` samples and those measured beyond, and the accuracy [G, B] of a strategy at each.
 
-        Beyond the greatest size that was measured it stays what it is there; below the least it rises from 0 in proportion.
+        It is interpolated in ln(size). Beyond the greatest size that was measured it stays what it is there; below the least it rises from
+        0 in proportion.
 
         Raises:
             ConfigError: it has no curve of that strategy.
@@ -80,15 +87,17 @@ class PerformanceModel:
         if strategy not in self._tables:
             if strategy not in self.curves:
                 raise unknown_name("strategy of the performance model", strategy, list(self.curves))
-            curve, sizes = self.curves[strategy], np.arange(1, MOST + 1)
+            curve = self.curves[strategy]
+            sizes = np.union1d(np.arange(1, MOST + 1), np.ceil(curve.sizes[curve.sizes > MOST]).astype(np.int64))
             found = np.stack([np.interp(np.log(sizes), np.log(curve.sizes), row) for row in curve.accuracy])
             found *= np.minimum(1.0, sizes / curve.sizes[0])
-            self._tables[strategy] = np.concatenate([np.zeros((len(found), 1)), found], axis=1)
+            self._tables[strategy] = np.insert(sizes, 0, 0), np.concatenate([np.zeros((len(found), 1)), found], axis=1)
         return self._tables[strategy]
 
-    def fits(self, model: str, task: str, verifiers: Mapping[str, str]) -> str:
-        """Return why it is not a model of this policy, task and verifiers; "" where it is."""
-        for what, own, wanted in (("model", self.model, model), ("task", self.task, task)):
+    def fits(self, model: str, task: str, verifiers: Mapping[str, str], models: Mapping[str, str] = MappingProxyType({})) -> str:
+        """Return why it is not a model of this policy, task, verifiers and models beside the policy; "" where it is."""
+        others = ((f"model of the role {role!r},", name, models.get(role)) for role, name in self.models.items())
+        for what, own, wanted in (("model", self.model, model), ("task", self.task, task), *others):
             if own != wanted:
                 return f"it was fitted to the {what} {own!r}, and this is {wanted!r}"
         if dict(self.verifiers) != dict(verifiers):
@@ -108,6 +117,7 @@ class PerformanceModel:
                 "problems": self.problems,
                 "tokens": self.tokens,
                 "first": self.first,
+                **({"models": dict(self.models), "unit": self.unit} if self.models else {}),
                 "population": {"rates": _short(RATES), "share": [_short(row) for row in lures], "problems": self.population.problems},
                 "curves": {
                     text: {

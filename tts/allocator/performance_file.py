@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,12 +19,14 @@ from tts.allocator.difficulty import LURES, RATES, Floats, Population
 from tts.allocator.gauges import READINGS, Gauge, PromptProbe
 from tts.errors import ConfigError, TTSError, shown
 from tts.search.plan import parse
+from tts.search.protocols import StrategyProtocol, UsesModels
 
 FORMAT: Final = 1
 PLAIN: Final = "best_of_n"  # the strategy that draws plain samples
 REFIT: Final = "make it again with tts fit"
 _NEEDED: Final = ("format", "model", "task", "verifiers", "source", "problems", "tokens", "population", "curves")
-_NOT_NEEDED: Final = ("first", "gauges", "probe")
+_NOT_NEEDED: Final = ("first", "gauges", "probe", "models", "unit")
+UNITS: Final = ("tokens", "flops", "usd")  # of cost, in which strategies and models may be compared
 _ROUNDED: Final = 1e-5  # of numbers that are written with six digits
 _LARGE: Final = 2**63  # what no number of a file reaches
 _ANY: Final = ("a number", math.isfinite)
@@ -60,7 +62,10 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
     if (probe is None) != ("probe" not in gauges):
         has, lacks = ("probe", "gauges.probe") if probe is not None else ("gauges.probe", "probe")
         raise ConfigError(f"{_whose(file)} has {has} and no {lacks}, but the gauge reads what the probe says", hint=cure)
+    models = {role: each.text() for role, each in parts["models"].each().items()} if "models" in parts else {}
     return {
+        "models": models,
+        "unit": _unit(parts["unit"]) if "unit" in parts else "tokens",
         "model": parts["model"].text(),
         "task": parts["task"].text(),
         "verifiers": {role: each.text() for role, each in parts["verifiers"].each().items()},
@@ -69,7 +74,7 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
         "tokens": parts["tokens"].number(_ABOVE_0),
         "first": _first(parts.get("first", absent)),
         "population": _population(parts["population"]),
-        "curves": _curves(parts["curves"]),
+        "curves": _curves(parts["curves"], models),
         "gauges": gauges,
         "probe": probe,
     }
@@ -157,6 +162,12 @@ def _format(field: _Field) -> None:
         raise field.refused(f"{FORMAT}, the format that this version reads")
 
 
+def _unit(field: _Field) -> str:
+    if field.value not in UNITS:
+        raise field.refused(" or ".join(map(repr, UNITS)))
+    return field.value
+
+
 def _first(field: _Field) -> float | None:
     return None if field.value is None else field.number(("a number between 0 and 100, or null", lambda value: 0 <= value <= 100))
 
@@ -173,17 +184,29 @@ def _population(field: _Field) -> Population:
     return Population(grid.rate, grid.lure, share.ravel() / share.sum(), parts["problems"].whole(0))
 
 
-def _curves(field: _Field) -> dict[str, tuple[Floats, Floats, Floats]]:
-    curves, strategies = field.each(), list[str]()
+def other_models(strategy: StrategyProtocol) -> tuple[str, ...]:
+    """Return the roles of the models beside the policy that a strategy uses."""
+    return tuple(strategy.needs_of_models) if isinstance(strategy, UsesModels) else ()
+
+
+def draws_plain(strategy: StrategyProtocol) -> bool:
+    """Whether a strategy draws plain samples of the policy."""
+    return strategy.registered_as == PLAIN and not other_models(strategy)
+
+
+def _curves(field: _Field, models: Mapping[str, str]) -> dict[str, tuple[Floats, Floats, Floats]]:
+    curves, strategies = field.each(), list[StrategyProtocol]()
     for name, each in curves.items():
         try:
-            strategies.append(parse(name).strategy.registered_as)
+            strategies.append(parse(name).strategy)
         except TTSError as failure:
             raise ConfigError(f"{each} is of no strategy that is here: {failure.cause}", hint=_ELSEWHERE + field.cure) from None
-    if "auto" in strategies:
-        name = list(curves)[strategies.index("auto")]
-        raise ConfigError(f"{curves[name]} is of auto, but must be of a strategy that auto may choose", hint=field.cure)
-    if PLAIN not in strategies:
+        if strategies[-1].registered_as == "auto":
+            raise ConfigError(f"{each} is of auto, but must be of a strategy that auto may choose", hint=field.cure)
+        for role in other_models(strategies[-1]):
+            if role not in models:
+                raise ConfigError(f"{each} writes with the role {role!r}, but models has no model of it", hint=field.cure)
+    if not any(map(draws_plain, strategies)):
         named = ", ".join(curves) or "nothing"
         raise ConfigError(f"{field} is of {named}, but must have one of {PLAIN}, which draws plain samples", hint=field.cure)
     return {name: _curve(each) for name, each in curves.items()}

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import REFIT
@@ -48,9 +49,13 @@ def _loaded(path: Path, cure: str, version: tuple[int, int, int]) -> Performance
     return PerformanceModel.load(path, cure=cure)
 
 
-def fitting(model: str, task: str, verifiers: Mapping[str, str]) -> str | None:
-    """Return the name of the one that is of this policy and task with these verifiers, as `described`; None: there is none."""
-    return next((name for name in names() if not load(name).fits(model, task, verifiers)), None)
+def fitting(model: str, task: str, verifiers: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})) -> str | None:
+    """Return the name of the one that is of this policy and task with these verifiers, as `described`; None: there is none.
+
+    Args:
+        others: names of the models beside the policy, by role.
+    """
+    return next((name for name in names() if not load(name).fits(model, task, verifiers, others)), None)
 
 
 def described(verifier: VerifierProtocol) -> str:

@@ -19,12 +19,15 @@ from numpy.typing import ArrayLike
 
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import PerformanceModel
+from tts.allocator.performance_file import other_models
 from tts.allocator.votes import Votes
+from tts.search.plan import parse
 
 _FAILURES = 1024  # of a problem, that are told apart where a price is sought
 _ROWS = 4096  # problems whose tables are made at once
 _TILTS = (-24.0, -8.0, -4.0, -2.0, 0.0, 2.0, 4.0, 8.0, 24.0)  # of populations, by evidence beside votes
 _TILTED_ROOM = 64  # votes that their tables tell apart
+_NOISE = 1e-12  # of a rise, by rounding
 _UNTILTED = -1  # the table of the population as it is
 
 
@@ -43,6 +46,7 @@ class ProblemStates:
         waves: how many more waves there is time for, at least 1; infinite: time is no matter.
         most: [P], what one sample of it may need, at least `cost`; None: no more than `cost`.
         had: [P, K], the greatest size at which it has had each of K plans, 0: not yet; None: none has had another than plain samples.
+        beside: [P], candidates that other models than the policy wrote, which are not among the samples; None: none.
     """
 
     samples: Whole
@@ -57,6 +61,7 @@ class ProblemStates:
     waves: float = math.inf
     most: Floats | None = None
     had: Whole | None = None
+    beside: Whole | None = None
 
     @classmethod
     def of(
@@ -239,7 +244,8 @@ def observed(state: ProblemStates) -> Whole:
     """Return what tells of problems' difficulty: rows of right and wrong samples where a checker judged them, else of votes."""
     if not state.checked:
         return np.stack(state.votes())
-    right = state.solved.astype(np.int64)  # of the first that was right: what came after it was not waited for
+    own = state.solved if state.beside is None else state.solved & (state.beside == 0)  # else another model's was accepted
+    right = own.astype(np.int64)  # of the first that was right: what came after it was not waited for
     return np.stack([right, np.maximum(0, state.samples - right)])
 
 
@@ -268,8 +274,11 @@ class Curved:
         world, where votes gained what the best policy does. The size at which a problem has had another strategy, and those below, are
         not offered to it again: that would say the same once more, and what it said is among the votes. Ours to decide.
 
+        A strategy that uses models beside the policy has no vote beside the policy's samples: what it says is the answer, without a
+        checker. The problem is then right by that strategy's curve, and only another such strategy, or more of it, can add anything.
+
     Args:
-        model: fitted. plans: the strategies that may be chosen, the first of which draws plain samples.
+        model: fitted. plans: the strategies that may be chosen, the first of which draws plain samples of the policy.
         population: of the problems; by default the model's. most: as in `Voted`.
     """
 
@@ -278,33 +287,56 @@ class Curved:
     population: Population
     most: int = 64
     votes: Voted = field(init=False)
+    apart: tuple[bool, ...] = field(init=False)  # whether each plan uses models beside the policy
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "votes", Voted(self.population, self.most))
+        object.__setattr__(self, "apart", tuple(bool(other_models(parse(text).strategy)) for text in self.plans))
 
     def worth(self, state: ProblemStates) -> Worth:
         """Return the index of plain samples, or the steepest rise of another strategy where that is greater."""
         plain = (Checked(self.population) if state.checked else self.votes).worth(state)
-        rate, block, plan = plain.rate.copy(), plain.block.copy(), plain.plan.copy()
-        tables, now = [self.model.table(text)[:, 1:] for text in self.plans[1:]], self.chance(state)
+        block, plan = plain.block.copy(), plain.plan.copy()
+        tables, said = [self.model.table(text) for text in self.plans[1:]], self._said(state)
+        now, over = self._standing(state, said), (said > 0) & (not state.checked)
+        rate = np.where(over, 0.0, plain.rate)
         for first in range(0, len(rate) if tables else 0, _ROWS):
             rows = slice(first, first + _ROWS)
             known = self._over_rates(state, rows)
-            for number, table in enumerate(tables, 1):
-                size = np.arange(1, table.shape[1] + 1)
-                rise = (known @ table - now[rows, None]) / size
-                if state.had is not None:
-                    rise = np.where(size > state.had[rows, number, None], rise, -np.inf)
+            for number, (sizes, table) in enumerate(tables, 1):
+                size, apart = sizes[1:], self.apart[number]
+                rise = (known @ table[:, 1:] - (np.maximum(now, said) if apart else now)[rows, None]) / size
+                rise = rise if apart else np.where(over[rows, None], -np.inf, rise)
+                if state.had is not None:  # what decides alone begins anew: a little more of it is as good as none
+                    least = state.had[rows, number, None] * (2 if apart else 1)
+                    rise = np.where((size > least) & (rise > _NOISE), rise, -np.inf)
                 best = rise.max(axis=1)
                 better = (best > rate[rows]) & ~state.solved[rows]
                 rate[rows] = np.where(better, best, rate[rows])
-                block[rows] = np.where(better, rise.argmax(axis=1) + 1, block[rows])
+                block[rows] = np.where(better, size[rise.argmax(axis=1)], block[rows])
                 plan[rows] = np.where(better, number, plan[rows])
         return Worth(rate, block, plan)
 
     def chance(self, state: ProblemStates) -> Floats:
         """Return the chance that the answer is right as it stands."""
-        return (Checked(self.population) if state.checked else self.votes).chance(state)
+        return self._standing(state, self._said(state))
+
+    def _standing(self, state: ProblemStates, said: Floats) -> Floats:
+        known = (Checked(self.population) if state.checked else self.votes).chance(state)
+        return known if state.checked else np.where((said > 0) & ~state.solved, said, known)
+
+    def _said(self, state: ProblemStates) -> Floats:
+        """Return the chance [P] that the answer of strategies with other models is right, by their curves; 0: it has had none."""
+        found = np.zeros(len(state.samples))
+        if state.had is None:
+            return found
+        for number, had in enumerate(state.had.T):
+            rows = np.flatnonzero(had).astype(np.int64)
+            if self.apart[number] and len(rows):
+                size, table = self.model.table(self.plans[number])
+                at = np.searchsorted(size, np.minimum(had[rows], size[-1]))
+                found[rows] = np.maximum(found[rows], (self._over_rates(state, rows) * table[:, at].T).sum(axis=1))
+        return found
 
     def price(self, samples: float) -> float:
         """Return the price of votes; other strategies compete at it."""
@@ -315,7 +347,7 @@ class Curved:
         population = learnt(self.population, state)
         return self if population is self.population else dataclasses.replace(self, population=population)
 
-    def _over_rates(self, state: ProblemStates, rows: slice) -> Floats:
+    def _over_rates(self, state: ProblemStates, rows: slice | Whole) -> Floats:
         """Return the posterior over the grid of success rates, [rows, G]."""
         seen, place = np.unique(observed(state)[:, rows], axis=1, return_inverse=True)
         known = likelihood(self.population, seen, checked=state.checked)

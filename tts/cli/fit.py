@@ -21,22 +21,24 @@ def fit(
     ] = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The performance model, JSON.")] = Path("performance.json"),
+    unit: Annotated[str, typer.Option(help="Of cost, in which models are compared: usd, flops or tokens.")] = "usd",
     store: StoreFile = None,
     debug: Debug = False,
 ) -> None:
     """Fit the accuracy of each strategy by difficulty and cost, and print how well it predicts held-out problems.
 
     Difficulty is read from recorded samples (`tts sample`), strategies from these and from runs on the same problems. Then
-    --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to.
+    --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to. Strategies may name models beside the policy,
+    best_of_n(writer='large').
     """
     with boundary(debug=debug):
         from tts.experiments.analysis.performance_fit import PerformanceData, of_what
         from tts.experiments.api import Study
 
         found = [Study.stored(name, store=store) for name in studies or [None]]
-        data = PerformanceData.of(result for study in found for result in study.results())
-        policy, task = of_what(found[0].config, data.cell)
-        model = data.fitted(model=policy, task=task, source=", ".join(study.name for study in found))
+        data = PerformanceData.of((result for study in found for result in study.results()), unit=unit)
+        policy, task, models = of_what(found[0].config, data.cell)
+        model = data.fitted(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
         model.save(out)
         _print(data, model)
         typer.echo(f"\n{out}")
@@ -52,6 +54,7 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
     facts = {
         "model": model.model,
         "task": model.task,
+        **({"beside it": f"{', '.join(f'{role}={name}' for role, name in model.models.items())}, by {model.unit}"} if model.models else {}),
         "verifiers": ", ".join(f"{role}={text}" for role, text in model.verifiers.items()) or "none",
         "problems": f"{model.problems:,}, one sample right {rate:.1%} of the time",
         "sample": f"{model.tokens:.1f} tokens",

@@ -117,6 +117,16 @@ class UsesModels(Protocol):
 
 
 @runtime_checkable
+class ComparesModels(Protocol):
+    """A strategy that chooses models by what they cost."""
+
+    @property
+    def compares_in(self) -> str | None:
+        """The unit of budgets in which it knows their costs; None: it chooses none."""
+        ...
+
+
+@runtime_checkable
 class AsksEffort(Protocol):
     """A strategy that may ask a served model to think long or short, in the server's own word."""
 

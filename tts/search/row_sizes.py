@@ -95,6 +95,10 @@ class RowSizes:
             return max(1, min(units))
         return None if meter.deadline is None else self._doubled()
 
+    def sample_cost(self, root_tokens: int, model: str, unit: str) -> int:
+        """Return what a plain sample of expected length by a model costs, in whole units of the meter."""
+        return self._accounting.row_cost(self._backends[model], root_tokens).of(unit, self.lengths("solve").expected())
+
     def _doubled(self) -> int:
         """Return the rows of a wave towards a deadline, which cuts it: as many again as there were."""
         return max(_FIRST_WIDTH, sum(known.ended for known in self._lengths.values()))

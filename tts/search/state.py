@@ -148,6 +148,10 @@ class SearchState:
         """See `Search.affordable_samples`."""
         return self.rows.sizes.affordable_samples(self.root_tokens, stepwise=stepwise)
 
+    def sample_cost(self, role: str, unit: str) -> int:
+        """Return what a plain sample of expected length by the model of a role costs, in whole units of the meter."""
+        return self.rows.sizes.sample_cost(self.root_tokens, role, unit)
+
     @property
     def given_roles(self) -> dict[str, bool]:
         """The roles that the strategy itself scores candidates by, and whether all of a role's scores lie in [0, 1]."""

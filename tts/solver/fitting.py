@@ -6,11 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, require
+from tts.budget.budget import Budget
 from tts.errors import CapabilityError, ConfigError
 from tts.search.ends import GoesByScores
 from tts.search.families import RunSetting, has_prompt, lacking, nearest
 from tts.search.plan import Plan
-from tts.search.protocols import GoesByPairs, HoldsPairs, SelectionProtocol, ShowsSolutions, StrategyProtocol, UsesMachine, UsesModels
+from tts.search.protocols import (
+    ComparesModels,
+    GoesByPairs,
+    HoldsPairs,
+    SelectionProtocol,
+    ShowsSolutions,
+    StrategyProtocol,
+    UsesMachine,
+    UsesModels,
+)
 from tts.tasks.base import TaskProtocol
 from tts.verifiers.base import VerifierProtocol, traits_of
 
@@ -54,11 +64,12 @@ def check_strategy(strategy: StrategyProtocol, policy: BackendProtocol, task: Ta
             )
 
 
-def check_models(strategy: StrategyProtocol, backends: Mapping[str, BackendProtocol]) -> None:
-    """Refuse a strategy whose models beside the policy are missing, or lack what it uses of them.
+def check_models(strategy: StrategyProtocol, backends: Mapping[str, BackendProtocol], budget: Budget) -> None:
+    """Refuse a strategy whose models beside the policy are missing, lack what it uses of them, or cannot be compared under the budget.
 
     Raises:
-        ConfigError: a role has no model. CapabilityError: its model lacks what is used.
+        ConfigError: a role has no model, or the budget does not limit the unit in which models are compared.
+        CapabilityError: its model lacks what is used.
     """
     for role, needs in (strategy.needs_of_models if isinstance(strategy, UsesModels) else {}).items():
         if role not in backends:
@@ -67,6 +78,12 @@ def check_models(strategy: StrategyProtocol, backends: Mapping[str, BackendProto
                 hint=f"Solver(models={{'policy': …, {role!r}: …}})",
             )
         require(backends[role], needs, f"the strategy {strategy}, of the role {role!r},")
+    unit = strategy.compares_in if isinstance(strategy, ComparesModels) else None
+    if unit is not None and unit not in budget.limits:
+        raise ConfigError(
+            f"the strategy {strategy} compares models by their cost in {unit}, but the budget limits {', '.join(budget.limits)}",
+            hint=f"give {unit}=…, or fit its performance model again, with tts fit --unit",
+        )
 
 
 def check_compares(selection: SelectionProtocol, verifiers: Mapping[str, VerifierProtocol]) -> None:

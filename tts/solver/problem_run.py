@@ -133,7 +133,7 @@ class ProblemRun:
         if not self.problem.text.strip():
             raise ConfigError("the prompt is empty, but must hold a problem", hint="give the problem's text")
         check_strategy(self.plan.strategy, self.backends["policy"], self.task, tuple(self.verifiers))
-        check_models(self.plan.strategy, self.backends)
+        check_models(self.plan.strategy, self.backends, self.budget)
         self._check_roles()
         check_compares(self.selection, self.verifiers)
         if isinstance(self.selection, GoesByVectors):

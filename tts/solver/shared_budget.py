@@ -17,6 +17,7 @@ import asyncio
 import dataclasses
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,14 +25,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts.allocator.allocate import Allocator, WaveGrant
-from tts.allocator.auto import Auto, Evidence, Round
+from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Floats, Whole, shift
+from tts.allocator.evidence import Evidence, Round
 from tts.allocator.pace import Pace
+from tts.allocator.performance_file import other_models
 from tts.allocator.values import Curved, ProblemStates
 from tts.backends.protocol import BackendProtocol
 from tts.budget.budget import USD_UNIT, Budget
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
+from tts.search.plan import parse
 from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search, state_of
 from tts.types import Candidate
@@ -80,11 +84,18 @@ def _cut(amount: int, ends: Sequence[int]) -> list[int]:
 
 @dataclass(slots=True)
 class Place:
-    """One problem of a shared budget. away: whether its search is running; a wave begins when no search is."""
+    """One problem of a shared budget.
+
+    Args:
+        away: whether its search is running; a wave begins when no search is. granted: samples of the last round.
+        spent: before a round of a strategy with other models; None: the last round was another. beside: what such rounds have cost.
+    """
 
     search: SearchState | None = None
     typical: Mapping[str, float] = field(default_factory=dict[str, float])
     granted: int = 0
+    spent: Mapping[str, int] | None = None
+    beside: Counter[str] = field(default_factory=Counter[str])
     away: bool = True
     waiting: asyncio.Future[Round] | None = None
 
@@ -114,6 +125,7 @@ class SharedBudget:
         self._found = {f.name: np.full(count, f.default) for f in dataclasses.fields(Evidence)}  # what each place has shown
         self._cost = {unit: np.ones(count) for unit in self._total}  # of one more sample
         self._had = np.zeros((count, len(auto.plans())), np.int64)  # the greatest size of each plan
+        self._apart = [bool(other_models(parse(text).strategy)) for text in auto.plans()]
         self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
         self._alone = self._over = False  # alone: one problem is at work with all that is left; over: that did not pay for a sample
         self._waits = np.zeros(count, np.bool_)
@@ -139,7 +151,8 @@ class SharedBudget:
             for unit, limit in search.accounting.meter.limits.items():
                 self._out[unit] += limit
         self._take_back(search)
-        barren = mine.granted > 0 and found.samples == self._found["samples"][place]
+        drawn = found.samples + found.beside
+        barren = mine.granted > 0 and drawn == self._found["samples"][place] + self._found["beside"][place]
         self._over = self._over or (barren and self._alone)
         self._note(place, search, found)
         for plan, size in had.items():
@@ -177,10 +190,13 @@ class SharedBudget:
         for name, values in self._found.items():
             values[place] = getattr(found, name)
         self._longest = max(self._longest, max((c.trajectory.num_tokens for c in search.candidates), default=0))
-        meter, n = search.accounting.meter, found.samples
+        meter, n, mine = search.accounting.meter, found.samples, self._places[place]
+        if mine.spent is not None:
+            mine.beside.update({unit: meter.spent[unit] - before for unit, before in mine.spent.items()})
+            mine.spent = None
         for unit, cost in self._cost.items():
-            own = meter.spent[unit] + meter.held[unit] if n else 0
-            cost[place] = (own + 2 * self._places[place].typical[unit]) / (n + 2)
+            own = meter.spent[unit] + meter.held[unit] - mine.beside[unit] if n else 0
+            cost[place] = (own + 2 * mine.typical[unit]) / (n + 2)
 
     def _back(self, mine: Place) -> None:
         if not mine.away:
@@ -241,7 +257,10 @@ class SharedBudget:
         for number, i in enumerate(served.tolist()):
             place, samples, plan = int(waiting[i]), int(grant.samples[i]), int(grant.plan[i])
             mine, search = self._places[place], self._search(place)
-            samples = int(min(samples, self._most - int(self._found["samples"][place])))
+            if self._apart[plan]:
+                mine.spent = {unit: search.accounting.meter.spent[unit] for unit in self._total}
+            else:
+                samples = int(min(samples, self._most - int(self._found["samples"][place])))
             for unit, credit in shares.items():
                 search.accounting.meter.limits[unit] += credit[number]
                 self._out[unit] += credit[number]
@@ -327,6 +346,16 @@ class BudgetShare:
     def verifiers(self) -> tuple[str, ...]:
         """As `Auto`."""
         return self.auto.verifiers
+
+    @property
+    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
+        """As `Auto`."""
+        return self.auto.needs_of_models
+
+    @property
+    def compares_in(self) -> str | None:
+        """As `Auto`."""
+        return self.auto.compares_in
 
     def __str__(self) -> str:
         return str(self.auto)

@@ -284,7 +284,9 @@ class Solver:
         policy = self._models["policy"]
         own = {"main": own_verifier(policy if isinstance(policy, ModelRecord) else None, task.name)}
         told = own if self._described is None else self._described
-        plan, more = chosen(given, policy.name, task.name, {role: told[role] for role in verifiers})
+        asked = {verifier.model for verifier in verifiers.values()}
+        others = {role: model.name for role, model in self._models.items() if role != "policy"}
+        plan, more = chosen(given, policy.name, task.name, {role: told[role] for role in verifiers}, others, asked)
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return ProblemRun(

@@ -33,7 +33,7 @@ def fit(store: Path, jobs: int, limit: int, names: Iterable[str] = tuple(KINDS))
         kind = KINDS[name]
         asked = [studies.pools(studies.VALIDATION, limit, 1, kind), *studies.others(studies.VALIDATION, limit, kind)]
         measured = PerformanceData.of(studies.results(store, asked, jobs))
-        policy, task = of_what(asked[0], measured.cell)
+        policy, task, _ = of_what(asked[0], measured.cell)
         measured.fitted(model=policy, task=task, source=asked[0].name).save(shipped.FOLDER / f"{name}.json")
         for one in measured.held_out():
             print(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from tests.experiments.pools import live, sums
+from tests.experiments.pools import LANGUAGE, live, result_of, sums
 from tts.allocator.performance import PerformanceModel
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
+from tts.budget.meter import Rates
 from tts.errors import ConfigError
 from tts.experiments.analysis.performance_fit import PerformanceData
+from tts.experiments.study.record import Result
 from tts.solver.solver import Solver
+from tts.types import Problem
 
 
 def test_a_study_of_pools_becomes_a_model_that_survives_its_file():
@@ -95,3 +99,36 @@ def test_budgets_of_thoughts_are_plans_of_a_performance_model(tmp_path):
         ends = solver.solve_many(problems[:4], each=Budget(tokens=800), seed=3)
     assert any("budget_forcing" in line for end in ends for line in end.trace.reasons)
     assert all(end.usage.tokens <= 800 for end in ends)
+
+
+def priced(problems: Sequence[Problem], unit: float = 10**6) -> list[Result]:
+    """Return pools of the policy, and runs of a model that is always right and costs ten times as much a token."""
+    results: list[Result] = []
+    models = {"policy": ToyBackend(LANGUAGE), "large": ToyBackend(ToyLanguage(accuracy=1.0))}
+    for backend, price in zip(models.values(), (unit, 10 * unit), strict=True):
+        backend.rates = Rates(flops=2, usd_in=0, usd_reused=0, usd_out=int(price)) if unit else Rates(flops=2)
+    with Solver(models, {}, task="arithmetic") as solver:
+        for plan, samples in (("best_of_n", 4), ("best_of_n(writer='large')", 1), ("best_of_n(writer='large')", 2)):
+            solutions = solver.solve_many(problems, each=Budget(samples=samples), strategy=plan)
+            results += [result_of(*pair, {"samples": samples}, None) for pair in zip(problems, solutions, strict=True)]
+    return results
+
+
+def test_models_beside_the_policy_are_compared_by_what_they_cost():
+    problems = sums(24)
+    results = priced(problems)
+    data = PerformanceData.of(results)
+    fitted = data.fitted(model="toy", task="arithmetic", source="sums", models={"policy": "toy", "large": "big"})
+    assert (fitted.unit, fitted.models) == ("usd", {"large": "big"})
+    large = fitted.curves["best_of_n(writer='large') | majority"]
+    assert large.sizes == pytest.approx([10, 20], rel=0.1), "in samples of the policy, which writes as long"
+    assert large.accuracy.min() > 0.95
+    assert next(iter(fitted.curves)) == "best_of_n | majority"
+    assert PerformanceData.of(results, unit="tokens").shares["best_of_n(writer='large') | majority"][0] == pytest.approx([1, 2], rel=0.1)
+
+
+def test_models_without_prices_are_not_compared_in_dollars():
+    with pytest.raises(ConfigError, match=r"has no cost in usd, in which models are compared"):
+        PerformanceData.of(priced(sums(24), unit=0))
+    with pytest.raises(ConfigError, match="unit is 'seconds', but must be 'tokens' or 'flops' or 'usd'"):
+        PerformanceData.of([], unit="seconds")

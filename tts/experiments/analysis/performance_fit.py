@@ -14,6 +14,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ from tts import tasks
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.performance import MOST, PerformanceCurve, PerformanceModel, smooth
-from tts.errors import ConfigError
+from tts.allocator.performance_file import UNITS, draws_plain, other_models
+from tts.errors import ConfigError, shown
 from tts.experiments.analysis.averaging import ReplaySettings, means_of
 from tts.experiments.analysis.pools import ProblemPool, pools_of
 from tts.experiments.analysis.recorded_search import RecordedSearch
@@ -78,6 +80,7 @@ class PerformanceData:
         cell: one of the study's. known: [P, Z], log-likelihood of all samples of each pool. votes: [P] each, of the first `PILOTS` samples.
         first: temperature of the first sample of each problem, where a better one than the others' was found.
         tokens: mean cost of a plain sample, with its score if its selection asks for one. sampled: the strategies that draw plain samples.
+        unit: of the cost that sizes compare: "tokens"; where strategies name models beside the policy, that which was asked for.
         shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
     """
 
@@ -88,19 +91,25 @@ class PerformanceData:
     tokens: float
     sampled: tuple[str, ...]
     shares: Mapping[str, tuple[Floats, Floats]]
+    unit: str = "tokens"
 
     @classmethod
-    def of(cls, results: Iterable[Result], *, seed: int = 0) -> PerformanceData:
+    def of(cls, results: Iterable[Result], *, seed: int = 0, unit: str = "usd") -> PerformanceData:
         """Return the data of results.
 
         Args:
             results: of one model with one setting, some of them pools (`tts sample`). seed: of the subsets that are replayed.
+            unit: "tokens", "flops" or "usd", in which strategies with models beside the policy are compared to plain samples.
 
         Raises:
-            ConfigError: there are no pools, or pools of several models, of too few problems, or without reference answers.
+            ConfigError: there are no pools, or pools of several models, of too few problems, or without reference answers; models are to
+                be compared, and a result has no cost in the unit.
         """
+        if unit not in UNITS:
+            raise ConfigError(f"unit is {shown(unit)}, but must be {' or '.join(map(repr, UNITS))}")
         every = [result for result in results if result.error is None]
-        pools = [pool for pool in pools_of(every).pools if all(one.right is not None for one in pool.drawn)]
+        found = (pool for pool in pools_of(every).pools if draws_plain(pool.law))
+        pools = [pool for pool in found if all(one.right is not None for one in pool.drawn)]
         names = {(pool.cell.model, pool.cell.setting, str(pool.law)) for pool in pools}
         if len(names) > 1:
             raise ConfigError(
@@ -123,9 +132,14 @@ class PerformanceData:
         tokens = float(best.tokens[-1] / best.sizes[-1])
         shares = {text: (each.sizes, each.right) for text, each in sampled.items()}
         leader, second, samples = np.array([_votes(pool) for pool in drawn]).T
+        if not any(other_models(parse(result.cell.strategy).strategy) for result in every):
+            unit, plain = "tokens", tokens
+        else:
+            keys = {pool.cell.key for pool in chosen}
+            plain = float(np.mean([_cost(result, unit) / len(result.drawn or ()) for result in every if result.cell.key in keys]))
         return cls(
             chosen[0].cell, np.stack([_seen(pool) for pool in chosen]), (leader, second, samples), first, tokens,
-            tuple(shares), {**shares, **_others(every, list(by_problem), tokens)},
+            tuple(shares), {**shares, **_others(every, list(by_problem), plain, unit)}, unit,
         )  # fmt: skip
 
     @property
@@ -133,18 +147,22 @@ class PerformanceData:
         """The number of problems."""
         return len(self.known)
 
-    def fitted(self, *, model: str, task: str, source: str, seed: int = 0) -> PerformanceModel:
+    def fitted(
+        self, *, model: str, task: str, source: str, models: Mapping[str, str] = MappingProxyType({}), seed: int = 0
+    ) -> PerformanceModel:
         """Return the performance model. Strategies that are nowhere significantly better than plain samples are left out.
 
         Args:
-            model, task: that it describes, by name (`of_what`). source: the study's name. seed: of the resampled problems, for errors.
+            model, task, models: that it describes, by name (`of_what`). source: the study's name. seed: of the resampled problems, for
+                errors.
         """
         population, curves = self._fitted(np.arange(self.problems), np.random.default_rng(seed))
         plain = next(iter(curves.values()))
         kept = {text: curve for text, curve in curves.items() if text in self.sampled or _pays(curve, plain)}
         return PerformanceModel(
             model=model, task=task, verifiers=dict(self.cell.verifiers), source=source, problems=self.problems, tokens=self.tokens,
-            population=population, curves=kept, first=self.first,
+            population=population, curves=kept, first=self.first, unit=self.unit,
+            models={role: models.get(role, role) for text in kept for role in other_models(parse(text).strategy)},
         )  # fmt: skip
 
     def _fitted(self, rows: Whole, rng: np.random.Generator) -> tuple[Population, dict[str, PerformanceCurve]]:
@@ -180,14 +198,15 @@ def _pays(curve: PerformanceCurve, plain: PerformanceCurve) -> bool:
     return bool((curve.accuracy - as_good > sure * np.hypot(curve.error, doubt) + 1e-9).any())
 
 
-def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str]:
-    """Return the names of the policy and of the task of a cell, which a performance model of it describes."""
-    policy = config.models[cell.model].records()["policy"]
+def of_what(config: StudyConfig, cell: Cell) -> tuple[str, str, dict[str, str]]:
+    """Return the names of the policy, of the task, and of the models by role of a cell, which a performance model of it describes."""
+    records = config.models[cell.model].records()
+    policy = records["policy"]
     (source,) = (one for one in config.problems if one.title == cell.dataset)
     problem = next(
         iter(load_problems(config.model_copy(update={"problems": [source.model_copy(update={"limit": 1})]}))[cell.dataset].values())
     )
-    return policy.name, tasks.get(problem.task or config.task or policy.task).name
+    return policy.name, tasks.get(problem.task or config.task or policy.task).name, {role: one.name for role, one in records.items()}
 
 
 def _held_out(text: str, sizes: Floats, predicted: Floats, right: Floats) -> HeldOut:
@@ -306,12 +325,31 @@ def _for_its_cost(one: PlainSampling, every: Sequence[PlainSampling]) -> float:
     return float(np.interp(np.linspace(low, high, 32), np.log(one.tokens), one.right.mean(axis=0)).mean())
 
 
-def _others(results: Sequence[Result], problems: Sequence[_Problem], tokens: float) -> Mapping[str, tuple[Floats, Floats]]:
-    """Return sizes and shares of strategies that search, from their own runs, a size for each budget."""
+def _cost(result: Result, unit: str) -> float:
+    """Return what a result cost in a unit.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if (cost := getattr(result.usage, unit)) is None:
+        raise ConfigError(
+            f"{result.cell.strategy} has no cost in {unit}, in which models are compared",
+            hint="give the rates of all models in their records and run again, or compare them in another unit (tts fit --unit)",
+        )
+    return float(cost)
+
+
+def _others(results: Sequence[Result], problems: Sequence[_Problem], plain: float, unit: str) -> Mapping[str, tuple[Floats, Floats]]:
+    """Return sizes and shares of strategies that search, from their own runs, a size for each budget.
+
+    Args:
+        plain: cost of a plain sample in the unit.
+    """
     place = {problem: i for i, problem in enumerate(problems)}
     runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
-        if result.right is not None and not isinstance(parse(result.cell.strategy).strategy, _NOT_SEARCHES):
+        strategy = parse(result.cell.strategy).strategy
+        if result.right is not None and (other_models(strategy) or not isinstance(strategy, _NOT_SEARCHES)):
             runs[result.cell.strategy][str(sorted(result.cell.budget.items()))].append(result)
     found: dict[str, tuple[Floats, Floats]] = {}
     for text, budgets in runs.items():
@@ -324,7 +362,7 @@ def _others(results: Sequence[Result], problems: Sequence[_Problem], tokens: flo
                     seen[at] += 1
             if seen.any():
                 share = np.where(seen > 0, right / np.maximum(seen, 1), np.nan)
-                columns.append((float(np.mean([result.usage.tokens for result in group])) / tokens, share))
+                columns.append((float(np.mean([_cost(result, unit) for result in group])) / plain, share))
         columns.sort(key=lambda each: each[0])
         smaller = [0.0, *(size for size, _ in columns)]
         rising = [each for before, each in zip(smaller, columns, strict=False) if each[0] > before]  # a larger budget may not buy more

@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
 from tts.search.ends import END
-from tts.search.parameters import check_bounded, check_roles, check_temperature
+from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.majority import Majority
@@ -168,12 +168,6 @@ class Archon(Strategy):
         others = self.layers.count("rank") + self.fused * self.layers.count("fuse")
         each = len(self.writers) * (1 + self.layers.count("critique") + self.layers.count("verify"))
         return max(1, min(_MOST, (units - others) // each))
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: n, left out, is what the budget pays."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return the vote of what the layers leave."""

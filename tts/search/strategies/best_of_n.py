@@ -9,7 +9,7 @@ grants, so that N solutions never cost more than the budget; the first n of N ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ class BestOfN(Strategy):
         n: solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
         temperature: of the model's law; None: the run's.
         effort: how long a served model thinks, in its own word ("low", "high"); None: as it does unasked.
+        writer: role of the model that writes; the policy reads the problem in any case.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
     """
@@ -40,15 +41,22 @@ class BestOfN(Strategy):
     n: int | None = None
     temperature: float | None = None
     effort: str | None = None
+    writer: str = "policy"
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
         check_temperature(self.temperature)
         check_text("effort", self.effort, optional=True)
+        check_text("writer", self.writer)
+
+    @property
+    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
+        """What is used of a model beside the policy: that it writes."""
+        return {} if self.writer == "policy" else {self.writer: ()}
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root N times."""
-        await search.complete([search.root], n=self.n, temperature=self.temperature, effort=self.effort)
+        await search.complete([search.root], n=self.n, temperature=self.temperature, effort=self.effort, model=self.writer)
         return search.candidates
 
 

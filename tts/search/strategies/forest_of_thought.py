@@ -21,12 +21,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.majority import Majority
@@ -148,12 +148,6 @@ class ForestOfThought(Strategy):
         search.drop([root, *reply])
         if chosen is not None:
             search.finish(theirs[chosen].trajectory, weight=float(len(votes)))
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: n, left out, is whatever the budget turns out to pay."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return the vote of the trees."""

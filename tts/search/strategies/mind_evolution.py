@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
-from tts.search.parameters import check_bounded
 from tts.search.strategies._common.earlier_solutions import opened, root_showing
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
@@ -132,9 +131,3 @@ class MindEvolution(Judged):
         """Return the solutions of an island, where the budget decides: a critique costs as much as a solution."""
         units = await affordable_width(search, self.temperature, stepwise=False)
         return max(1, self.migrants, min(_MOST, units // (self.islands * (2 * self.generations - 1))))
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: n, left out, is what the budget pays."""
-        if self.n is None:
-            check_bounded(self.registered_as, "n", units)
-        return self
