@@ -185,9 +185,9 @@ def test_the_text_says_once_what_is_the_same_in_all_rows():
     assert ["strategy", "best_of_n(n=4) | majority"] in facts
     header, *body = below.splitlines()
     assert header.split("  ")[0] == "budget"
-    assert header.split()[1:] == ["accuracy", "[95", "%]", "out", "FLOPs"]
+    assert header.split()[1:] == ["accuracy", "[95", "%]", "out", "FLOPs", "seconds,", "summed"]
     assert [line.split()[0] for line in body] == ["tokens=1000", "tokens=20000"]
-    assert [line.split()[-2:] for line in body] == [["100", "0"], ["1,234,560", "2e+13"]]
+    assert [line.split()[-3:-1] for line in body] == [["100", "0"], ["1,234,560", "2e+13"]]
     assert "50.0 % [" in body[0]
     assert "70.0 % [" in body[1]
     assert len({len(line) for line in below.splitlines()}) == 1
@@ -198,6 +198,14 @@ def test_accuracy_is_a_column_also_where_all_rows_have_the_same():
     above, below = as_text(rows_of(*runs)).split("\n\n")
     assert "accuracy" not in above
     assert [line.split()[1] for line in below.splitlines()] == ["accuracy", "50.0", "50.0"]
+
+
+def test_times_are_a_column_also_where_chance_makes_them_equal():
+    runs = [run(0, of={"budget": {"tokens": size}}, usage=Usage(seconds=1.7)) for size in (1000, 20000)]
+    above, below = as_text(rows_of(*runs)).split("\n\n")
+    assert "\nseconds" not in above
+    assert [line.split()[-1] for line in below.splitlines()] == ["summed", "1.7", "1.7"]
+    assert "\nseconds, summed        1.7" in as_text(rows_of(runs[0]))
 
 
 def test_texts_of_several_lines_do_not_break_the_table():

@@ -110,9 +110,13 @@ def columns(rows: Rows) -> dict[str, list[str]]:
 
 
 def text_of(columns: Mapping[str, Sequence[str]]) -> str:
-    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it, but never accuracy."""
-    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in _STAYS}
-    varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in _STAYS}
+    """Return columns of cells as an aligned table. Columns with one value in all rows are listed once, above it, but never accuracy.
+
+    A table of two rows or more keeps the column of times too.
+    """
+    stays = _STAYS | _TIMED if max(map(len, columns.values()), default=0) > 1 else _STAYS
+    same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays}
+    varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in stays}
     margin = max(map(len, same), default=0)
     lines = [f"{title:<{margin}}  {cell}" for title, cell in same.items()]
     if varied:
@@ -164,6 +168,7 @@ _LEFT: Final = frozenset(
     {"data set", "group", "model", "setting", "verifiers", "strategy", "budget", "points", "stopped by", "failed rows", "errors", "notes"}
 )
 _STAYS: Final = frozenset({"accuracy [95 %]"})  # the result itself: a column also where all values are equal
+_TIMED: Final = frozenset({"seconds, summed"})  # a column of any two rows, since times are equal by chance
 _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "data set": lambda row: row.dataset,
     "model": lambda row: row.model,
