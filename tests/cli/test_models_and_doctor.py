@@ -98,10 +98,10 @@ def test_a_broken_torch_is_reported(monkeypatch):
 def test_doctor_measures_what_the_engine_is_held_against(tts):
     pytest.importorskip("torch")
     pytest.importorskip("numba")
-    shown = tts("doctor").stdout
-    assert re.search(r"bandwidth +│ \d+\.\d GB/s read, \d+ threads? \(measured\)", shown)
-    assert re.search(r"compute +│ \d+ at 1 row, \d+ at 16 rows", shown)
-    assert re.search(r"engine +│ attention by the executor strict", shown)
+    shown = " ".join(tts("doctor").stdout.replace("│", " ").split())
+    assert re.search(r" bandwidth \d+\.\d GB/s, \d+ threads? \(measured\) ", shown)
+    assert re.search(r" compute \d+ at 1 row, \d+ at 16 rows", shown)
+    assert " engine attention by the executor strict " in shown
 
 
 def test_doctor_lists_the_bounds_of_programs(tts, monkeypatch):

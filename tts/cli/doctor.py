@@ -118,7 +118,7 @@ def limits() -> list[tuple[str, str]]:
     probe = measure()
     rates = ", ".join(f"{rate / 1e9:.0f} at {rows} row{'s' * (rows > 1)}" for rows, rate in probe.flops.items())
     return [
-        ("bandwidth", f"{probe.bandwidth / 1e9:.1f} GB/s read, {probe.threads} thread{'s' * (probe.threads > 1)} (measured)"),
+        ("bandwidth", f"{probe.bandwidth / 1e9:.1f} GB/s, {probe.threads} thread{'s' * (probe.threads > 1)} (measured)"),
         ("compute", f"{rates}: GFLOP/s of float32 linear layers (measured)"),
         ("engine", f"attention by the executor {probe.executor}"),
     ]
