@@ -69,6 +69,7 @@ MOVED: dict[str, str] = {
         "vllm_build>loading vllm_draw>draw vllm_engine>engine vllm_files>files vllm_processor>processor",
     ),
     **_from("tts.backends", "tts.backends.transformers", "causal_model decoding"),
+    "tts.backends.engine.device_operations": "tts.backends.engine.device.operations",
     "tts.backends.engine.probe": "tts.backends.engine.machine_limits",
     **_from("tts.experiments", "tts.experiments.study", "config study_file>file grid snapshot record"),
     **_from("tts.experiments", "tts.experiments.run", "runner executors local_executor ray_executor progress forecast"),

@@ -10,7 +10,7 @@ runs in a process of its own, so that one which breaks the device's context brea
 - limits: bytes and operations a second, which the shares of `workloads` need. kernels: tests/gpu.
 - agreement: log-probabilities against transformers, on real and random weights.
 - strict: the strict executor against the fast one, and whether its rows have bits of their own.
-- workloads: the trees W1 to W6 beside `generate`. graphs: what CUDA graphs of decode steps could save; they are not built.
+- workloads: the trees W1 to W6 beside `generate`. graphs: decode steps with CUDA graphs and without.
 """
 
 from __future__ import annotations

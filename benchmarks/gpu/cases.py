@@ -32,10 +32,12 @@ ROUNDING = 1.5  # times transformers' own mean error in bfloat16 that the engine
 _LEAST = 1e-3
 BATCHES = (1, 3, 17)
 MOST_SLOWER = 1.34  # strict over fast, in seconds
-KERNELS = ("attention", "rope", "uniforms", "draws", "strict")  # of tests/gpu, by words of their names
+KERNELS = ("attention", "rope", "uniforms", "draws", "strict", "graphs")  # of tests/gpu, by words of their names
 _REAL, _RANDOM = ("pocket", "smollm2"), ("qwen2.5-1.5b", "qwen2.5-7b")
 _SIZES: dict[str, dict[str, int]] = {"W4": {"expansions": 40}}  # a fifth of its own: `generate` takes a call for each
 _ROWS = 256  # most rows under way, as the engine's default on a device
+_BUFFERS = 1 << 28  # bytes of a budget that graphs may keep for themselves
+STEP_ROWS = (1, 16, 64)  # of the steps that graphs are timed on
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def names(part: str, *, smoke: bool, device: str) -> list[str]:
         "agreement": [f"{model} {precision}" for model in (*real, *models) for precision in precisions],
         "strict": [f"{models[0]} W1", f"{models[0]} W2", *(f"{model} W1" for model in models[1:])],
         "workloads": [f"{models[0]} {name}" for name in trees] + [f"{model} {name}" for model in models[1:] for name in trees[:2]],
-        "graphs": [models[0]],
+        "graphs": [f"{models[0]} strict", f"{models[0]} fast"],
     }[part]
 
 
@@ -187,15 +189,22 @@ def _by_transformers(both: Loaded, tree: dict[str, Any]) -> list[list[float]]:
         return replay(Generate(both.model, _ROWS), tree)["readings"]
 
 
-def _ours(both: Loaded, tree: dict[str, Any], settings: Settings, precision: str, *, strict: bool = False) -> Ours:
+def _ours(both: Loaded, tree: dict[str, Any], settings: Settings, precision: str, *, strict: bool = False, **options: Any) -> Ours:
     """Return our engine on a model, with memory for the tree's tokens twice: blocks are not full."""
     config = both.checkpoint.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     per_token = 2 * config.num_hidden_layers * config.num_key_value_heads * size * DTYPES[precision].itemsize
     tokens = 2 * facts(tree).unique + 16_384
+    budget = tokens * per_token + (_BUFFERS if settings.device == "cuda" else 0)
     return Ours(
         Replayer(
-            both.checkpoint, precision=precision, strict=strict, device=settings.device, kv_budget_bytes=tokens * per_token, max_rows=_ROWS
+            both.checkpoint,
+            precision=precision,
+            strict=strict,
+            device=settings.device,
+            kv_budget_bytes=budget,
+            max_rows=_ROWS,
+            **options,
         )
     )
 
@@ -225,8 +234,8 @@ def strict(name: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _row_bits(replayer: Replayer, batch: int, vocabulary: int) -> str:
-    """Return the probabilities behind one row, each digit of them, where it is written last in a batch of so many rows."""
+def _row_bits(replayer: Replayer, batch: int, vocabulary: int, tokens: int = 12) -> str:
+    """Return the probabilities behind one row of some tokens, each digit of them, where it is written last in a batch of so many rows."""
     first = vocabulary // 4
 
     def ids(stream: int, count: int) -> list[int]:
@@ -236,7 +245,7 @@ def _row_bits(replayer: Replayer, batch: int, vocabulary: int) -> str:
     prompt = replayer.open(ids(0, 37))
     other = replayer.open(ids(1, 21))
     rows: list[tuple[Replayed, list[int]]] = [((prompt, other)[i % 2], ids(2 + i, 5 + i % 7)) for i in range(batch - 1)]
-    made = replayer.expand([*rows, (prompt, ids(99, 12))])
+    made = replayer.expand([*rows, (prompt, ids(99, tokens))])
     asked = list(range(first, first + min(READ, vocabulary // 2)))
     return " ".join(float(value).hex() for value in replayer.score([made[-1]], asked)[0])
 
@@ -305,19 +314,41 @@ def _shares(runs: Sequence[dict[str, Any]], tree: dict[str, Any], decoder: Any, 
 # graphs -----------------------------------------------------------------------------------------------------------------------------
 
 
-def graphs(model: str, settings: Settings) -> dict[str, Any]:
-    """Say that graphs of decode steps are not built, and what they could save: the time of a step in which the device has no work."""
+def graphs(name: str, settings: Settings) -> dict[str, Any]:
+    """Time decode steps with graphs and without, in turns; show that strict rows have the same bits both ways.
+
+    On a CPU, which has no graphs, both ways are one.
+    """
+    model, kind = name.split()
     both = load_both(model, settings.precision, settings.device)
-    tokens = 4 if settings.smoke else 32
-    found: dict[str, Any] = {}
-    for rows in (1, 16, 64):
-        tree = template("W1", size="smoke", vocabulary=both.vocabulary, prompt=64, samples=rows, tokens=tokens)
-        driver = _ours(both, tree, settings, settings.precision)
-        replay(driver, tree)
-        plain = replay(driver, tree)
-        step = plain["seconds_by_op"]["expand"] / plain["stats"]["steps"]
-        found[str(rows)] = {"seconds": step, "busy": _busy(driver, tree) / plain["seconds"] if settings.device == "cuda" else None}
-    return {"built": False, "steps": found}
+    tokens, on = (4, None) if settings.device == "cpu" else (64, True)
+    trees = {rows: template("W1", size="smoke", vocabulary=both.vocabulary, prompt=64, samples=rows, tokens=tokens) for rows in STEP_ROWS}
+    drivers = {
+        way: _ours(both, trees[STEP_ROWS[-1]], settings, settings.precision, strict=kind == "strict", cuda_graphs=graphs)
+        for way, graphs in (("off", False), ("on", on))
+    }
+    found = {str(rows): _step_times(drivers, tree, settings) for rows, tree in trees.items()}
+    if kind == "fast":  # its rows have other bits in other shapes
+        return {"steps": found}
+    bits = {way: [_row_bits(driver.replayer, batch, both.vocabulary, tokens) for batch in BATCHES] for way, driver in drivers.items()}
+    return {"steps": found, "agrees": bits["on"] == bits["off"]}
+
+
+def _step_times(drivers: dict[str, Ours], tree: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return the seconds of a step both ways, the share of steps that graphs ran, and the device's share of a step without them."""
+    seconds: dict[str, list[float]] = {way: [] for way in drivers}
+    replayed = steps = 0
+    for repeat in range(2 if settings.smoke else 6):
+        for way, driver in drivers.items():
+            before = driver.replayer.fixed.replays if driver.replayer.fixed else 0
+            run = replay(driver, tree)
+            if repeat:  # shapes are captured in the first one
+                seconds[way].append(run["seconds_by_op"]["expand"] / run["stats"]["steps"])
+            if repeat and way == "on":
+                replayed, steps = replayed + run["stats"]["replays"] - before, steps + run["stats"]["steps"]
+    found = {way: statistics.median(times) for way, times in seconds.items()}
+    busy = _busy(drivers["off"], tree) / replay(drivers["off"], tree)["seconds"] if settings.device == "cuda" else None
+    return {**found, "faster": found["off"] / found["on"], "replayed": replayed / steps, "busy": busy}
 
 
 def _busy(driver: Ours, tree: dict[str, Any]) -> float:

@@ -63,9 +63,10 @@ def main() -> None:
     made += [attention("fp16", 2, 6, 128, True, 80), attention("fp32", 4, 6, 128, True, 90), attention("fp32", 4, 6, 128, False, 90)]
     shape = {"group": 6, "size": 128, "padded": 128, "rows": 8, "num_warps": 2, "enable_fp_fusion": True}
     made.append(compiled(attention_triton.merge, "*bf16 *fp32 *fp32 *i32", 90, **shape))
-    types = "*bf16 *i64 *fp32 *fp32 *i64 *i64 *bf16 *bf16 *bf16 *bf16 *bf16 i32 fp32" + " i32" * 8
     shape = {"num_heads": 2, "group": 6, "size": 128, "rows": 16, "padded": 64, "has_norms": True, "enable_fp_fusion": True}
-    made.append(compiled(rope_triton.rope_and_write, types, 90, **shape))
+    for whole in ("*i64", "*i32"):  # of plain steps, of those in fixed shapes
+        types = f"*bf16 {whole} *fp32 *fp32 {whole} {whole} *bf16 *bf16 *bf16 *bf16 *bf16 i32 fp32" + " i32" * 8
+        made.append(compiled(rope_triton.rope_and_write, types, 90, **shape))
     shape = {"size": 3584, "padded": 4096, "has_change": True, "num_warps": 8, "enable_fp_fusion": True}
     made.append(compiled(norm_triton.norm_rows, "*bf16 *bf16 *bf16 *bf16 fp32", 90, **shape))
     law = "*bf16 *i64 *fp32 *fp32 *i64 *fp32 *i32 *fp64"

@@ -28,7 +28,7 @@ def run(*arguments: str, **environment: str) -> str:
 
 
 PARTS = [
-    "32-star or 32-mixture or rope_of_no_token or norm or uniforms or draws_from or strict and few",
+    "32-star or rope_of_no_token or norm or uniforms or draws_from or strict and few",
     *(pytest.param(p, marks=pytest.mark.slow) for p in ("attention", "not attention")),
 ]
 

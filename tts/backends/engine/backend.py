@@ -52,8 +52,8 @@ class EngineBackend(Backend):
     """Opens, continues and scores paths of one model over a tree of shared keys and values.
 
     Idea: the common prefix of paths is stored, and read, once. Rows of all problems advance together, a token a step. Prompts,
-        forced texts, scored texts and process models join the same steps. With the strict executor (the default on a CPU) the
-        tokens, log-probabilities, keys and values of a path are bit for bit the same, on one machine with one version of torch.
+        forced texts, scored texts and process models join the same steps. With the strict executor (the default on a CPU) a
+        path's tokens, log-probabilities, keys and values are bit for bit the same. This holds on one machine, with one version of torch.
         They depend neither on other work, nor on the pieces in which the path was computed, nor on whether it was recomputed.
 
     Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them. `extend`,
@@ -197,8 +197,8 @@ class EngineBackend(Backend):
         """Start the rows of one request.
 
         Token number i of a row is drawn by `uniform(stream, position + i, word)`; the end-of-sequence token counts, and its
-        text is "". A row ends "length" at its cap and where its path fills the context, and "error" where its logits are
-        not finite, its predicate raised, or its path does not fit the memory for keys and values.
+        text is "". A row ends "length" at its cap and where its path fills the context. It ends "error" where its logits
+        are not finite, its predicate raised, or its path does not fit the memory for keys and values.
 
         Raises:
             CapabilityError: the model has no output layer.

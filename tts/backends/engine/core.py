@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Finish
 from tts.backends.engine.decoder import Decoder
+from tts.backends.engine.device.graphs import FixedSteps
 from tts.backends.engine.drafts import Drafts
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import StepRows, make_plan
 from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, wanted_of
 from tts.backends.engine.stats import EngineStats, StepReport
 from tts.backends.engine.tree import KVNode, KVTree
-from tts.backends.engine.work import DecodeSequence, Floats, PrefillJob, RowEnd, SampleJob, Schedulable, engine_error
-from tts.backends.kernels.draw import DrawRequest
+from tts.backends.engine.work import DecodeSequence, Floats, PrefillJob, RowEnd, SampleJob, Schedulable, draws_of, engine_error
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.sampling import log_softmax, spread
 from tts.backends.text.row_state import RowState, error_line, failed_row
@@ -41,7 +41,7 @@ class Runner:
         drafts: what proposes tokens to rows; None: nothing does.
 
     Attributes:
-        stats: exact counters. report: called after each step, if set.
+        stats: exact counters. report: called after each step, if set. fixed: runs the layers of decode steps, over the tree's pool, if set.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Runner:
         self.heads = dict(heads or {})
         self.stats = EngineStats()
         self.report: Callable[[StepReport], None] | None = None
+        self.fixed: FixedSteps | None = None
         self._bytes = decoder.kv_shape.bytes_per_token
         self._scheduler = Scheduler(tree, limits, self.stats, bytes_per_token=self._bytes, failed=self._failed)
         self._limits = limits
@@ -222,12 +223,15 @@ class Runner:
         rows = StepRows(np.array([node.place for node in nodes], np.int64), np.array(first, np.int64), np.array(num_tokens, np.int64))
         planned = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
         ordered = [feeds[row] for row in planned.order.tolist()]
-        apart = len(planned.places) == len(feeds) and all(isinstance(feed.work, DecodeSequence) for feed in feeds)
+        decoding = all(isinstance(feed.work, DecodeSequence) for feed in feeds)
+        apart = decoding and len(planned.places) == len(feeds)
         ids = [feed.node.tokens[feed.first] for feed in ordered] if apart else [token for feed in ordered for token in feed.ids]
         wanted, with_logits = wanted_of(ordered, every=bool(self.heads))
         planned_at = time.perf_counter()
+        tokens = np.array(ids, np.int64)
         with torch.inference_mode():
-            output = self.decoder.forward(np.array(ids, np.int64), planned, wanted, with_logits, self.tree.pool, apart=apart)
+            fixed = self.fixed.run(tokens, planned) if decoding and self.fixed is not None else None
+            output = self.decoder.forward(tokens, planned, wanted, with_logits, self.tree.pool, apart=apart, hidden=fixed)
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
         sequences = [feed for feed in feeds if isinstance(feed.work, DecodeSequence)]
@@ -280,7 +284,7 @@ class Runner:
         """
         if not sequences:
             return
-        request, places = _draws_of(sequences, logit_rows)
+        request, places = draws_of(sequences, logit_rows)
         drawn = self.decoder.operations.draw(logits, request)
         over: DecodeSequence | None = None
         for row, sequence, place, token, logprob in zip(
@@ -383,18 +387,3 @@ class Runner:
 def _note(scores: list[float], first: int, values: NDArray[np.float32]) -> None:
     """Store readings from token `first` on; those of tokens read again are the same."""
     scores[first : first + len(values)] = values.tolist()
-
-
-def _draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> tuple[DrawRequest, list[int]]:
-    """Return what `Runner._draw` asks for, and of each draw how many of its row stand before it."""
-    places = [0] * len(sequences)
-    for i in range(1, len(sequences)):
-        places[i] = places[i - 1] + 1 if sequences[i] is sequences[i - 1] else 0
-    request = DrawRequest(
-        rows=np.zeros(len(sequences), np.int64) if logit_rows is None else logit_rows,
-        samplings=[sequence.state.rows.request.sampling for sequence in sequences],
-        streams=np.array([sequence.state.row.stream for sequence in sequences], np.uint64),
-        positions=np.array([sequence.state.position for sequence in sequences], np.int64) + places,
-        words=np.array([sequence.state.row.word for sequence in sequences], np.uint64),
-    )
-    return request, places

@@ -184,6 +184,7 @@ class Decoder:
         pool: BlockPool,
         *,
         apart: bool = False,
+        hidden: Tensor | None = None,
     ) -> Output:
         """Feed a step's tokens: write their keys and values, and return the wanted results.
 
@@ -191,23 +192,35 @@ class Decoder:
             ids: [T] tokens in the plan's order. planned: this step. wanted: [W] which of them to return hidden states of.
             with_logits: [L] which of those to return logits of; none where there is no output layer. pool: of this model.
             apart: whether no token of this step reads another's keys, so that the threads may each take some of them.
+            hidden: [T, K] behind the last layer, where the layers have run (`feed`); else they run.
         """
-        hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
-        if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _TOGETHER):
-            self._run_compiled(self._stack, hidden, planned, pool, apart=apart)
-        elif apart and self._apart and len(ids) >= _APART_ROWS * len(self._apart):
-            self._run_apart(hidden, planned, pool)
-        else:
-            self._run(self.operations, hidden, planned, pool, _Timer(self.spans))
+        if hidden is None:
+            hidden = self._passed(ids, planned, pool, apart=apart)
         timed = _Timer(self.spans)
         last = self.operations.norm(hidden[torch.from_numpy(wanted).to(self.device)], None, self._norm)
         logits = last.new_empty(0, 0) if self._head is None else self._head(last[torch.from_numpy(with_logits).to(self.device)])
         timed("linear")
         return Output(logits, last)
 
-    def _run(self, operations: Operations, hidden: Tensor, planned: StepPlan, pool: BlockPool, timed: _Timer) -> None:
-        """Pass tokens through all layers; `hidden` is changed in place."""
-        operations.begin(planned)
+    def feed(self, ids: Tensor, hidden: Tensor, pool: BlockPool) -> None:
+        """Pass tokens [T], on the device, through all layers into `hidden` [T, K], in the step that the operations are in."""
+        hidden.copy_(self._embedding[ids])
+        self._run(self.operations, hidden, pool, _Timer(None))
+
+    def _passed(self, ids: NDArray[np.int64], planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
+        """Return tokens' hidden states behind the last layer, [T, K]."""
+        hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
+        if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _TOGETHER):
+            self._run_compiled(self._stack, hidden, planned, pool, apart=apart)
+        elif apart and self._apart and len(ids) >= _APART_ROWS * len(self._apart):
+            self._run_apart(hidden, planned, pool)
+        else:
+            self.operations.begin(planned)
+            self._run(self.operations, hidden, pool, _Timer(self.spans))
+        return hidden
+
+    def _run(self, operations: Operations, hidden: Tensor, pool: BlockPool, timed: _Timer) -> None:
+        """Pass tokens of the step that the operations are in through all layers; `hidden` is changed in place."""
         change: Tensor | None = None
         for number, layer in enumerate(self._layers):
             normed = operations.norm(hidden, change, layer.attention_norm)
@@ -252,7 +265,8 @@ class Decoder:
 
         def run(operations: Operations, timed: _Timer, begin: int, end: int) -> None:
             with torch.inference_mode(), torch_threads(1):
-                self._run(operations, hidden[begin:end], planned.part(begin, end), pool, timed)
+                operations.begin(planned.part(begin, end))
+                self._run(operations, hidden[begin:end], pool, timed)
 
         self.team.run(run, list(zip(self._apart, timers, edges, edges[1:], strict=False)))
 
@@ -346,6 +360,6 @@ class _Maker:
 def _operations(config: DecoderConfig, executor: AttentionExecutor, team: Team, device: torch.device, dtype: torch.dtype) -> Operations:
     if device.type == "cpu" and executor not in ("triton", "triton_strict"):
         return HostOperations(config, executor, team)
-    from tts.backends.engine.device_operations import DeviceOperations
+    from tts.backends.engine.device.operations import DeviceOperations
 
     return DeviceOperations(config, executor, device, dtype)

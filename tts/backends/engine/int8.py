@@ -96,7 +96,7 @@ def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def fbgemm(levels: torch.Tensor, scales: torch.Tensor) -> Kernel:
-    """Return FBGEMM's kernel for levels `[N, K]` and scales `[N]`."""
+    """Return FBGEMM's product with a weight of N outputs and K inputs, given as levels `[N, K]`, int8, and scales `[N]`."""
     zeros = torch.zeros(len(scales), dtype=torch.int64)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATED, UserWarning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,8 +31,9 @@ class MachineLimits:
     threads: int
 
 
+@functools.cache
 def measure() -> MachineLimits:
-    """Measure the CPU, with as many threads as torch has: the best of a few short runs each."""
+    """Measure the CPU, with as many threads as torch has: the best of a few short runs each, once a process."""
     weights = [torch.ones(_SIZE, _SIZE) for _ in range(_LAYERS)]
     bandwidth = sum(weight.nbytes for weight in weights) / _best(lambda: [weight.sum() for weight in weights])
     threads = torch.get_num_threads()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tts.backends.base import Finish, RowSet
 from tts.backends.engine.drafts import Draft
 from tts.backends.engine.tree import KVNode
+from tts.backends.kernels.draw import DrawRequest
 from tts.backends.text.row_state import PathText, RowState
 from tts.errors import EngineError
 
@@ -126,6 +127,21 @@ class RowEnd:
     node: KVNode | None
     error: str = ""
     began: bool = False
+
+
+def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> tuple[DrawRequest, list[int]]:
+    """Return what a step draws for some rows, and of each draw how many of its row stand before it; see `Runner`."""
+    places = [0] * len(sequences)
+    for i in range(1, len(sequences)):
+        places[i] = places[i - 1] + 1 if sequences[i] is sequences[i - 1] else 0
+    request = DrawRequest(
+        rows=np.zeros(len(sequences), np.int64) if logit_rows is None else logit_rows,
+        samplings=[sequence.state.rows.request.sampling for sequence in sequences],
+        streams=np.array([sequence.state.row.stream for sequence in sequences], np.uint64),
+        positions=np.array([sequence.state.position for sequence in sequences], np.int64) + places,
+        words=np.array([sequence.state.row.word for sequence in sequences], np.uint64),
+    )
+    return request, places
 
 
 def engine_error(failure: Exception) -> EngineError:

@@ -51,10 +51,18 @@ class KernelWork(NamedTuple):
     first_slots: NDArray[np.int32]
 
 
+class WorkShape(NamedTuple):
+    """The sizes of a step's work on which its kernels' grids depend: queries, narrow items, wide items."""
+
+    queries: int
+    narrow: int
+    wide: int
+
+
 def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.float64]:
     """Return the length in tokens from which sharing a run among queries moves fewer bytes; infinite for one query.
 
-    Saved are (R-1) * len * 2 * H * d * b bytes of keys and values, spent R * 8 * H * G * d of float32 partial results.
+    Sharing saves (R-1) * len * 2 * H * d * b bytes of keys and values. It costs R * 8 * H * G * d bytes of float32 partial results.
     """
     with np.errstate(divide="ignore"):
         return num_queries / (num_queries - 1.0) * (4.0 * group / element_bytes)
@@ -129,6 +137,21 @@ def lower(plan: AttentionPlan, *, group: int, split: int = 256, element_bytes: i
     items = np.concatenate([items, offsets_of(items[:, 3] - items[:, 2])[:-1, None]], axis=1)
     arrays = (np.ascontiguousarray(array, np.int32) for array in (plan.positions, items, blocks, slots, first_slots))
     return KernelWork(group, split, narrow, wide, len(few), *arrays)
+
+
+def padded(work: KernelWork, shape: WorkShape) -> KernelWork:
+    """Return the same work of at least its own shape: added items have no blocks and no queries, added queries no slots."""
+    items = np.zeros((shape.narrow + shape.wide, 5), np.int32)
+    narrow, wide = np.split(work.items, [work.num_narrow])
+    items[: len(narrow)] = narrow
+    items[shape.narrow : shape.narrow + len(wide)] = wide
+    added = (0, shape.queries - len(work.positions))
+    return work._replace(
+        num_narrow=shape.narrow,
+        positions=np.pad(work.positions, added),
+        items=items,
+        first_slots=np.pad(work.first_slots, added, mode="edge"),
+    )
 
 
 def _is_shared(plan: AttentionPlan, group: int, element_bytes: int) -> NDArray[np.bool_]:

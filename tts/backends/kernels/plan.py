@@ -4,8 +4,8 @@ A *query* is one token that a step feeds to the model. Queries stand in depth-fi
 share an ancestor are neighbours. A *block* is room for `BLOCK` consecutive tokens of one node. An *item* says that a run of
 blocks is read by an interval of queries.
 
-One rule of visibility serves prompts, decoding and scoring alike: key j of a block is read by a query exactly if
-j < the block's count and position of the block's first key + j <= position of the query.
+One rule of visibility serves prompts, decoding and scoring alike: a query reads key j of a block if and only if both hold:
+j < the block's count, and position of the block's first key + j <= position of the query.
 
 Items stand in depth-first pre-order: each query meets its keys from the root to its own token.
 """

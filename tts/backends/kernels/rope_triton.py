@@ -54,13 +54,14 @@ def rope_and_write(
     tl.store(place, y1.to(queries.dtype.element_ty), mask=is_query & is_column)
     tl.store(place + half, y2.to(queries.dtype.element_ty), mask=is_query & is_column)
     number, offset = tl.load(numbers + token).to(tl.int64), tl.load(offsets + token).to(tl.int64)
-    head = (row - num_heads * group).to(tl.int64)
-    place = keys + head * key_head + number * key_block + offset * key_row + column * key_column
-    tl.store(place, y1.to(keys.dtype.element_ty), mask=is_key & is_column)
-    tl.store(place + half * key_column, y2.to(keys.dtype.element_ty), mask=is_key & is_column)
-    place = values + (head - num_heads) * value_head + number * value_block + offset * value_row + column * value_column
-    tl.store(place, y1.to(values.dtype.element_ty), mask=is_value & is_column)
-    tl.store(place + half * value_column, y2.to(values.dtype.element_ty), mask=is_value & is_column)
+    if number >= 0:
+        head = (row - num_heads * group).to(tl.int64)
+        key_place = keys + head * key_head + number * key_block + offset * key_row + column * key_column
+        tl.store(key_place, y1.to(keys.dtype.element_ty), mask=is_key & is_column)
+        tl.store(key_place + half * key_column, y2.to(keys.dtype.element_ty), mask=is_key & is_column)
+        value_place = values + (head - num_heads) * value_head + number * value_block + offset * value_row + column * value_column
+        tl.store(value_place, y1.to(values.dtype.element_ty), mask=is_value & is_column)
+        tl.store(value_place + half * value_column, y2.to(values.dtype.element_ty), mask=is_value & is_column)
 
 
 def rope(
@@ -76,7 +77,7 @@ def rope(
 ) -> torch.Tensor:
     """Do what `tts.backends.kernels.rope.rope_reference` does, on a GPU, or anywhere in Triton's interpreter.
 
-    Whole numbers may be int32 or int64; qkv and the tables must be contiguous.
+    Whole numbers may be int32 or int64; qkv and the tables must be contiguous. A token whose block is -1 writes no key and no value.
     """
     num_heads, _, _, size = keys.shape
     num_tokens, group = qkv.shape[0], qkv.shape[1] // (num_heads * size) - 2

@@ -17,6 +17,8 @@ from tts.backends.engine.operations import AttentionExecutor, rotary_tables
 from tts.backends.engine.planning import StepPlan
 from tts.backends.kernels import attention_two_level, rope
 from tts.backends.kernels.draw import DrawRequest, HostDraws
+from tts.backends.kernels.lowering import KernelWork, lower
+from tts.backends.kernels.plan import AttentionPlan
 from tts.errors import missing_extra
 
 
@@ -26,50 +28,61 @@ class DeviceOperations:
     Args:
         config: of the model. executor: "triton", "triton_strict", or "two_level" for plain torch. device and dtype: of the model.
 
+    Attributes:
+        strict: whether a row's numbers are its own. kernels: Triton's; None: plain torch.
+
     Raises:
         MissingDependency: triton is asked for and not installed.
     """
 
     def __init__(self, config: DecoderConfig, executor: AttentionExecutor, device: torch.device, dtype: torch.dtype) -> None:
-        self._config = config
-        self._device = device
-        self._dtype = dtype
-        self._triton = _triton() if executor in ("triton", "triton_strict") else None
-        self._strict = executor == "triton_strict"
+        self.config = config
+        self.device = device
+        self.dtype = dtype
+        self.kernels = _triton() if executor in ("triton", "triton_strict") else None
+        self.strict = executor == "triton_strict"
         cosines, sines = rotary_tables(config)
         self._tables = (cosines.to(device), sines.to(device))
 
     def begin(self, planned: StepPlan) -> None:
         """Prepare a step: its plan is copied to the device once, for all layers."""
-        config, plan = self._config, planned.plan
-        self._positions = torch.from_numpy(plan.positions).to(self._device)
-        places = torch.from_numpy(planned.places).to(self._device)
+        config, plan = self.config, planned.plan
+        self._positions = torch.from_numpy(plan.positions).to(self.device)
+        places = torch.from_numpy(planned.places).to(self.device)
         self._places = (places[:, 0].contiguous(), places[:, 1].contiguous())
         self._work: Any
-        if self._triton is None:
-            self._work = attention_two_level.lower(plan, group=config.group, device=self._device, dtype=self._dtype)
+        if self.kernels is None:
+            self._work = attention_two_level.lower(plan, group=config.group, device=self.device, dtype=self.dtype)
         else:
-            work = self._triton.lower(plan, group=config.group, element_bytes=self._dtype.itemsize, strict=self._strict)
-            self._work = self._triton.upload(work, num_heads=config.kv_heads, size=config.head_size, device=self._device)
+            work = self.lowered(plan)
+            self._work = self.kernels.upload(work, num_heads=config.kv_heads, size=config.head_size, device=self.device)
+
+    def lowered(self, plan: AttentionPlan) -> KernelWork:
+        """Return the Triton kernels' work for a plan."""
+        return lower(plan, group=self.config.group, element_bytes=self.dtype.itemsize, strict=self.strict)
+
+    def begin_fixed(self, positions: Tensor, places: tuple[Tensor, Tensor], launch: Any) -> None:
+        """Prepare a step whose arrays are on the device: as `begin` makes them, blocks of tokens that write nothing -1."""
+        self._positions, self._places, self._work = positions, places, launch
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
-        if self._triton is not None and self._strict:  # torch's sums of a row may depend on the number of rows
-            return self._triton.norm(hidden, change, weight, self._config.eps)
+        if self.kernels is not None and self.strict:  # torch's sums of a row may depend on the number of rows
+            return self.kernels.norm(hidden, change, weight, self.config.eps)
         if change is not None:
             hidden += change
-        return functional.rms_norm(hidden, weight.shape, weight, self._config.eps)
+        return functional.rms_norm(hidden, weight.shape, weight, self.config.eps)
 
     def attend(self, qkv: Tensor, norms: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Rotate, write keys and values to the layer's pool, and return what every token reads: [T, H G d]."""
-        config = self._config
-        if self._device.type == "cpu":
+        config = self.config
+        if self.device.type == "cpu":
             keys = keys.transpose(-1, -2)  # the pool of a CPU has them transposed
-        rotate = rope.rope_reference if self._triton is None else self._triton.rope
+        rotate = rope.rope_reference if self.kernels is None else self.kernels.rope
         of_heads = (norms[0], norms[1]) if len(norms) else None
         queries = rotate(qkv, self._positions, self._tables, self._places, keys, values, norms=of_heads, eps=config.eps)
-        out = torch.empty(len(qkv), config.kv_heads, config.group, config.head_size, dtype=self._dtype, device=self._device)
-        attend = attention_two_level.attend if self._triton is None else self._triton.attend
+        out = torch.empty(len(qkv), config.kv_heads, config.group, config.head_size, dtype=self.dtype, device=self.device)
+        attend = attention_two_level.attend if self.kernels is None else self.kernels.attend
         attend(self._work, queries, keys, values, out)
         return out.view(len(qkv), -1)
 
@@ -88,7 +101,7 @@ class DeviceOperations:
         return HostDraws(tokens, logprobs)
 
     def _drawn(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
-        kernels, device = self._triton or _triton(), self._device
+        kernels, device = self.kernels or _triton(), self.device
         samplings = request.samplings
         temperatures = torch.tensor([s.temperature for s in samplings], dtype=torch.float32, device=device)
         rows = torch.from_numpy(request.rows).to(device)
@@ -107,10 +120,10 @@ class _Kernels:
     """The Triton kernels, imported on use."""
 
     def __init__(self) -> None:
-        from tts.backends.kernels import attention_triton, draw_triton, lowering, norm_triton, rope_triton
+        from tts.backends.kernels import attention_triton, draw_triton, norm_triton, rope_triton
 
-        self.attend, self.upload = attention_triton.attend, attention_triton.upload
-        self.lower, self.rope = lowering.lower, rope_triton.rope
+        self.attend, self.upload, self.launch = attention_triton.attend, attention_triton.upload, attention_triton.KernelLaunch
+        self.rope = rope_triton.rope
         self.draw, self.cut, self.norm = draw_triton.draw, draw_triton.cut, norm_triton.add_norm
 
 

@@ -1,0 +1,243 @@
+"""Decode steps in fixed shapes beside plain ones, on a CPU in Triton's interpreter: what a graph replays, without the graph.
+
+Collected only by name, in a process whose environment has TRITON_INTERPRET=1 (test_fixed_steps.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from tests.backends.conftest import checkpoint_of, tiny_tokenizer
+from tests.backends.engine.guessing import Guesses, guess
+from tests.backends.engine.models import random_model
+from tests.backends.engine.stepping import Hand, ids_of, told
+from tts.backends.base import Row, Sampling
+from tts.backends.engine import decoder as decoder_module
+from tts.backends.engine.core import Runner
+from tts.backends.engine.device import graphs
+from tts.backends.engine.device.graphs import FixedRoom
+from tts.backends.engine.linear import DeviceTiledLinear
+from tts.backends.engine.loading import EngineOptions, fixed_steps, make_runner
+from tts.backends.engine.work import DecodeSequence
+from tts.backends.kernels.attention_triton import is_interpreted
+
+assert is_interpreted(), "run this in a process with TRITON_INTERPRET=1"
+SAMPLING = Sampling(temperature=1.1, top_k=40, top_p=0.95)
+CAPS = ((3, 4), (3, 1))  # tokens of each row behind either prompt: steps of three rows, three, and one
+LONG = ((6, 6), (6,))  # five steps of three rows
+PROMPTS = (3, 17)
+
+
+@pytest.fixture(autouse=True)
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pad to few runs, since the interpreter runs one program after the other; capture after two steps of a shape."""
+    monkeypatch.setattr(graphs, "_NARROW", 4)
+    monkeypatch.setattr(graphs, "_WIDE", 2)
+    monkeypatch.setattr(graphs, "_AFTER", 2)
+
+
+def runner_of(executor: str = "triton_strict", layers: int = 1) -> Runner:
+    model = random_model(layers=layers, heads=2, kv_heads=1, size=16, hidden=32, intermediate=48, attention_bias=True, context=256)
+    settings = EngineOptions(device="cpu", executor=executor, threads=1, kv_budget=1 << 17, drafts=False)
+    return make_runner(checkpoint_of(model, tiny_tokenizer()), settings)[0]
+
+
+def written(runner: Runner, caps: Sequence[Sequence[int]] = CAPS, prompts: Sequence[int] = PROMPTS) -> list[list[Any]]:
+    """Return what rows behind some prompts gave, to the last bit."""
+    hand = Hand(runner)
+    asked = []
+    for number, (size, some) in enumerate(zip(prompts, caps, strict=True)):
+        opened = hand.open(ids_of(size, number))
+        asked.append(hand.write(opened.path, [Row(100 * number + i, 0, cap) for i, cap in enumerate(some)], sampling=SAMPLING))
+    hand.run()
+    return [[told(one.ends[index]) for index in range(len(one.ends))] for one in asked]
+
+
+def kept(runner: Runner) -> tuple[bytes, bytes, dict[str, Any]]:
+    """Return every byte of the pool, blocks that nobody has taken included, and every counter."""
+    pool = runner.tree.pool
+    return pool.keys.numpy().tobytes(), pool.values.numpy().tobytes(), dataclasses.asdict(runner.stats)
+
+
+@functools.cache
+def plain(caps: Sequence[Sequence[int]] = CAPS) -> tuple[list[list[Any]], tuple[bytes, bytes, dict[str, Any]]]:
+    """Return what plain steps of a strict runner give and keep."""
+    runner = runner_of()
+    return written(runner, caps), kept(runner)
+
+
+def fixed(runner: Runner, rows: int = 8, capture: Any = None) -> list[tuple[int, ...]]:
+    """Let a runner's decode steps have fixed shapes; return the shapes, which are added as they come."""
+    runner.fixed = fixed_steps(runner.decoder, runner.tree.pool, FixedRoom.of(rows), capture)
+    shapes: list[tuple[int, ...]] = []
+    plain = runner.fixed._shape
+
+    def shape(sizes: Any, *rest: Any) -> Any:
+        shapes.append(tuple(sizes))
+        return plain(sizes, *rest)
+
+    runner.fixed._shape = shape  # type: ignore[method-assign]
+    return shapes
+
+
+def on_gpu_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a decoder on a CPU take the products that the strict executor takes on a GPU."""
+    monkeypatch.setattr(decoder_module, "make_linear", lambda weight, bias=None, **_: DeviceTiledLinear(weight, bias))
+
+
+def test_strict_rows_keys_and_counters_are_those_of_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu_products(monkeypatch)
+    alone, padded = runner_of(layers=2), runner_of(layers=2)
+    shapes = fixed(padded)
+    assert written(padded) == written(alone)
+    assert kept(padded) == kept(alone)
+    assert [tokens for tokens, *_ in shapes] == [4, 4, 1]  # a row's last token is drawn, and not fed
+
+
+def test_fast_rows_are_those_of_plain_steps_with_wide_runs() -> None:
+    alone, padded = runner_of("triton"), runner_of("triton")
+    shapes = fixed(padded, rows=16)
+    caps, prompts = ((2,) * 9,), (20,)
+    assert written(padded, caps, prompts) == written(alone, caps, prompts)
+    assert kept(padded) == kept(alone)
+    assert [(tokens, wide) for tokens, _, wide in shapes] == [(16, 2)]
+
+
+def test_drafts_change_nothing_in_fixed_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tokens of one row at most: a tile's row has other bits from the seventh on in NumPy's products, by which this computes."""
+    on_gpu_products(monkeypatch)
+    padded, alone, caps, prompts = runner_of(), runner_of(), ((9,),), (3,)
+    wanted = written(alone, caps, prompts)
+    guess(padded, Guesses({0: list(wanted[0][0][1])}, wrong=0.3, most=2, seed=3))
+    shapes = fixed(padded, rows=16)
+    assert written(padded, caps, prompts) == wanted
+    assert 0 < padded.stats.accepted < padded.stats.drafted
+    assert max(tokens for tokens, *_ in shapes) > 1  # more than a token of the row
+
+
+class Captured:
+    """Stands for a device's graphs: keeps what was to be captured, and runs it again on whatever the buffers hold then."""
+
+    def __init__(self, change: Callable[[Runner], None] | None = None) -> None:
+        self.runner: Runner | None = None
+        self.change = change
+        self.count = 0
+
+    def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
+        self.count += 1
+
+        def replay() -> None:
+            assert self.runner is not None
+            operations = self.runner.decoder.operations
+            operations._positions = operations._places = operations._work = None  # a graph has no Python to look at
+            run()
+            if self.change is not None:
+                self.change(self.runner)
+
+        return replay
+
+
+def captured(change: Callable[[Runner], None] | None = None) -> tuple[Runner, Captured]:
+    runner, capture = runner_of(), Captured(change)
+    fixed(runner, capture=capture)
+    capture.runner = runner
+    return runner, capture
+
+
+def test_what_was_captured_runs_later_steps_from_the_buffers_alone() -> None:
+    runner, capture = captured()
+    assert (written(runner, LONG), kept(runner)) == plain(LONG)
+    assert runner.fixed is not None
+    assert (capture.count, runner.fixed.replays) == (1, 3)  # of five steps; the second one was captured
+
+
+def test_a_graph_with_other_bits_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    def change(runner: Runner) -> None:
+        assert runner.fixed is not None
+        runner.fixed._hidden[0, 0] += 1
+
+    runner, capture = captured(change)
+    with caplog.at_level(logging.WARNING, "tts.engine"):
+        assert written(runner, LONG) == plain(LONG)[0]
+    assert runner.fixed is not None
+    assert (capture.count, runner.fixed.replays) == (1, 0)
+    assert "decode steps run without further CUDA graphs: a replay has other bits" in caplog.text
+
+
+def test_a_capture_that_fails_leaves_the_step_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Any) -> Any:
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+    runner = runner_of()
+    fixed(runner, capture=fail)
+    with caplog.at_level(logging.WARNING, "tts.engine"):
+        assert written(runner, LONG) == plain(LONG)[0]
+    assert caplog.messages == ["decode steps run without further CUDA graphs: CUDA error: operation not permitted when stream is capturing"]
+
+
+def test_steps_that_do_not_fit_run_as_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, short = runner_of(), runner_of()
+    shapes = fixed(few, rows=2)
+    assert (written(few), kept(few)) == plain()
+    assert [tokens for tokens, *_ in shapes] == [1]
+    monkeypatch.setattr(graphs, "_NUMBERS", 1)
+    shapes = fixed(short)
+    assert (written(short), kept(short)) == plain()
+    assert shapes == []
+
+
+def test_only_the_shapes_seen_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_SHAPES", 1)
+    runner = runner_of()
+    shapes = fixed(runner)
+    written(runner)
+    assert runner.fixed is not None
+    assert len(set(shapes)) == 2
+    assert [tuple(shape) for shape in runner.fixed._shapes] == shapes[-1:]
+
+
+def test_steps_that_read_a_prompt_or_a_text_are_plain_ones() -> None:
+    runner = runner_of()
+    shapes, seen = fixed(runner), []
+    choose = runner._scheduler.choose
+
+    def chosen() -> Any:
+        feeds = choose()
+        seen.append({isinstance(feed.work, DecodeSequence) for feed in feeds})
+        return feeds
+
+    runner._scheduler.choose = chosen  # type: ignore[method-assign]
+    hand = Hand(runner)
+    first = hand.open(ids_of(3, 1))
+    hand.score(first.path, ids_of(2, 2))
+    hand.run()
+    assert shapes == []
+    hand.write(first.path, [Row(1, 0, 4)])
+    runner.step()
+    runner.step()
+    hand.open(ids_of(5, 2))
+    hand.run()
+    assert {True, False} in seen
+    assert len(shapes) == seen.count({True}) > 0
+
+
+def test_tokens_without_a_place_are_rotated_and_not_written() -> None:
+    from tests.backends.kernels.rotations import rotation_case
+    from tts.backends.kernels.rope_triton import rope
+
+    (qkv, positions, tables, (blocks, offsets)), _ = rotation_case(1, 2, 16, torch.float32)
+    pools = [torch.full((2, 1, 6, 16, 16), 7.0) for _ in range(2)]
+    some = blocks.clone()
+    some[2] = -1
+    queries = [rope(qkv, positions, tables, (places, offsets), *pool) for places, pool in zip((blocks, some), pools, strict=True)]
+    assert torch.equal(*queries)
+    assert (pools[1][:, :, 1, 14] == 7).all()
+    pools[1][:, :, 1, 14] = pools[0][:, :, 1, 14]
+    assert torch.equal(*pools)
