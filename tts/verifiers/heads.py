@@ -45,6 +45,12 @@ class Probe(_HeadVerifier):
         head: the name of the value head in the model's record.
 
     Cost: no tokens; one verifier call a trajectory.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("What is 12 + 7 * 3?", 400, verifier="probe", strategy="best_of_n(n=2) | best")
+        >>> found.answer, found.usage.verifier_calls
+        ('33', 2)
     """
 
     head: str = "probe"
@@ -63,6 +69,12 @@ class ProcessVerifier(_HeadVerifier):
 
     Cost: the new tokens of each trajectory, once however many trajectories share them, as verifier tokens at the process model's FLOPs;
         and the tokens of the prompt, once each time it is opened, as prompt tokens, which no limit on tokens counts.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("What is 12 + 7 * 3?", 400, verifier="process", strategy="best_of_n(n=2) | best")
+        >>> found.answer, found.usage.verifier_calls
+        ('33', 2)
     """
 
     head: str = "process"

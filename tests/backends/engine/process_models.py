@@ -16,7 +16,7 @@ pytest.importorskip("numba", reason="the engine's kernels are compiled by numba"
 from tests.backends.conftest import checkpoint_of  # noqa: E402 - torch comes first
 from tests.backends.engine.stepping import BLOCK  # noqa: E402
 from tests.backends.rows import opened  # noqa: E402
-from tts.backends.engine.heads import HeadReadout, LabelReadout, StepTemplate, ValueHead  # noqa: E402
+from tts.backends.engine.heads import HeadReadout, LabelReadout, LikelihoodReadout, StepTemplate, ValueHead  # noqa: E402
 from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.reward import RewardModel  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
@@ -25,7 +25,7 @@ LIMIT = 60  # seconds after which a test that hangs has failed
 STEP = ("z", "!")
 PROMPT = "kkk77 KZ kk?"
 TEXTS = ("k77z", "kk!", "5z", "KKKKKKKKKKKKKKKKKKKKz", "7")
-KINDS = ("label", "head")
+KINDS = ("label", "head", "likelihood")
 
 
 def plain_tokenizer(letters: str, merges: Sequence[tuple[str, str]] = ()) -> Any:
@@ -70,6 +70,8 @@ def weight_of(size: int) -> Any:
 def readout_of(kind: str, renderer: Any, size: int) -> Any:
     if kind == "head":
         return HeadReadout(ValueHead(weight_of(size), bias=0.2))
+    if kind == "likelihood":
+        return LikelihoodReadout(0.2, 1.5)
     return LabelReadout(renderer.single("+"), (renderer.single("-"), renderer.single("?")))
 
 
@@ -95,6 +97,11 @@ def expected(kind: str, text: str, separator: str) -> list[float]:
     if kind == "head":
         raw = output.hidden_states[-1][0, ends].double().numpy() @ weight_of(96).astype(np.float64) + 0.2
         return list(1 / (1 + np.exp(-raw)))
+    if kind == "likelihood":
+        start = len(tokenizer.encode(PROMPT))
+        logprobs = output.logits[0].double().log_softmax(-1)[range(start - 1, len(ids) - 1), ids[start:]].cumsum(0)
+        odds = logprobs - torch.log(-torch.expm1(logprobs))
+        return torch.sigmoid(0.2 * odds + 1.5)[[end - start for end in ends]].tolist()
     good, *bad = (tokenizer.convert_tokens_to_ids(label) for label in "+-?")
     return output.logits[0, ends][:, [good, *bad]].double().softmax(-1)[:, 0].tolist()
 

@@ -14,14 +14,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="the engine runs on torch")
 transformers = pytest.importorskip("transformers", reason="the referee is the transformers library")
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
+safetensors_torch = pytest.importorskip("safetensors.torch")
 
-from tests.backends.engine.stepping import emptied, rested  # noqa: E402
+from tests.backends.engine.stepping import BLOCK, emptied, rested  # noqa: E402
 from tests.backends.rows import drained, opened, start  # noqa: E402
 from tests.support import pair  # noqa: E402 - torch comes first
 from tests.support.pair import home  # noqa: E402, F401 - a fixture
 from tts.backends.base import Row, Sampling  # noqa: E402
 from tts.backends.engine import build  # noqa: E402
-from tts.backends.engine.heads import LabelReadout, StepTemplate  # noqa: E402
+from tts.backends.engine.heads import LabelReadout, LikelihoodReadout, StepTemplate  # noqa: E402
+from tts.backends.engine.weights import read_readout  # noqa: E402
 from tts.backends.protocol import text_bound  # noqa: E402
 from tts.backends.transformers.backend import TransformersBackend  # noqa: E402
 from tts.errors import ConfigError, PromptTooLong  # noqa: E402
@@ -71,6 +73,49 @@ def test_readings_are_those_of_a_plain_pass_over_the_files(name: str) -> None:
             assert len(reply.value) == len(split_at(text, ("\n",)))
             if text:
                 np.testing.assert_allclose(reply.value, expected(folder, hidden, text), atol=1e-5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("blocks", [None, 40])
+def test_a_likelihood_is_that_of_a_plain_pass_however_a_path_was_cut(blocks: int | None, tmp_path: Path) -> None:
+    record = pair.record()
+    file = save_likelihood(tmp_path / "likelihood.safetensors", scale=0.4, shift=2.0)
+    process = dataclasses.replace(record.process_model, readout=str(file))
+    options = {} if blocks is None else {"kv_budget": blocks * BLOCK * 4096}
+    backend = load(dataclasses.replace(record, process_model=process), **options)
+    model = transformers.AutoModelForCausalLM.from_pretrained(process.location, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(process.location)
+
+    def plain(text: str) -> list[float]:
+        start, ids, ends = len(tokenizer.encode(PROMPT)), tokenizer.encode(PROMPT), []
+        for step in split_at(text, ("\n",)):
+            ids += tokenizer.encode(step)
+            ends.append(len(ids) - start - 1)
+        with torch.no_grad():
+            behind = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        sums = behind[range(start - 1, len(ids) - 1), ids[start:]].cumsum(0)[ends]
+        return torch.sigmoid(0.4 * (sums - torch.log(-torch.expm1(sums))) + 2.0).tolist()
+
+    async def main() -> None:
+        (short,) = await opened(backend, PROMPT[0])  # a prompt of one token
+        [reply] = await backend.extend([short], [PROMPT[1:]])
+        [whole] = await backend.value([reply.value.handle], "process")
+        assert whole.prompt == 0
+        assert whole.computed == len(PROMPT) - 1
+        [beside] = await backend.extend([short], ["9" + PROMPT[2:]])
+        size = len(PROMPT) - 1  # the path's last token is not read
+        for handle, cost in ((reply.value.handle, (0, size)), (beside.value.handle, (size, 0))):
+            [again] = await backend.value([handle], "process")
+            assert (again.computed, again.reused) == cost
+        handles, written = await grown(backend)
+        together = [reply.value.tolist() for reply in await backend.value(handles, "process")]
+        for values, text in zip(together, written, strict=True):
+            np.testing.assert_allclose(values, plain(text) if text else [], atol=1e-5)
+        again, _ = await grown(backend)
+        for handle, values in list(zip(again, together, strict=True))[::-1]:  # no step was scored before it was whole
+            [reply] = await backend.value([handle], "process")
+            np.testing.assert_allclose(reply.value, values, rtol=1e-5)
 
     asyncio.run(main())
 
@@ -188,6 +233,12 @@ def test_the_transformers_backend_writes_the_same() -> None:
 # Refusals ---------------------------------------------------------------------------------------------------------------------------
 
 
+def save_likelihood(path: Path, **values: float | None) -> Path:
+    """Write scale and shift of a likelihood, without those that are None."""
+    safetensors_torch.save_file({name: torch.tensor([value]) for name, value in values.items() if value is not None}, path)
+    return path
+
+
 def refusal(make: Callable[[], Any]) -> str:
     with pytest.raises(ConfigError) as refused:
         make()
@@ -214,6 +265,34 @@ def test_what_is_no_head_is_refused(tensors: dict[str, Any], words: str, tmp_pat
     message = refusal(lambda: load(dataclasses.replace(pair.record(), heads=(("probe", str(file)),))))
     assert words in message
     assert str(file) in message or "'probe'" in message
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        ({"shift": None}, "lacks the tensor 'shift', but needs scale [1] and shift [1]"),
+        ({"scale": 0.0}, "has a scale of 0, but it must be above 0"),
+        ({"shift": np.nan}, "has a shift that is not of finite numbers"),
+        ({"scale": None}, "lacks the tensor 'weight', but needs weight [hidden] and bias [1]"),
+        ({"weight": 1.0}, "has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them"),
+    ],
+    ids=str,
+)
+def test_what_is_no_readout_of_a_likelihood_is_refused(tensors: dict[str, Any], words: str, tmp_path: Path) -> None:
+    record = pair.record()
+    file = save_likelihood(tmp_path / "likelihood.safetensors", **{"scale": 1.0, "shift": 0.0, **tensors})
+    assert words in refusal(
+        lambda: load(dataclasses.replace(record, process_model=dataclasses.replace(record.process_model, readout=str(file))))
+    )
+
+
+def test_a_likelihood_may_be_of_any_floating_type_and_is_checked_in_each(tmp_path: Path) -> None:
+    record, file = pair.record().process_model, tmp_path / "likelihood.safetensors"
+    for dtype in (torch.float64, torch.bfloat16, torch.float8_e4m3fn):
+        safetensors_torch.save_file({"scale": torch.ones(1).to(dtype), "shift": torch.ones(1).to(dtype)}, file)
+        assert read_readout(record, str(file)) == LikelihoodReadout(1.0, 1.0)
+        safetensors_torch.save_file({"scale": torch.ones(1), "shift": torch.full((1,), np.nan).to(dtype)}, file)
+        assert "has a shift that is not of finite numbers" in refusal(lambda: read_readout(record, str(file)))
 
 
 def test_a_heads_file_that_is_missing_or_cut_is_named(tmp_path: Path) -> None:
@@ -256,15 +335,20 @@ def test_a_template_that_reads_the_policys_tokens_has_no_separator() -> None:
     assert "separator is '#'" in refusal(lambda: StepTemplate(None, LabelReadout(1, (2,)), separator="#"))
 
 
-def test_a_sequence_past_the_context_is_refused_by_the_policy_and_by_the_process_model() -> None:
-    backend = pair.engine(process_context=40)
+@pytest.mark.parametrize("kind", ["head", "likelihood"])
+def test_a_sequence_past_the_context_is_refused_by_the_policy_and_by_the_process_model(kind: str, tmp_path: Path) -> None:
+    record = pair.record(process_context=40)
+    if kind == "likelihood":
+        file = save_likelihood(tmp_path / "likelihood.safetensors", scale=0.4, shift=2.0)
+        record = dataclasses.replace(record, process_model=dataclasses.replace(record.process_model, readout=str(file)))
+    backend = load(record)
 
     async def main() -> None:
         with pytest.raises(PromptTooLong, match="context of 40"):
             await backend.open(["3" * 50])
         assert backend.counters.prompt_tokens == 0
         (handle,) = await opened(backend, "3" * 30)
-        [reply] = await backend.extend([handle], ["4" * 10])
+        [reply] = await backend.extend([handle], ["4" * 9 + "\n"])
         assert len((await backend.value([reply.value.handle], "process"))[0].value) == 1
         [longer] = await backend.extend([reply.value.handle], ["5"])
         with pytest.raises(PromptTooLong, match="41 tokens to the process model, but its context is 40"):

@@ -110,9 +110,10 @@ def test_a_readout_that_raises_fails_its_call_and_nothing_else() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", ["label", "likelihood"])
 @pytest.mark.parametrize("at", range(1, 9))
-def test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for(at: int) -> None:
-    backend = engine(reward_models={"prm": process("label", step_tokens=6)})
+def test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for(at: int, kind: str) -> None:
+    backend = engine(reward_models={"prm": process(kind, step_tokens=6)})
     decoder, calls = backend.reward_models["prm"].runner.decoder, [0]
     forward = decoder.forward
 
@@ -133,7 +134,7 @@ def test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_
             broken = "out of memory" in str(failure)
             assert broken
         assert calls[0] >= at, "nothing broke: the test saw nothing"
-        np.testing.assert_allclose((await read(backend, handles[-1:]))[0], expected("label", texts[-1], "#"), atol=1e-4)
+        np.testing.assert_allclose((await read(backend, handles[-1:]))[0], expected(kind, texts[-1], "#"), atol=1e-4)
         backend.release(handles)
         await emptied(backend)
 

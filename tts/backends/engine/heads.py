@@ -9,7 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.backends.sampling import log_softmax
 from tts.errors import ConfigError
+from tts.odds import chance, log_odds
 
 Floats = NDArray[np.float32]
 
@@ -78,6 +80,31 @@ class HeadReadout:
         return self.head(found)
 
 
+@dataclass(frozen=True)
+class LikelihoodReadout:
+    """The chance that a path is right, from its probability under a process model that writes right solutions.
+
+    Of a problem with one right solution, that probability is the chance itself. So its log-odds are scaled and shifted (Platt 1999).
+
+    Args:
+        scale, shift: of the log-odds; fitted to solutions of the policy.
+    """
+
+    scale: float = 1.0
+    shift: float = 0.0
+    logits: bool = field(default=True, init=False)
+
+    def logprob(self, before: float, tokens: Sequence[int], logits: Floats) -> float:
+        """Return the log-probability of a path with n more tokens. before: without them; logits: [n, V] in front of each of them."""
+        for token, row in zip(tokens, logits, strict=True):
+            before += float(log_softmax(row)[token])
+        return before
+
+    def __call__(self, logprob: float) -> float:
+        """Return the chance of a path by its log-probability."""
+        return chance(self.scale * log_odds(logprob) + self.shift)
+
+
 @dataclass(frozen=True, eq=False)
 class StepTemplate:
     """How a path is rendered for a process model.
@@ -85,7 +112,7 @@ class StepTemplate:
     Args:
         encode: turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads the
             policy's own tokens, and so never more tokens than were sampled.
-        readout: of the last token of each step. step: texts that end a step in the policy's text.
+        readout: of the last token of each step, or of all tokens of a path. step: texts that end a step in the policy's text.
         separator: text added behind each step; "": the step's own last token is read, as always without `encode`.
 
     Raises:
@@ -93,7 +120,7 @@ class StepTemplate:
     """
 
     encode: Callable[[str], Sequence[int]] | None
-    readout: Readout
+    readout: Readout | LikelihoodReadout
     step: tuple[str, ...] = ("\n",)
     separator: str = ""
 

@@ -14,16 +14,18 @@ from tts.backends.base import Sampling
 from tts.backends.engine.config import read_config
 from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
+from tts.backends.engine.device.graphs import Capture, CudaCapture, FixedRoom, FixedSteps
+from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.drafts import Drafts
-from tts.backends.engine.heads import HeadReadout, StepTemplate, ValueHead
+from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, StepTemplate, ValueHead
 from tts.backends.engine.int8 import check_int8
 from tts.backends.engine.linear import Precision
 from tts.backends.engine.operations import AttentionExecutor
-from tts.backends.engine.pool import KVPrecision
+from tts.backends.engine.pool import BlockPool, KVPrecision
 from tts.backends.engine.reward import RewardModel
 from tts.backends.engine.scheduler import SchedulerLimits
 from tts.backends.engine.tree import KVTree
-from tts.backends.engine.weights import Checkpoint, read_checkpoint, read_head, read_heads
+from tts.backends.engine.weights import Checkpoint, read_checkpoint, read_heads, read_readout
 from tts.backends.engine.work import PrefillJob
 from tts.backends.kernels.draw import DrawRequest
 from tts.backends.kernels.plan import BLOCK
@@ -58,6 +60,8 @@ class EngineOptions:
         share: whether rows read common ancestors together; False reads every path alone, for comparison.
         drafts: whether tokens are proposed to rows where that is expected to pay (`tts.backends.engine.drafts`), which changes no text;
             None: where rows are exact, that is with a strict executor.
+        cuda_graphs: whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once; their buffers count
+            as a part of `kv_budget`. None: on a CUDA device, with the executors that run Triton kernels.
 
     Raises:
         ConfigError: a value is not valid, or does not go with the device.
@@ -73,6 +77,7 @@ class EngineOptions:
     kv_budget: int | None = None
     share: bool = True
     drafts: bool | None = None
+    cuda_graphs: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("threads", "max_rows", "step_tokens", "kv_budget"):
@@ -83,18 +88,29 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise ConfigError(f"{name} is {value!r}, but must be {', '.join(known)} or None")
-        if self.drafts not in (None, True, False):
-            raise ConfigError(f"drafts is {self.drafts!r}, but must be True, False or None")
         host = self.place.type == "cpu"
-        if self.drafts and not self.exact:
-            raise ConfigError("drafts is True, but they change texts where rows are not exact", hint="use the executor strict")
         if host and self.precision == "bfloat16":
             check_bfloat16("precision", "'float32' or 'int8'")
         if host and self.precision == "int8":
             check_int8()
         if not host and self.precision == "int8":
             raise ConfigError(f"precision 'int8' is a CPU's, but the device is {self.place}", hint="leave it out")
+        self._check_steps()
         self._check_kv_precision()
+
+    def _check_steps(self) -> None:
+        """Raise a `ConfigError` for drafts and graphs that the executor or the device does not have."""
+        for name in ("drafts", "cuda_graphs"):
+            if (value := getattr(self, name)) not in (None, True, False):
+                raise ConfigError(f"{name} is {value!r}, but must be True, False or None")
+        if self.drafts and not self.exact:
+            raise ConfigError("drafts is True, but they change texts where rows are not exact", hint="use the executor strict")
+        if self.cuda_graphs and self.place.type != "cuda":
+            raise ConfigError(f"cuda_graphs is True, but the device is {self.place}, which has none", hint="leave it out")
+        if self.cuda_graphs and not self._on_triton:
+            raise ConfigError(
+                f"cuda_graphs is True, but steps of the executor {self.attention!r} have no fixed shapes", hint="use strict or triton"
+            )
 
     def _check_kv_precision(self) -> None:
         """Raise a `ConfigError` for keys and values that the device or the executor does not have, or that the CPU does not widen."""
@@ -118,6 +134,15 @@ class EngineOptions:
     def exact(self) -> bool:
         """Whether a row's numbers do not depend on its batch."""
         return self.attention in ("strict", "triton_strict") or (self.place.type == "cpu" and self.executor == "reference")
+
+    @property
+    def graphs(self) -> bool:
+        """Whether decode steps are replayed as CUDA graphs."""
+        return self.place.type == "cuda" and self._on_triton and self.cuda_graphs is not False
+
+    @property
+    def _on_triton(self) -> bool:
+        return self.attention in ("triton", "triton_strict")
 
     @property
     def attention(self) -> AttentionExecutor:
@@ -167,7 +192,7 @@ def load_parts(
     settings, served = EngineOptions(**options), reward_models or {}
     critics = {name: critic for name, critic in process_records(record).items() if name not in served}
     checkpoint, all_heads = read_checkpoint(record), {**read_heads(record), **(heads or {})}
-    found = {name: _ProcessModel(one, read_checkpoint(one), read_head(one, one.readout)) for name, one in critics.items()}
+    found = {name: _ProcessModel(one, read_checkpoint(one), read_readout(one, one.readout)) for name, one in critics.items()}
     for one in found.values():
         _check_beside(record, checkpoint, one)
     share = 0.8 / (1 + len(found))
@@ -180,7 +205,7 @@ def load_parts(
         except Exception:
             runner.decoder.close()
             raise
-        identity += f" {name}={one.checkpoint.digest},{_digest(one.head)}"
+        identity += f" {name}={one.checkpoint.digest},{one.digest}"
     identity += "".join(f" {name}={_digest(head)}" for name, head in sorted(all_heads.items()))
     return EngineParts(runner=runner, renderer=renderer, identity=identity, rates=rates(record), reward_models=models)
 
@@ -191,7 +216,12 @@ class _ProcessModel:
 
     record: ModelRecord
     checkpoint: Checkpoint
-    head: ValueHead
+    readout: HeadReadout | LikelihoodReadout
+
+    @property
+    def digest(self) -> str:
+        """Of the readout."""
+        return _digest(self.readout.head) if isinstance(self.readout, HeadReadout) else f"{self.readout.scale!r}:{self.readout.shift!r}"
 
 
 def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessModel) -> None:
@@ -201,7 +231,9 @@ def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessMode
             f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer is another, but both must have the same",
             hint="serve it with build_reward_model, which shows it texts, and a verifier that knows its bound",
         )
-    _check_head(f"readout of model {process.record.name!r}", process.head, read_config(process.checkpoint.config).hidden)
+    if isinstance(process.readout, HeadReadout):
+        hidden = read_config(process.checkpoint.config).hidden
+        _check_head(f"readout of model {process.record.name!r}", process.readout.head, hidden)
 
 
 def _check_head(what: str, head: ValueHead, hidden: int) -> None:
@@ -211,8 +243,8 @@ def _check_head(what: str, head: ValueHead, hidden: int) -> None:
 
 def _beside(process: _ProcessModel, settings: EngineOptions, share: float) -> RewardModel:
     """Return a process model that reads the policy's own tokens."""
-    runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=False)
-    return RewardModel(runner, StepTemplate(None, HeadReadout(process.head), step=process.head.step), None, rates(process.record))
+    runner, _ = make_runner(process.checkpoint, settings, share=share, output_layer=process.readout.logits)
+    return RewardModel(runner, StepTemplate(None, process.readout, step=process.record.step), None, rates(process.record))
 
 
 def build_reward_model(record: ModelRecord, template: Callable[[Renderer], StepTemplate], **options: Any) -> RewardModel:
@@ -269,10 +301,21 @@ def make_runner(
         _compile_kernels(decoder)
     renderer = _renderer(checkpoint)
     limits = SchedulerLimits(rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048))
-    tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share)))
+    room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
+    tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share, room)))
     drafts = Drafts() if options.drafts or (options.drafts is None and options.exact) else None
     runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share, drafts=drafts)
+    runner.fixed = fixed_steps(decoder, tree.pool, room, CudaCapture(place)) if room else None
     return runner, renderer
+
+
+def fixed_steps(decoder: Decoder, pool: BlockPool, room: FixedRoom, capture: Capture | None = None) -> FixedSteps:
+    """Return what runs a model's decode steps in fixed shapes over a pool; without `capture` kernel by kernel.
+
+    Args:
+        decoder: with Triton kernels.
+    """
+    return FixedSteps(cast("DeviceOperations", decoder.operations), decoder.feed, pool, room, capture=capture)
 
 
 def _renderer(checkpoint: Checkpoint) -> Renderer:
@@ -292,14 +335,17 @@ def _compile_kernels(decoder: Decoder) -> None:
     decoder.operations.draw(torch.from_numpy(prefill.result()), DrawRequest(zero, [Sampling()], address, zero, address))
 
 
-def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share: float) -> int:
-    """Return the number of blocks that fit a budget in bytes."""
+def _num_blocks(decoder: Decoder, budget: int | None, place: torch.device, share: float, room: FixedRoom | None) -> int:
+    """Return the number of blocks that fit a budget in bytes beside the buffers of graphs."""
     if budget is None:
         budget = 2 << 30 if place.type == "cpu" else int(torch.cuda.mem_get_info(place)[0] * share)
     size = BLOCK * decoder.kv_shape.bytes_per_token
-    if budget < size:
-        raise KVBudgetError(f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}", hint="give it more")
-    return budget // size
+    buffers = room.nbytes(decoder.config, decoder.dtype) if room else 0
+    if budget < buffers + size:
+        beside = f", and the buffers of CUDA graphs {buffers}" if buffers else ""
+        hint = "give it more, or set cuda_graphs=False" if buffers else "give it more"
+        raise KVBudgetError(f"kv_budget is {budget} bytes, but one block of {BLOCK} tokens takes {size}{beside}", hint=hint)
+    return (budget - buffers) // size
 
 
 def _digest(head: ValueHead) -> str:

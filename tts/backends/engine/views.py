@@ -2,8 +2,11 @@
 
 A view belongs to one opened prompt. It has a node, with its reading, for every distinct prefix of steps that was scored. Scoring a
 path computes only the tokens of new steps. Of a step that was scored before it was complete, and is read in the policy's own
-tokens, only those added since are computed. Keys and values of a view are a cache: they are evicted first, and are recomputed
-when a step is added below them.
+tokens, only those added since are computed. Keys and values of a view are a cache: they are evicted first, and are recomputed when a
+step is added below them.
+
+A likelihood is read in front of each token, and goes on from that of the step above. So its nodes are one token behind: a node begins with
+the last token of what stands above it, and ends before the step's own last token.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.engine.core import Runner
-from tts.backends.engine.heads import StepTemplate
+from tts.backends.engine.heads import LikelihoodReadout, StepTemplate
 from tts.backends.engine.tree import CACHED, KVNode
-from tts.backends.engine.work import PrefillJob, engine_error
+from tts.backends.engine.work import Floats, PrefillJob, engine_error
 from tts.backends.text.lengths import check_known
 from tts.errors import ConfigError, PromptTooLong
 
@@ -47,16 +50,34 @@ Done = Callable[[ViewReadings], None]
 
 
 class _StepNode:
-    """A prefix of steps: its node, its reading once computed, and the steps scored behind it."""
+    """A prefix of steps: its node, its last token, its reading and log-probability once computed, and the steps scored behind it."""
 
-    __slots__ = ("below", "node", "reading", "released", "waiting")
+    __slots__ = ("below", "failure", "last", "logprob", "node", "reading", "released", "waiting")
 
-    def __init__(self, node: KVNode) -> None:
+    def __init__(self, node: KVNode, last: int) -> None:
         self.node = node
+        self.last = last
         self.below: dict[Piece, _StepNode] = {}
         self.reading: float | None = None
+        self.logprob: float | None = None
+        self.failure: Failed = None
         self.released = False
         self.waiting: list[Callable[[Failed, float], None]] = []
+
+    def take(self, job: PrefillJob, read: Callable[[Floats], None]) -> None:
+        """Read what a job found, and keep its failure or that of reading it."""
+        self.failure = job.failure
+        if self.failure is None:
+            try:
+                read(job.result())
+            except Exception as broken:  # noqa: BLE001 - of the readout, so of this step only
+                self.failure = engine_error(broken)
+
+    def tell(self, job: PrefillJob) -> None:
+        """Tell all who wait that the job has ended."""
+        waiting, self.waiting = self.waiting, []
+        for notify in waiting:
+            notify(self.failure, job.seconds)
 
 
 class View:
@@ -70,6 +91,7 @@ class View:
         self._runner = runner
         self._template = template
         self._prompt = tuple(prompt)
+        self._likely = isinstance(template.readout, LikelihoodReadout)
         self._root: _StepNode | None = None
 
     def score(self, steps: Sequence[Piece], done: Done) -> None:
@@ -84,20 +106,24 @@ class View:
         """
         known = self._known(steps)
         fresh = [(piece, self._template.tokens(piece)) for piece in steps[len(known) :]]
-        start = (known[-1].node.end if known else len(self._prompt)) if self._root else 0
-        self._check(start + (0 if self._root else len(self._prompt)), [ids for _, ids in fresh])
+        last = known[-1] if known else self._root
+        start = last.node.end if last else 0
+        self._check(start + self._likely if last else len(self._prompt), [ids for _, ids in fresh])
         prompt = 0
         if self._root is None and fresh:
-            self._root, prompt = _StepNode(self._runner.tree.add(None, self._prompt, CACHED)), len(self._prompt)
+            read = self._prompt[:-1] if self._likely else self._prompt
+            self._root, prompt = _StepNode(self._runner.tree.add(None, read, CACHED), self._prompt[-1]), len(read)
+            self._root.logprob = 0.0
         computed, chain = prompt, list(known)
         for piece, ids in fresh:
             above = chain[-1] if chain else self._root
             assert above is not None, "a step has a prompt above it"
             begun, more = _begun(above, piece, ids)
             computed, start = computed + len(more), start + len(ids) - len(more)
-            step = above.below[piece] = _StepNode(self._runner.tree.add(begun.node, more, CACHED))
+            tokens = (begun.last, *more[:-1]) if self._likely else more
+            step = above.below[piece] = _StepNode(self._runner.tree.add(begun.node, tokens, CACHED), more[-1])
             chain.append(step)
-            self._read(above, step, piece)
+            self._read(above, begun, step, piece)
         _PendingReadings(chain, computed, prompt, start, done).begin()
 
     def _check(self, before: int, fresh: Sequence[Sequence[int]]) -> None:
@@ -110,7 +136,9 @@ class View:
         for ids in fresh:
             check_known(ids, self._runner.decoder.config.vocab)
             if not ids:
-                raise ConfigError("a step is no token to the process model, but needs one to be read at", hint="give it a separator")
+                raise ConfigError(
+                    "a step has no token for the process model, but its score is read at its last token", hint="give it a separator"
+                )
 
     def release(self) -> None:
         """Release every node: the prompt has been released."""
@@ -132,26 +160,34 @@ class View:
             below = known[-1].below
         return known
 
-    def _read(self, above: _StepNode, step: _StepNode, piece: Piece) -> None:
+    def _read(self, above: _StepNode, begun: _StepNode, step: _StepNode, piece: Piece) -> None:
+        """Read a step at the last token of its node, or by its likelihood behind `begun`, the path that its tokens stand behind."""
+        readout = self._template.readout
+
+        def read(found: Floats) -> None:
+            if isinstance(readout, LikelihoodReadout):
+                assert begun.logprob is not None, "what stands above a step is read before it"
+                step.logprob = readout.logprob(begun.logprob, [*step.node.tokens[1:], step.last], found)
+                step.reading = readout(step.logprob)
+            else:
+                step.reading = float(readout(found[-1:])[0])
+
         def done(job: PrefillJob) -> None:
-            failure = job.failure
-            if failure is None:
-                try:
-                    step.reading = float(self._template.readout(job.found[-1][-1:])[0])
-                except Exception as broken:  # noqa: BLE001 - of the readout, so of this step only
-                    failure = engine_error(broken)
-            if failure is not None and above.below.get(piece) is step:
+            if self._likely and job.failure is None and begun.logprob is None:
+                if begun.failure is None:
+                    begun.waiting.append(lambda _, __: done(job))
+                    return
+                job.failure = begun.failure
+            step.take(job, read)
+            if step.failure is not None and above.below.get(piece) is step:
                 del above.below[piece]  # so that it can be scored again
-            waiting, step.waiting = step.waiting, []
-            for notify in waiting:
-                notify(failure, job.seconds)
-            if (failure is not None or above.released) and not step.released:  # no path leads to it any more
+            step.tell(job)
+            if (step.failure is not None or above.released) and not step.released:  # no path leads to it any more
                 step.released = True
                 self._runner.tree.release(step.node)
 
-        size = len(step.node.tokens)
-        node = self._runner.tree.retain(step.node)
-        self._runner.add_prefill(PrefillJob(node, size, size - 1, done, logits=self._template.readout.logits))
+        node, size = self._runner.tree.retain(step.node), len(step.node.tokens)
+        self._runner.add_prefill(PrefillJob(node, size, 0 if self._likely else size - 1, done, logits=readout.logits))
 
 
 def _begun(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepNode, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from huggingface_hub import constants, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from tts.backends.engine.heads import ValueHead
+from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, ValueHead
 from tts.backends.loading.digests import file_digest, tensors_digest
 from tts.backends.loading.gguf import llama_weights, read_gguf, tokenizer_from_gguf
 from tts.backends.loading.hub import HUB_HINT, NOT_LOADED, first_line, hub_answers, quiet, unavailable
@@ -89,21 +90,53 @@ def read_head(record: ModelRecord, file: str) -> ValueHead:
     Raises:
         ConfigError: the file is missing or broken, or a tensor is missing, of another shape, or not finite.
     """
+    what, tensors = _tensors(record, file)
+    return _head(what, tensors, record.step)
+
+
+def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodReadout:
+    """Read what a process model is read by: a linear head, or a likelihood, which has the tensors "scale" [1] and "shift" [1].
+
+    Raises:
+        ConfigError: as `read_head`; or a scale is not above 0, or the file has tensors of both.
+    """
+    what, tensors = _tensors(record, file)
+    if {"scale", "weight"} <= set(tensors):
+        raise ConfigError(f"{what} has the tensors 'scale' of a likelihood and 'weight' of a linear head, but must be one of them")
+    if "scale" not in tensors:
+        return HeadReadout(_head(what, tensors, record.step))
+    _check(what, tensors, {"scale": "[1]", "shift": "[1]"})
+    if (scale := float(tensors["scale"])) <= 0:
+        raise ConfigError(f"{what} has a scale of {scale:g}, but it must be above 0")
+    return LikelihoodReadout(scale, float(tensors["shift"]))
+
+
+def _tensors(record: ModelRecord, file: str) -> tuple[str, dict[str, torch.Tensor]]:
+    """Return what a file is called in messages, and its tensors."""
     path = head_path(record, file)
     what = f"the head {path} of model {record.name!r}"
     try:
-        tensors = load_file(path)
+        return what, load_file(path)
     except (*NOT_LOADED, SafetensorError) as failure:
         raise ConfigError(f"{what} could not be read: {first_line(failure)}") from failure
-    for name, rule in (("weight", "[hidden]"), ("bias", "[1]")):
+
+
+def _head(what: str, tensors: Mapping[str, torch.Tensor], step: tuple[str, ...]) -> ValueHead:
+    _check(what, tensors, {"weight": "[hidden]", "bias": "[1]"})
+    return ValueHead(tensors["weight"].float().numpy(), float(tensors["bias"]), step=step)
+
+
+def _check(what: str, tensors: Mapping[str, torch.Tensor], rules: Mapping[str, str]) -> None:
+    """Check that tensors have one dimension each, "[1]" of one number, and finite numbers."""
+    for name, rule in rules.items():
         tensor = tensors.get(name)
         if tensor is None:
-            raise ConfigError(f"{what} lacks the tensor {name!r}, but needs weight [hidden] and bias [1]")
-        if tensor.ndim != 1 or (name == "bias" and tensor.numel() != 1):
+            needed = " and ".join(f"{one} {shape}" for one, shape in rules.items())
+            raise ConfigError(f"{what} lacks the tensor {name!r}, but needs {needed}")
+        if tensor.ndim != 1 or (rule == "[1]" and tensor.numel() != 1):
             raise ConfigError(f"{what} has a {name} of shape {tuple(tensor.shape)}, but it must be {rule}")
-        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
+        if not tensor.is_floating_point() or not torch.isfinite(tensor.double()).all():
             raise ConfigError(f"{what} has a {name} that is not of finite numbers")
-    return ValueHead(tensors["weight"].float().numpy(), float(tensors["bias"]), step=record.step)
 
 
 def _generation(folder: Path) -> Any:
