@@ -17,28 +17,28 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tts
 from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.pair import load, pair_record
-from research.pocket.evaluate.problems import Cell
+from research.pocket.evaluate.problems import Cell, Item
 from research.pocket.gates import gates, newcomer
 from research.pocket.gates.drawing import draw_pools, draw_problems, read_steps
-from research.pocket.gates.gates import Gate, Score
+from research.pocket.gates.gates import Gate
 from tts.backends.engine import EngineBackend
-from tts.errors import TTSError
+from tts.errors import ConfigError, TTSError
 from tts.models.registry import ModelRecord
 from tts.solver.solver import Solver
 from tts.solver.verifier_roles import own_verifier
-from tts.verifiers.confidence import Confidence, chance, log_odds
+from tts.verifiers.base import traits_of
 from tts.verifiers.making import make_verifier
 
 RUNGS = (3, 4, 5, 6)
+COMPUTED_SAMPLES = 8  # of a sum
 VALIDATED = (20, 16)  # problems of a rung on the validation split, samples of each
 
 
 def measure(options: argparse.Namespace) -> list[Gate]:
     """Return every gate of one kind of problems."""
     record = pair_record(options.policy, options.process, options.heads)
-    found, cell, what = (_arithmetic if options.kind == "arithmetic" else _countdown)(
-        load(record), options.problems, scored_by(record, options.kind)
-    )
+    measured = _arithmetic if options.kind == "arithmetic" else _countdown
+    found, cell, what = measured(load(record), options.problems, head_of(record, options.kind))
     if not options.without_newcomer:
         print("newcomer …", file=sys.stderr, flush=True)
         with Solver(record) as solver:
@@ -46,42 +46,47 @@ def measure(options: argparse.Namespace) -> list[Gate]:
     return [*found, wheel()]
 
 
-def scored_by(record: ModelRecord, kind: str) -> Score | None:
-    """Return what a pair scores the samples of a kind of problems by where nobody names a verifier; None: its process model."""
+def head_of(record: ModelRecord, kind: str) -> str:
+    """Return the value head that a pair scores a kind of problems by where nobody names a verifier; "process" where it names none."""
     named = own_verifier(record, {"arithmetic": "pocket"}.get(kind, kind))
-    verifier = make_verifier(named) if named else None
-    if not isinstance(verifier, Confidence) or verifier.odds is None or (verifier.measure, verifier.over) != ("logprob", "sum"):
-        return None
-    scale, shift = verifier.odds
-    return lambda one: chance(scale * log_odds(one.logprob) + shift)
+    head = traits_of(make_verifier(named)).head if named else "process"
+    if head is None:
+        raise ConfigError(f"the pair scores {kind} by {named}, which reads no process model", hint="give --policy and --process")
+    return head
 
 
-def _arithmetic(backend: EngineBackend, number: int, default: Score | None) -> tuple[list[Gate], Cell, str]:
+def _arithmetic(backend: EngineBackend, number: int, head: str) -> tuple[list[Gate], Cell, str]:
     intervals = Intervals(0)
     tried = {size: draw_pools(backend, draw_problems(Cell("plain-2", size), "validation", VALIDATED[0]), VALIDATED[1]) for size in RUNGS}
     rung = gates.nearest_rung(dict(tried))
     sizes = {size: (number, gates.BEST_AT) if size == rung else (number // 2, gates.BEST_AT // 2) for size in RUNGS}
     items = {size: draw_problems(Cell("plain-2", size), "test", of) for size, (of, _) in sizes.items()}
-    pools = {size: draw_pools(backend, items[size], each) for size, (_, each) in sizes.items()}
+    pools = {size: draw_pools(backend, items[size], each, head=head) for size, (_, each) in sizes.items()}
     everything, what = [pool for of in pools.values() for pool in of], f"{rung} operations"
     found = [
-        *gates.auc_of_samples(everything, intervals, default),
-        *gates.best_of_n(pools[rung], what, intervals, wanted=gates.WANTED, default=default),
-        gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals, default),
+        *gates.auc_of_samples(everything, intervals),
+        *gates.best_of_n(pools[rung], what, intervals, wanted=gates.WANTED),
+        gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals),
+        gates.computing(draw_pools(backend, _sums(2 * number), COMPUTED_SAMPLES, head=head), intervals),
     ]
     return found, Cell("plain-2", rung), what
 
 
-def _countdown(backend: EngineBackend, number: int, default: Score | None) -> tuple[list[Gate], Cell, str]:
+def _sums(number: int) -> list[Item]:
+    """Return sums and differences of two digits."""
+    drawn = draw_problems(Cell("plain-2", 1), "test", 4 * number)
+    return [item for item in drawn if "*" not in item.problem.text][:number]
+
+
+def _countdown(backend: EngineBackend, number: int, head: str) -> tuple[list[Gate], Cell, str]:
     intervals, what = Intervals(0), "countdown of 4 numbers"
     items = draw_problems(Cell("countdown", 4), "test", number)
-    head = "reach" if "reach" in (backend.metadata.value_heads or ()) else "process"
     pools = draw_pools(backend, items, gates.BEST_AT, head=head)
     found = [
         *gates.auc_of_steps(read_steps(backend, items, head=head), intervals),
-        *(dataclasses.replace(gate, met=None) for gate in gates.auc_of_samples(pools, intervals, default)),  # the gate is of steps
-        *gates.best_of_n(pools, what, intervals, wanted=None, default=default),
-        gates.calibration(pools, what, intervals, default),
+        *(dataclasses.replace(gate, met=None) for gate in gates.auc_of_samples(pools, intervals)),  # the gate is of steps
+        *gates.best_of_n(pools, what, intervals, wanted=None),
+        gates.calibration(pools, what, intervals),
     ]
     return found, Cell("countdown", 4), what
 

@@ -16,8 +16,8 @@ from tts.statistics import Estimate
 SHIP, FREE = 0.80, 0.77  # AUC within problems: the least that ships; what log-probabilities have for nothing
 BEST_AT, WANTED = 32, 0.65  # samples, and the share right of the best of them
 CALIBRATED = 0.05
+COMPUTED = 0.99  # of sums and differences of two digits
 WHEEL_MB, DEMO_S = 40.0, 60.0
-DEFAULT = "default verifier"
 Score = Callable[[Sampled], float]
 
 
@@ -40,19 +40,14 @@ def shown(one: Estimate) -> str:
     return f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]"
 
 
-def auc_of_samples(pools: Sequence[Pool], intervals: Intervals, default: Score | None = None) -> list[Gate]:
-    """Return how well readings, and log-probabilities beside them, rank the samples of one problem.
-
-    Args:
-        default: what the pair scores by where nobody names a verifier; None: the readings. The gate is of that.
-    """
+def auc_of_samples(pools: Sequence[Pool], intervals: Intervals) -> list[Gate]:
+    """Return how well readings, and log-probabilities beside them, rank the samples of one problem. The gate is of the readings."""
     made: list[Gate] = []
-    for name, score in _SCORES.items() if default is None else {DEFAULT: default, **_SCORES}.items():
+    for name, score in _SCORES.items():
         of = [Observed(score(one), one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
         found = intervals.auc_within(of, "gate", "samples", name)
         told = f"{shown(found)}, {found.num} problems with both kinds"
-        asked = name == ("process" if default is None else DEFAULT)
-        met = found.value >= SHIP and found.low > FREE if asked else None
+        met = found.value >= SHIP and found.low > FREE if name == "process" else None
         made.append(Gate(f"AUC among samples of one problem, {name}", told, met))
     return made
 
@@ -83,15 +78,14 @@ def auc_of_steps(steps: Sequence[StepRead], intervals: Intervals) -> list[Gate]:
     return made
 
 
-def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted: float | None, default: Score | None = None) -> list[Gate]:
+def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted: float | None) -> list[Gate]:
     """Return accuracy of the sample with the greatest reading among the first N, and whether a doubling of N lowers it.
 
     Args:
-        wanted: of the last of them; None: it is for information. default: what samples are chosen by; None: the readings.
+        wanted: of the last of them; None: it is for information.
     """
-    score, by = default or _reading, "the process model" if default is None else f"the {DEFAULT}"
     sizes = [2**k for k in range(BEST_AT.bit_length()) if 2**k <= BEST_AT]
-    chosen = {n: [float(max(pool.samples[:n], key=score).right) for pool in pools] for n in sizes}
+    chosen = {n: [float(max(pool.samples[:n], key=_reading).right) for pool in pools] for n in sizes}
     curve = ", ".join(f"{n}: {np.mean(chosen[n]):.3f}" for n in sizes)
     falls = [
         f"{small} to {large}"
@@ -103,17 +97,22 @@ def best_of_n(pools: Sequence[Pool], what: str, intervals: Intervals, *, wanted:
     once = np.mean([one.right for pool in pools for one in pool.samples])
     told = f"{curve}; any of {BEST_AT}: {anything:.3f}; one sample: {once:.3f}; {len(pools)} problems"
     return [
-        Gate(f"best of 1 to {BEST_AT} by {by} never falls, {what}", f"{told}; falls: {', '.join(falls) or 'none'}", not falls),
-        Gate(f"best of {BEST_AT} by {by}, {what}", shown(last), None if wanted is None else last.value >= wanted),
+        Gate(f"best of 1 to {BEST_AT} by the process model never falls, {what}", f"{told}; falls: {', '.join(falls) or 'none'}", not falls),
+        Gate(f"best of {BEST_AT} by the process model, {what}", shown(last), None if wanted is None else last.value >= wanted),
     ]
 
 
-def calibration(pools: Sequence[Pool], what: str, intervals: Intervals, default: Score | None = None) -> Gate:
-    """Return the calibration error of the last readings, or of what the pair scores by where nobody names a verifier."""
-    score = default or _reading
-    of = [Observed(score(one), one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
+def calibration(pools: Sequence[Pool], what: str, intervals: Intervals) -> Gate:
+    """Return the calibration error of the last readings."""
+    of = [Observed(one.reading, one.right, i) for i, pool in enumerate(pools) for one in pool.samples]
     found = intervals.ece(of, "gate", "ece", what)
     return Gate(f"ECE, {what}", shown(found), found.value <= CALIBRATED)
+
+
+def computing(pools: Sequence[Pool], intervals: Intervals) -> Gate:
+    """Return how many samples of sums and differences of two digits are right."""
+    found = intervals.share([float(np.mean([one.right for one in pool.samples])) for pool in pools], "gate", "computing")
+    return Gate("one sample of a sum or a difference of two digits", f"{shown(found)}, {len(pools)} problems", found.value >= COMPUTED)
 
 
 def nearest_rung(pools: dict[int, Sequence[Pool]], target: float = 0.4) -> int:

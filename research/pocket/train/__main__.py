@@ -10,8 +10,10 @@ The stages, in order, each from what the earlier ones left in DIR ("judge" and "
     judge       a process model of its own, from scratch, on exact labels of states     -> judge/, judge-heads/
     attempts    the shipped policy's solutions of countdowns are drawn                  -> stages/attempts/
     refine      the process model goes on from OUT/judge, or from the shipped one      -> refined/, refined-heads/
-    calibrate   its head is scaled on samples of the validation split                   -> process/, heads/process.safetensors
-    odds        the chance that a sample is right by its summed log-probability is fitted, and printed
+    settle      the same with rates that fall to nothing                                -> settled/, settled-heads/
+    calibrate   its head is scaled on samples of the validation split                   -> countdown/, heads/reach.safetensors
+    reader      the shipped policy learns expressions and stories for longer             -> reader/, reader-heads/
+    odds        the chance that a sample is right by its likelihood under the reader    -> heads/likelihood.safetensors
     ship        what users need is copied into the package, with its checksums
 """
 
@@ -37,8 +39,10 @@ _STAGES = {
     "self-eval": ("self_eval", "run"),
     "rollouts": ("rollouts", "run"),
     "judge": ("judge", "run"),
+    "reader": ("reader", "run"),
     "attempts": ("attempts", "run"),
     "refine": ("refine", "run"),
+    "settle": ("refine", "run_settle"),
     "calibrate": ("calibrate", "run"),
     "odds": ("calibrate", "run_odds"),
     "prm": ("prm", "run_prm"),

@@ -3,8 +3,8 @@
 "calibrate" scales and shifts the process model's head, by its last reading, on samples of the policy on countdowns of the validation
 split: one scale and one shift, by logistic regression (Platt 1999), so that the order of readings stays as it is.
 
-"odds" fits the scale and the shift of `confidence(measure='logprob', over='sum', odds=(scale, shift))` to samples of expressions of the
-validation split. The policy's record states them for arithmetic. It writes nothing but what it found.
+"odds" does so for expressions: it fits scale and shift of the likelihood under OUT/reader, and, for comparison, of the policy's own summed
+log-probability, `confidence(measure='logprob', over='sum', odds=(scale, shift))`.
 """
 
 from __future__ import annotations
@@ -22,39 +22,56 @@ from safetensors.torch import load_file
 from research.pocket.evaluate.pair import load, pair_record
 from research.pocket.evaluate.problems import Cell
 from research.pocket.gates.drawing import draw_pools, draw_problems
-from research.pocket.train.network import save_head
+from research.pocket.train.network import save_head, save_likelihood
+from research.pocket.train.refine import saved
+from tts.errors import ConfigError
 from tts.models.registry import SHIPPED
 
 CELLS = tuple(Cell("countdown", size) for size in (3, 4, 4))
 RUNGS = tuple(Cell("plain-2", size) for size in range(3, 7))
+STAGES = ("settled", "refined", "judge")  # whose result is calibrated, the last one first
 _PROBLEMS_PER_MINUTE, _SAMPLES = 10, 16  # of each cell
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Scale the head of OUT/refined, else of OUT/judge, on samples of the shipped policy: OUT/countdown and OUT/heads/reach.safetensors."""
-    name = "refined" if (out / "refined").is_dir() else "judge"
-    heads = out / f"{name}-heads"
-    backend = load(pair_record(SHIPPED / "policy", out / name, heads), device)
+    """Scale the head of the last of `STAGES` that was run, on samples of the shipped policy: OUT/countdown and OUT/heads/reach.safetensors.
+
+    Raises:
+        ConfigError: none of them was.
+    """
+    made = [saved(out, name) for name in STAGES if (out / name).is_dir()]
+    if not made:
+        raise ConfigError(f"{out} has no process model to calibrate", hint="run the stage judge or refine there first")
+    folder, file = made[0]
+    backend = load(pair_record(SHIPPED / "policy", folder, file.parent), device)
     problems = max(2, round(minutes * _PROBLEMS_PER_MINUTE))
     items = [item for cell, number in Counter(CELLS).items() for item in draw_problems(cell, "validation", number * problems)]
     samples = [one for pool in draw_pools(backend, items, _SAMPLES, seed) for one in pool.samples]
     scale, shift, before, after = fitted([one.reading for one in samples], [float(one.right) for one in samples])
-    head = load_file(heads / "process.safetensors")
+    head = load_file(file)
     save_head(head["weight"] * scale, head["bias"] * scale + shift, out / "heads" / "reach.safetensors")
-    shutil.copytree(out / name, out / "countdown", dirs_exist_ok=True)
+    shutil.copytree(folder, out / "countdown", dirs_exist_ok=True)
     return {"scale": scale, "shift": shift, "loss_before": before, "validation_loss": after, "samples": float(len(samples))}
 
 
 def run_odds(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Return the scale and the shift of summed log-probabilities of the shipped policy; see above."""
-    del out
-    backend = load(pair_record(SHIPPED / "policy", SHIPPED / "process", SHIPPED / "heads"), device)
+    """Fit the chance that an expression's solution is right by its likelihood under OUT/reader, and write OUT/heads/likelihood.safetensors.
+
+    Raises:
+        ConfigError: there is no reader.
+    """
+    if not (out / "reader").is_dir():
+        raise ConfigError(f"{out} has no reader to calibrate", hint="run the stage reader there first")
+    backend = load(pair_record(SHIPPED / "policy", out / "reader", out / "reader-heads"), device)
     problems = max(2, round(minutes * _PROBLEMS_PER_MINUTE))
     items = [item for cell in RUNGS for item in draw_problems(cell, "validation", problems)]
     samples = [one for pool in draw_pools(backend, items, _SAMPLES, seed) for one in pool.samples]
-    readings, labels = [math.exp(one.logprob) for one in samples], [float(one.right) for one in samples]
-    scale, shift, before, after = fitted(readings, labels)
-    return {"scale": scale, "shift": shift, "loss_before": before, "validation_loss": after, "samples": float(len(samples))}
+    labels = [float(one.right) for one in samples]
+    scale, shift, before, after = fitted([one.reading for one in samples], labels)
+    save_likelihood(scale, shift, out / "heads" / "likelihood.safetensors")
+    free = fitted([math.exp(one.logprob) for one in samples], labels)
+    found = {"scale": scale, "shift": shift, "loss_before": before, "validation_loss": after, "samples": float(len(samples))}
+    return {**found, "logprob_scale": free[0], "logprob_shift": free[1], "logprob_loss": free[3]}
 
 
 def fitted(readings: Sequence[float], labels: Sequence[float]) -> tuple[float, float, float, float]:

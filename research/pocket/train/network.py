@@ -115,6 +115,11 @@ def save_head(weight: torch.Tensor, bias: torch.Tensor, path: Path) -> None:
     save_tensors({"weight": weight.detach().float().cpu().contiguous(), "bias": bias.detach().float().cpu().contiguous()}, path)
 
 
+def save_likelihood(scale: float, shift: float, path: Path) -> None:
+    """Write how the likelihood under a model is read: scale and shift of its log-odds."""
+    save_tensors({name: torch.tensor([value], dtype=torch.float64) for name, value in (("scale", scale), ("shift", shift))}, path)
+
+
 def mixed(device: torch.device) -> torch.autocast:
     """Return the context that training computes in: bfloat16 products on a GPU and on a CPU with instructions for them, else float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu" or has_bfloat16())

@@ -11,9 +11,9 @@ import tts.models.pocket
 from tts.errors import ConfigError
 
 _MODEL = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-_HEADS = ("probe", "process", "reach")
+_HEADS = ("probe", "process", "reach", "likelihood")
 FILES = (
-    *(f"{model}/{name}" for model in ("policy", "process", "countdown") for name in _MODEL),
+    *(f"{model}/{name}" for model in ("policy", "process", "countdown", "reader") for name in _MODEL),
     *(f"heads/{name}.safetensors" for name in _HEADS),
 )
 

@@ -12,6 +12,7 @@ pytest.importorskip("research.pocket", reason="research is no part of the wheel"
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from research.pocket.train import __main__ as command
 from research.pocket.train import attempts, judge, refine, states
 from research.pocket.train.attempts import Attempted, attempt_state, judged, read_attempts
 from research.pocket.train.loop import Recipe
@@ -117,3 +118,25 @@ def test_it_goes_on_from_the_shipped_one_and_few_steps_lower_its_losses() -> Non
             tool.zero_grad(set_to_none=True)
     last = {name: loss.item() for name, loss in refine.losses(model, batch).items()}
     assert all(last[name] < first[name] for name in ("label", "hint", "middle"))
+
+
+def test_rates_of_the_stage_that_settles_fall_to_nothing() -> None:
+    recipe = refine.Falling(tokens=4096, minutes=4, matrix_rate=0.002, rate=1e-3)
+    rates = [recipe.at(step) for step in range(refine.ALONE, recipe.steps)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 0.99
+    assert rates[-1] == 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (SHIPPED / CHECKSUMS).is_file(), reason="the shipped models are not in this checkout")
+def test_refine_settle_and_calibrate_go_on_from_each_other(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(attempts, "SAMPLES", 3)
+    monkeypatch.setattr(refine, "CHECKED", 1)
+    monkeypatch.setattr(refine, "TOKENS", 2048)
+    assert command.main(["calibrate", "--out", str(tmp_path)]) == 2
+    assert "hint: run the stage judge or refine there first" in capsys.readouterr().err
+    for stage, minutes in (("attempts", "0.04"), ("refine", "0.006"), ("settle", "0.006"), ("calibrate", "0.01")):
+        assert command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
+    assert (tmp_path / "settled" / "model.safetensors").read_bytes() == (tmp_path / "countdown" / "model.safetensors").read_bytes()
+    assert {path.name for path in (tmp_path / "heads").iterdir()} == {"reach.safetensors"}

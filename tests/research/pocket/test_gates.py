@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
 pytest.importorskip("research.pocket", reason="research is no part of the wheel")
@@ -13,14 +12,14 @@ pytest.importorskip("research.pocket", reason="research is no part of the wheel"
 from research.pocket.evaluate.intervals import Intervals
 from research.pocket.evaluate.problems import Cell, draw_item
 from research.pocket.gates import gates
-from research.pocket.gates.__main__ import scored_by
+from research.pocket.gates.__main__ import head_of
 from research.pocket.gates.drawing import FRESH_SEED, Pool, Sampled, StepRead, draw_problems
+from tts.errors import ConfigError
 from tts.models import registry
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import CountdownProblem
 
 INTERVALS = Intervals(0)
-ODDS = "confidence(measure='logprob', over='sum', odds=(1.5, 3.0))"
 ITEM = draw_item(Cell("plain-2", 1), "test", 1, 0)
 
 
@@ -37,24 +36,12 @@ def test_samples_must_be_ranked_within_problems(readings: Sequence[tuple[bool, f
     assert free.found.endswith("30 problems with both kinds")
 
 
-def test_where_the_pair_scores_by_another_verifier_the_gates_are_of_that() -> None:
-    shaky = pools([(True, 0.1), (False, 0.9)] * 16)
-    score = scored_by(dataclasses.replace(registry.get("pocket"), task_verifiers=(("pocket", ODDS),)), "arithmetic")
-    assert score is not None
-    for logprob in (-2.0, -1.0):
-        odds = np.exp(logprob) / (1 - np.exp(logprob))
-        assert score(Sampled(True, 0.1, logprob)) == pytest.approx(1 / (1 + odds**-1.5 * np.exp(-3.0)))
-    assert scored_by(registry.get("pocket"), "countdown") is None
-
-    def exact(one: Sampled) -> float:
-        return float(one.right)
-
-    first, process, *_ = gates.auc_of_samples(shaky, INTERVALS, exact)
-    assert (first.name, first.met, process.met) == ("AUC among samples of one problem, default verifier", True, None)
-    never_falls, last = gates.best_of_n(shaky, "it", INTERVALS, wanted=0.65, default=exact)
-    assert (never_falls.met, last.met, last.name) == (True, True, "best of 32 by the default verifier, it")
-    assert gates.calibration(shaky, "it", INTERVALS, exact).met is True
-    assert gates.calibration(shaky, "it", INTERVALS).met is False
+def test_the_gates_are_of_the_process_model_that_the_pair_scores_by() -> None:
+    assert [head_of(registry.get("pocket"), kind) for kind in ("arithmetic", "countdown")] == ["likelihood", "reach"]
+    assert head_of(registry.get("pocket-process"), "arithmetic") == "process"  # which names no verifier
+    free = dataclasses.replace(registry.get("pocket"), task_verifiers=(("pocket", "confidence"),))
+    with pytest.raises(ConfigError, match="scores arithmetic by confidence, which reads no process model"):
+        head_of(free, "arithmetic")
 
 
 @pytest.mark.parametrize(("good", "met"), [(0.8, True), (0.2, False)])
@@ -78,6 +65,13 @@ def test_a_doubling_that_falls_is_found() -> None:
 @pytest.mark.parametrize(("reading", "met"), [(0.5, True), (0.7, False)])
 def test_readings_must_be_calibrated(reading: float, met: bool) -> None:
     assert gates.calibration(pools([(True, reading), (False, reading)]), "it", INTERVALS).met is met
+
+
+@pytest.mark.parametrize(("right", "met"), [(199, True), (190, False)])
+def test_sums_must_be_computed(right: int, met: bool) -> None:
+    found = gates.computing([*pools([(True, 0.5)], right), *pools([(False, 0.5)], 200 - right)], INTERVALS)
+    assert found.met is met
+    assert found.found.startswith(f"{right / 200:.3f} ")
 
 
 def test_the_rung_is_the_one_whose_accuracy_is_nearest() -> None:

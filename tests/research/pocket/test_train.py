@@ -7,6 +7,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", minversion="2.9")  # which has Muon
@@ -15,7 +16,7 @@ pytest.importorskip("research.pocket", reason="research is no part of the wheel"
 
 from research.pocket.train import __main__ as command
 from research.pocket.train import policy as policy_stage
-from research.pocket.train import prm, rollouts, sampling, self_eval, shipping
+from research.pocket.train import prm, reader, rollouts, sampling, self_eval, shipping
 from research.pocket.train.examples import IGNORED, Asked, Batches, asked, worked
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.network import (
@@ -28,6 +29,7 @@ from research.pocket.train.network import (
     right_loss,
     save,
     save_head,
+    save_likelihood,
     save_reader,
     written_loss,
 )
@@ -291,12 +293,15 @@ def test_a_saved_model_loads_with_the_weights_of_its_storage(tokenizer, policy, 
 
 def test_what_ships_has_checksums_and_a_run_that_lacks_a_stage_does_not_ship(tokenizer, policy, tmp_path: Path) -> None:
     run, package = tmp_path / "run", tmp_path / "package"
-    for model in ("policy", "process", "countdown"):
+    for model in ("policy", "process", "countdown", "reader"):
         save(policy, tokenizer, run / model)
-    with pytest.raises(ConfigError, match=r"lacks heads/probe.safetensors, heads/process.safetensors, heads/reach.safetensors"):
+    with pytest.raises(
+        ConfigError, match=r"lacks heads/probe.safetensors, heads/process.safetensors, heads/reach.safetensors, heads/likelihood"
+    ):
         shipping.run(run, package=package)
     for head in ("probe", "process", "reach"):
         save_head(torch.zeros(192), torch.zeros(1), run / "heads" / f"{head}.safetensors")
+    save_likelihood(0.5, 1.0, run / "heads" / "likelihood.safetensors")
     shipping.run(run, package=package)
     sums = json.loads((package / "checksums.json").read_text())
     assert sorted(sums) == sorted(
@@ -324,6 +329,30 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, capsys) -> None:
             command.main(wrong)
 
 
+def test_the_reader_goes_on_from_the_shipped_policy_and_learns_few_long_problems() -> None:
+    drawn = [reader.example(3, i) for i in range(300)]
+    assert drawn[7] == reader.example(3, 7)
+    assert not {piece.text for one in drawn[:50] for piece in one} & {
+        piece.text for i in range(50) for piece in policy_stage.mixed(3, i)[:1]
+    }
+    lines = [one[1].text.count("\n") - 1 for one in drawn]
+    assert 0.5 < np.mean([3 <= count <= 6 for count in lines]) < 0.8
+    assert max(lines) > 7
+    assert all(piece.right is not False for one in drawn for piece in one)
+
+
+@pytest.mark.slow
+def test_a_reader_is_calibrated_by_samples_of_the_shipped_policy(tmp_path: Path, capsys) -> None:
+    assert command.main(["odds", "--out", str(tmp_path)]) == 2
+    assert "hint: run the stage reader there first" in capsys.readouterr().err
+    for stage, minutes in (("reader", "0.02"), ("odds", "0.2")):
+        assert command.main([stage, "--out", str(tmp_path), "--minutes", minutes, "--seed", "0", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["scale"] > 0
+    assert found["validation_loss"] < found["loss_before"]
+    assert {path.name for path in (tmp_path / "heads").iterdir()} == {"likelihood.safetensors"}
+
+
 @pytest.mark.slow
 def test_a_reduced_run_learns_and_its_stages_fit_together(tmp_path: Path) -> None:
     """`policy --minutes 5` reaches a modest accuracy on sums it has not seen, far above the 1 in 100 of a guess; the rest follows."""
@@ -343,4 +372,6 @@ def test_a_reduced_run_learns_and_its_stages_fit_together(tmp_path: Path) -> Non
         go(stage, minutes)
     go("judge", "0.05")
     go("calibrate", "0.2")
+    go("reader", "0.05")
+    go("odds", "0.2")
     assert shipping.run(tmp_path, package=tmp_path / "package")["files"] == len(shipping.FILES)

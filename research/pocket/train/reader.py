@@ -1,0 +1,69 @@
+"""Stage "reader": the policy goes on learning worked expressions and stories, so that it computes better than the policy it judges.
+
+It writes nothing for users. The likelihood of a solution under it says how right the solution is: a problem has one worked solution, so a
+model that never errs gives it a probability of 1. Slips, questions and countdowns are left out: tokens are few, and it is asked for
+one thing. Long expressions are rare, since the policy is hardly ever right there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from research.pocket.train.examples import Asked, Batches, Example, solution_text, with_solution
+from research.pocket.train.loop import Recipe, train
+from research.pocket.train.muon import Muon
+from research.pocket.train.network import Reader, load, mean_loss, save, save_likelihood, written_loss
+from tts.models.registry import SHIPPED
+from tts.randomness import generator
+from tts.tasks.arithmetic.generator import Difficulty, Split, draw
+
+FIRST_INDEX = 80_000_000  # of its problems, beyond those of the other stages
+_KINDS = {(False, 1): 0.1, (False, 2): 0.65, (True, 1): 0.05, (True, 2): 0.2}  # shares: (worded, digits)
+_OPERATIONS = np.array([2, 4, 5, 5, 5, 5, 2, 1, 1, 1]) / 31  # shares of 1 to 10 of them
+_AVERAGE = 60  # tokens of an example
+
+
+def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
+    """Go on from the shipped policy; save OUT/reader, and how it is read, not yet calibrated, as OUT/reader-heads/process.safetensors."""
+    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=1e-3, warmup=0.02, decay=0.8)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
+    model = Reader(load(SHIPPED / "policy", device))
+    batches = Batches(tokenizer, partial(example, seed), tokens=recipe.tokens, average=_AVERAGE, seed=seed)
+    unseen = Batches(tokenizer, partial(example, seed, split="validation"), tokens=4096, average=_AVERAGE, seed=seed)
+    checked = [unseen(i) for i in range(4)]
+    identity: dict[str, Any] = {"stage": "reader", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
+    found = train(
+        model,
+        lambda step: written_loss(model, batches(step))[0],
+        recipe,
+        out / "stages" / "reader",
+        held_out_loss=lambda: mean_loss(model, checked),
+        identity=identity,
+        tools=optimizers(model, recipe),
+    )
+    save(model.trunk, tokenizer, out / "reader")
+    save_likelihood(1.0, 0.0, out / "reader-heads" / "process.safetensors")
+    return found
+
+
+def optimizers(model: Reader, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Return Muon in float32 for the layers' matrices and AdamW for all else of the trunk."""
+    matrices = [p for name, p in model.trunk.named_parameters() if p.ndim == 2 and ".layers." in name]
+    chosen = {id(p) for p in matrices}
+    others = [p for p in model.trunk.parameters() if id(p) not in chosen]
+    return [Muon(matrices, lr=recipe.matrix_rate), torch.optim.AdamW(others, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0)]
+
+
+def example(seed: int, index: int, split: Split = "train") -> Example:
+    """Return an expression or a story of the mixture, with its worked solution."""
+    rng = generator(seed, 0, "reader", split, index)
+    worded, digits = list(_KINDS)[int(rng.choice(len(_KINDS), p=list(_KINDS.values())))]
+    operations = 1 + int(rng.choice(len(_OPERATIONS), p=_OPERATIONS))
+    drawn = draw(Difficulty(operations=operations, digits=digits, worded=worded), split, seed, FIRST_INDEX + index)
+    return with_solution(Asked(f"{drawn.text}\n", solution_text(drawn.steps, drawn.answer), "pocket", str(drawn.answer)))
