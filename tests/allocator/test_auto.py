@@ -121,7 +121,7 @@ def test_problems_that_nobody_can_solve_return_the_rest_or_spend_all_as_the_pric
         ({"expected": 1.0}, r"expected is 1\.0"),
         ({"certainty": -1}, "certainty"),
         ({"mean": 4, "price": 0.001}, r"price is 0\.001 and mean 4, but mean stands in place of a price"),
-        ({"certainty": 4.0}, r"certainty is 4\.0, but is that of expected, which is not given"),
+        ({"certainty": 4.0}, r"certainty is 4\.0, but it belongs to expected, which is not given"),
         ({"verifier": ""}, "verifier is ''"),
     ],
 )

@@ -139,7 +139,7 @@ def test_what_a_dear_model_solved_says_nothing_of_the_policy() -> None:
 # A total in dollars -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_total_in_dollars_goes_to_the_model_that_each_problem_needs(plan: str, seed: int) -> None:
     total = tts.Budget(usd=(16 * 4 + 8 * DEAR) * UNIT)
     made: list[list[Solution]] = []

@@ -100,6 +100,17 @@ def test_what_a_problem_has_had_of_a_strategy_is_not_offered_to_it_again():
     assert curved.worth(dataclasses.replace(at, had=np.full((2, 2), 10**6))).plan.tolist() == [0, 0]
 
 
+def test_more_of_a_search_is_worth_what_its_curve_rises_by_where_votes_say_less_of_its_answer():
+    searched = np.where(SIZES >= 16, 0.85, 0.8) * np.ones((len(RATES), 1))
+    known = model(**{"best_of_n | majority": COVERAGE, "rebase | weighted": searched})
+    curved = Curved(known, ("best_of_n | majority", "rebase | weighted"), known.population)
+    at = state(samples=[9], leader=[1], second=[1], left=100.0)  # nine answers that all differ
+    fresh = curved.worth(dataclasses.replace(at, had=np.array([[0, 0]])))
+    assert fresh.plan.tolist() == [1]
+    more = curved.worth(dataclasses.replace(at, had=np.array([[0, 8]])))
+    assert more.plan[0] == 0 or more.rate[0] <= (0.85 - 0.8) / 9 + 1e-9
+
+
 def test_one_strategy_leaves_nothing_to_choose():
     curved = Curved(model(**{"best_of_n | majority": COVERAGE}), ("best_of_n | majority",), Population.beta())
     worth = curved.worth(state(samples=[2, 4, 8], leader=[1, 2, 8], left=100.0))

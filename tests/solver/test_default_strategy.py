@@ -131,8 +131,21 @@ def test_the_first_sample_is_drawn_as_the_performance_model_found_best(ship, mon
     assert (end.usage.samples, [one.usage.samples for one in ends]) == (6, [1, 1])
 
 
+def test_a_search_that_a_shared_budget_grants_is_as_wide_as_what_was_granted():
+    for module in ("torch", "transformers", "numba"):
+        pytest.importorskip(module)
+    problems = [f"{a} + {b} * 3 - {a + b} * 2" for a, b in ((12, 7), (41, 5), (33, 8), (27, 4), (56, 9), (64, 3), (19, 6), (72, 2))]
+    with tts.Solver("pocket") as solver:
+        alone = solver.solve_many(problems, each=tts.Budget(samples=1), strategy="single")
+        total = 8 * sum(one.usage.flops or 0 for one in alone)
+        ends = solver.solve_many(problems, tts.Budget(flops=total))
+    assert max(one.usage.flops or 0 for one in ends) < 0.5 * total  # without a width, one search would have spent all that was left
+    assert sum(one.usage.samples > 1 for one in ends) >= 6
+
+
 @pytest.mark.parametrize(
-    ("name", "task", "verifier"), [("pocket", "pocket", "process"), ("pocket-chance", "pocket", ""), ("pocket-countdown", "countdown", "")]
+    ("name", "task", "verifier"),
+    [("pocket", "pocket", "process"), ("pocket-likelihood", "pocket", ""), ("pocket-countdown", "countdown", "")],
 )
 def test_the_pair_s_performance_models_ship_and_are_of_problems_that_nothing_is_measured_on(name, task, verifier):
     known = shipped.load(name)

@@ -91,7 +91,7 @@ def test_a_run_that_breaks_is_no_reason_for_the_others_to_fail(monkeypatch, alon
     [
         ({"strategy": "best_of_m"}, "strategy is 'best_of_m'"),
         ({"strategy": "single | best"}, "scores with the role 'main', but no verifier has it"),
-        ({"verifier": "checker"}, "an oracle needs leave"),
+        ({"verifier": "checker"}, "an oracle needs permission"),
         ({"verifier": "chekcer"}, "verifier is 'chekcer'"),
         ({"seed": 1.5}, "seed is 1.5"),
         ({"each": 0}, "budget tokens is 0"),

@@ -221,6 +221,7 @@ def test_several_verifiers_score_in_their_roles():
         ({"models": {"draft": "toy"}}, "models has the roles .*, but needs 'policy'"),
         ({"models": {"policy": None}}, "the model is None"),
         ({"models": "toi"}, "did you mean toy"),
+        ({"backend": {"policy": len}}, "backend is .*, but must be the name of a backend"),
         ({"models": "toy", "verifiers": 5}, "the verifier is 5, but must be a name, a verifier or a function"),
         ({"models": "toy", "verifiers": ToyVerifier}, "make an object of the class"),
         ({"models": "toy", "verifiers": {"main": None}}, "the verifier is None"),

@@ -54,7 +54,7 @@ def test_a_mistake_is_raised_to_who_iterates() -> None:
         async for _ in tts.stream("1 + 1", 100, model="toy", verifier="checker", strategy="best_of_n | best"):
             raise AssertionError("nothing may be spent")
 
-    with pytest.raises(ConfigError, match="needs leave"):
+    with pytest.raises(ConfigError, match="needs permission"):
         asyncio.run(events())
 
 

@@ -13,7 +13,7 @@ from tests.support.pair import home  # noqa: F401 - a fixture
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError
 from tts.models import registry
-from tts.models.registry import ModelRecord, Question
+from tts.models.record import ModelRecord, Question
 from tts.solver.solver import DEFAULT_MODEL, Solver
 from tts.types import Problem
 from tts.verifiers.heads import ProcessVerifier

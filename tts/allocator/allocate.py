@@ -45,11 +45,11 @@ class Allocator:
     """Divides what is left over problems, wave by wave; `next` is a function of its argument alone.
 
     No problem gets a second sample before all have had a first. A first sample is granted all that it may need (`ProblemStates.most`).
-    If the total does not cover that for all problems at once, the first problems are served first, and what they leave pays for the
-    next. If the total does not pay one sample for each problem, the first problems get one.
+    If the total does not cover that for all problems at once, the first problems are served first. What they leave pays for the next.
+    If the total does not pay one sample for each problem, the first problems get one.
 
-    With a deadline (`ProblemStates.waves`), a wave is as wide as it must be to spend what is left in time: what waves cannot do one after
-    another they do beside each other, and see less before they choose.
+    With a deadline (`ProblemStates.waves`), a wave is as wide as it must be to spend what is left in time. Samples for which successive
+    waves have no time are drawn in one wave, with less evidence to choose by.
 
     Args:
         values: what samples are worth. pilots: samples that each problem gets before it is compared, at least 1; fewer where the
@@ -58,6 +58,15 @@ class Allocator:
         share: of what is left, and of what one turn of all worthwhile problems costs, that one wave may spend, in (0, 1]: those served
             first may be worth more behind their turn than those served last.
         price: right answers that a cost of 1 must bring; below it, what is left is not spent.
+
+    Example:
+        >>> import tts
+        >>> from tts.allocator.difficulty import Population
+        >>> from tts.allocator.values import ProblemStates, Voted
+        >>> allocator = tts.Allocator(values=Voted(Population.beta(), 32))
+        >>> at = ProblemStates.of(samples=[6, 6], leader=[6, 3], second=[0, 3], left=1)  # settled votes, and open ones
+        >>> allocator.next(at).samples.tolist()
+        [0, 1]
     """
 
     values: Values
@@ -79,14 +88,6 @@ class Allocator:
 
         Raises:
             ConfigError: a cost is not above 0, something is not finite, or there is time for less than one wave.
-
-        Example:
-            >>> from tts.allocator.difficulty import Population
-            >>> from tts.allocator.values import State, Voted
-            >>> allocator = Allocator(values=Voted(Population.beta(), 32))
-            >>> at = State.of(samples=[6, 6], leader=[6, 3], second=[0, 3], left=1)  # settled votes, and open ones
-            >>> allocator.next(at).samples.tolist()
-            [0, 1]
         """
         _check(state)
         zero = np.zeros_like(state.samples)
@@ -145,6 +146,6 @@ def _check(state: ProblemStates) -> None:
     if not np.isfinite(state.left):
         raise ConfigError(f"left is {state.left}, but must be a number", hint="the allocator divides what is limited")
     if not state.waves >= 1:
-        raise ConfigError(f"waves is {state.waves}, but must be at least 1: the next one is there")
+        raise ConfigError(f"waves is {state.waves}, but must be at least 1: it counts the next wave too")
     if state.evidence is not None and np.isnan(state.evidence).any():
-        raise ConfigError("evidence has a NaN, but what is not known must be left out of it", hint="its log-likelihood is 0")
+        raise ConfigError("evidence has a NaN, but where nothing is known it must be 0", hint="evidence is a log-likelihood")

@@ -1,14 +1,14 @@
 """`auto`: draws as many samples as are worth it, by what the samples so far say of the problem, or turns to a better strategy.
 
-A few pilot samples give a posterior over how hard the problem is. From then on the pure `Allocator` says, wave by wave, how many more
-samples the problem is worth, or which other strategy of the performance model, or that it is settled. Pilots are candidates like any
+A few pilot samples give a posterior over how hard the problem is. From then on the pure `Allocator` decides, wave by wave: more
+samples, another strategy of the performance model, or the end, where the problem is settled. Pilots are candidates like any
 other: they count as samples, and every candidate enters the final selection; other strategies start from the root beside them. Where
 the performance model found one sample at another temperature better than one at the run's (mostly a greedy one), the first is such.
 
 Where the selection will ask a verifier, its scores are read as samples come. A checker's verdict (the greatest score of an oracle, or of
 `rules`) ends a problem, and without a performance model a sample is then worth the chance that it is right (`Checked`). Any other
-verifier's scores weigh the votes as the selection does: the leading answer has the share of votes that it has of the weight, so that a
-constant score changes nothing and a sure one settles. That is ours to decide. Scores are not evidence of difficulty on top: counted
+verifier's scores weigh the votes as the selection does: the leading answer's share of the votes is its share of the weight. So a constant
+score changes nothing, and a sure one settles the problem. That is ours to decide. Scores are not evidence of difficulty on top: counted
 twice, they cost up to six points of accuracy in simulation, where what the prompt or the log-probabilities say gained up to eight.
 
 A strategy of the performance model may use models beside the policy, `best_of_n(writer='large')`: so the model is chosen too, by what it
@@ -28,7 +28,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -63,29 +63,35 @@ _PRICE, _CERTAINTY = 0.001, 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto(Strategy):
-    """Pilots, then whatever is worth most for what it costs.
+    """Draws a few samples, the pilots, and then what gains most for its cost: more samples, another strategy, or an end.
 
     Args:
-        n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total none
-            then gets more than 16, or eight times what the total pays for each if that is more.
-        pilots: samples before the first decision, at least 1; None: 4 of a problem alone; of each of many that share a total 1,
-            and 3 where the performance model has other models and there is no checker.
-        price: chance of a right answer that one more sample must add, at least 0; at 0 samples are drawn while they add anything. None:
-            0.001, or what `mean` comes to; under a shared total 0.
-        model: a performance model, by the name of one that ships or the path of a file (`tts fit`); None: verdicts or votes decide,
-            under a broad population.
-        verifier: the role whose scores are read as samples come, of candidates that the selection may ask about; None: the
-            selection's, or "main", if a verifier has it.
-        expected: the success rate that you take a sample of these problems to have, in (0, 1); None: you do not say.
-        certainty: samples of each problem that this is worth, above 0; None: 4.
-        mean: samples that problems may cost on average where they are served one at a time, above 0, in place of a price: the one that
-            comes to so many over the population. Each problem's budget is then its own upper limit.
+        n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total
+            each gets at most 16, or, if that is more, eight times what the total pays for it.
+        pilots: samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean`. For each of
+            several that share a total 1, or 3 if the performance model has other models and there is no checker.
+        price: gain in the chance of a right answer below which no sample is drawn, at least 0; at 0 samples are drawn while they add
+            anything. None: the price that follows from `mean`, else 0.001; under a shared total 0.
+        model: a performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships and fits, if any;
+            else verdicts or votes decide, with a prior of problems of all difficulties.
+        verifier: the role whose scores are read as samples are drawn. None: "main"; where only other roles are asked, the first of the
+            selection.
+        expected: your estimate of the success rate of one sample on these problems, in (0, 1); None: no estimate.
+        certainty: the weight of that estimate, in samples of each problem, above 0; None: 4.
+        mean: mean number of samples a problem, above 0, for problems that come one at a time. It stands in place of a price, and is
+            reached on average over the expected problems. The budget of each problem is an upper limit beside it.
 
     Raises:
         ConfigError: a value is outside its range, or would be of no effect beside another.
 
-    Cost: at most n samples, or the budget; other strategies of the performance model cost what they do. Scores are read once, whether
-        by this or by the selection.
+    Cost: at most n plain samples, or the budget; other strategies of the performance model at their own cost. A candidate is scored once,
+        for this and for the selection.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="auto(n=12)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 6, 126)
     """
 
     registered_as = "auto"
@@ -112,7 +118,7 @@ class Auto(Strategy):
         if self.price is not None and self.mean is not None:
             raise ConfigError(f"price is {self.price} and mean {self.mean}, but mean stands in place of a price", hint="give one of them")
         if self.certainty is not None and self.expected is None:
-            raise ConfigError(f"certainty is {self.certainty}, but is that of expected, which is not given", hint="give expected too")
+            raise ConfigError(f"certainty is {self.certainty}, but it belongs to expected, which is not given", hint="give expected too")
 
     @property
     def needs(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -140,7 +146,7 @@ class Auto(Strategy):
         return known.unit if known is not None and known.models else None
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Take turns from the problem's own budget."""
+        """Run rounds that the problem's own budget pays."""
         return await self.served(search, OwnBudget(self))
 
     async def served(self, search: Search, rounds: RoundSource) -> Sequence[Candidate]:
@@ -173,8 +179,8 @@ class Auto(Strategy):
     def _sized(self, search: Search, step: Round) -> StrategyProtocol:
         """Return the strategy of a round in its size; samples of another model are as many as what was granted pays."""
         strategy = parse(self.plans()[step.plan]).strategy
-        if not isinstance(strategy, BestOfN):
-            return strategy.size(step.samples)
+        if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
+            return strategy if getattr(strategy, "n", 1) is not None else dataclasses.replace(cast("Any", strategy), n=step.samples)
         state, unit = state_of(search), self.compares_in or "tokens"
         own, other = (state.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))

@@ -193,7 +193,7 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
 
     a, _, n = _votes(leader, second, samples)
     if not len(n) or n.min() != n.max() or n[0] < 2:
-        raise ConfigError("samples differs between problems or is below 2, but a check of votes needs equally many, at least 2, of each")
+        raise ConfigError("samples differs between problems or is below 2, but must be one number for all, at least 2")
     size, expected = int(n[0]), np.zeros(int(n[0]) + 1)
     for first in range(1, size + 1):
         for other in range(min(first, size - first) + 1):

@@ -86,7 +86,7 @@ class Gauge:
     def __post_init__(self) -> None:
         values = (self.intercept, self.slope, self.deviation, self.spread, self.low, self.high)
         if not all(map(math.isfinite, values)) or self.deviation <= 0 or self.spread < 0 or self.low > self.high:
-            raise ConfigError(f"a gauge has the numbers {values}, but they must be finite, its deviation above 0 and its range a range")
+            raise ConfigError(f"a gauge has the numbers {values}, but they must be finite, with a deviation above 0 and low <= high")
 
     @classmethod
     def fitted(cls, reading: ArrayLike, posterior: Floats, *, spread: float = 0.0, samples: float = 1.0) -> Gauge:

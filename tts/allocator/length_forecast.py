@@ -39,11 +39,21 @@ _REFIT = "make it again with LengthForecast.fitted"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthForecast:
-    """Tells how many tokens a solution is expected to have: `Solver(expected_tokens=forecast)`.
+    """Forecasts the length of a problem's solutions in tokens, from its prompt: `Solver(expected_tokens=forecast)`.
+
+    Use `fitted` to make one from recorded solutions. It is a linear model of the logarithm of the length.
 
     Args:
-        weight: [D], of what a prompt shows. bias: added. low, high: of what was said of the problems it was fitted to.
-        above: added to the logarithm, so that the share of solutions is within it.
+        weight: [D], the weights of the prompt's features. bias: the intercept.
+        low, high: bounds of a prediction: the least and the greatest for the problems of the fit.
+        above: added to the prediction, so that the share `quantile` of solutions is at most as long as the forecast.
+
+    Example:
+        >>> import tts
+        >>> prompts = [" + ".join(["3"] * n) for n in range(2, 22)]
+        >>> forecast = tts.LengthForecast.fitted(prompts, [[6 * n, 6 * n + 2] for n in range(2, 22)])
+        >>> forecast(tts.Problem("3 + 3 + 3 + 3"))
+        26
     """
 
     weight: Floats
@@ -54,7 +64,7 @@ class LengthForecast:
 
     @classmethod
     def fitted(cls, prompts: Sequence[str], tokens: Sequence[Sequence[int]], *, quantile: float = QUANTILE) -> LengthForecast:
-        """Return the forecast by recorded solutions.
+        """Return a forecast fitted to recorded solutions.
 
         Args:
             prompts: texts of problems, at least 10. tokens: of the solutions of each, at least one. Leave out solutions that a cap cut.

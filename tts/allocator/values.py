@@ -178,8 +178,8 @@ class Checked:
 class Voted:
     """By votes, plain or weighted.
 
-    Further evidence tilts the population: a problem is read between the two tables whose mean success rates are next to the one that
-    it is expected to have before its votes. Ours to decide: a table for each problem would be exact, and take seconds.
+    Further evidence tilts the population: it gives a problem an expected success rate before its votes. The problem is read between
+    the two tables whose mean success rates are next to that one. Ours to decide: a table for each problem would be exact, and take seconds.
 
     Args:
         population: of the problems. most: votes that are told apart exactly, 1 to 256; more are read in proportion.
@@ -267,12 +267,13 @@ def learnt(population: Population, state: ProblemStates) -> Population:
 class Curved:
     """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
 
-    Idea: plain samples are worth what `Checked` or `Voted` says under the model's population. Another strategy starts anew beside them:
-        it is worth the steepest line from the chance that the problem is right as it stands to any point of the strategy's curve,
-        averaged over the posterior. That is A14's choice with a posterior for the bin, at a price. Plain samples do not go by their
+    Idea: plain samples are worth what `Checked` or `Voted` says under the model's population. Another strategy starts anew beside them. Its
+        worth is the slope of the steepest line to a point of its curve, averaged over the posterior. The line begins at the chance that
+        the problem is right as it stands. That is A14's choice with a posterior for the bin, at a price. Plain samples do not go by their
         own curve, for it cannot tell settled votes from open ones: by it, allocation gained next to nothing over uniform on the toy
         world, where votes gained what the best policy does. The size at which a problem has had another strategy, and those below, are
-        not offered to it again: that would say the same once more, and what it said is among the votes. Ours to decide.
+        not offered to it again: that would say the same once more, and what it said is among the votes. By the strategy's curve its
+        answer stands, where votes alone say less of it. Ours to decide.
 
         A strategy that uses models beside the policy has no vote beside the policy's samples: what it says is the answer, without a
         checker. The problem is then right by that strategy's curve, and only another such strategy, or more of it, can add anything.
@@ -305,7 +306,11 @@ class Curved:
             known = self._over_rates(state, rows)
             for number, (sizes, table) in enumerate(tables, 1):
                 size, apart = sizes[1:], self.apart[number]
-                rise = (known @ table[:, 1:] - (np.maximum(now, said) if apart else now)[rows, None]) / size
+                stands = (np.maximum(now, said) if apart else now)[rows]
+                if not apart and state.had is not None:  # its answer stands already, and votes alone may say less of it
+                    at = np.searchsorted(sizes, np.minimum(state.had[rows, number], sizes[-1]))
+                    stands = np.maximum(stands, (known * table[:, at].T).sum(axis=1))
+                rise = (known @ table[:, 1:] - stands[:, None]) / size
                 rise = rise if apart else np.where(over[rows, None], -np.inf, rise)
                 if state.had is not None:  # what decides alone begins anew: a little more of it is as good as none
                     least = state.had[rows, number, None] * (2 if apart else 1)

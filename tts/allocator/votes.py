@@ -91,9 +91,9 @@ class Votes:
     def look(self, leader: Whole, second: Whole, samples: Whole) -> tuple[Floats, Floats]:
         """Return chance and index of problems' states, [P] each.
 
-        States of more than N samples are read at N, and indices of more than three quarters of it there, where a third as many more are
-        ahead: votes shrink so that the lead stays as significant as it is, which goes with the root of their number (the limit of
-        many votes, where what they do is a diffusion), and a sample is worth less in proportion. So no number is too large for the table.
+        Chances are read at N samples at most, and indices at three quarters of N, where a third as many samples are still to come.
+        Larger numbers of votes are shrunk so that the lead keeps its significance, which goes with the root of their number (the limit of
+        many votes, which is a diffusion). A sample is worth less in proportion. So no number is too large for the table.
         """
         last = max(1, 3 * self.most // 4)
         chance = _read(self.chance, leader, second, samples, self.most)

@@ -46,9 +46,11 @@ def solve(  # noqa: PLR0913 - every option by name
 
     Args:
         problem: text, chat messages or a `Problem`. budget: tokens, or a `Budget`.
-        strategy: "best_of_n(n=8) | majority", or an object; None: as in `Solver`. seed: the same seed gives the same solution.
+        strategy: a plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
+        seed: the same seed gives the same solution, unless `Solution.reproducible` is False.
         model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: as in `Solver`.
         backend: the name of a backend, a backend, or a function (`FunctionBackend`) that stands for the model.
+        url: of a server that runs the model; None: the model's record names a server, or the model runs in this process.
 
     Raises:
         ConfigError: something is wrong with what was asked; nothing has been spent.
@@ -95,7 +97,13 @@ async def asolve(  # noqa: PLR0913 - every option by name
     on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> Solution:
-    """`solve`, awaited, in any event loop."""
+    """`solve`, awaited, in any event loop. Options and errors are those of `solve`.
+
+    Example:
+        >>> import asyncio, tts
+        >>> asyncio.run(tts.asolve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=8) | majority")).answer
+        '5'
+    """
     solver = await asyncio.to_thread(
         _quick,
         model,
@@ -131,7 +139,17 @@ def solve_many(  # noqa: PLR0913 - every option by name
     on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Solution]:
-    """`Solver.solve_many` with the options of `solve`."""
+    """Return the solutions of many problems, solved at once on one model, as `Solver.solve_many` does.
+
+    `budget` is the total for all problems; `each` is a budget for every problem, in place of a total. Failed problems have
+    `Solution.error` set, and the others continue. Other options and errors are those of `solve`.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve_many(["3 + 4", "5 - 2 + 1"], 400, model="toy", strategy="best_of_n(n=4) | majority")
+        >>> [each.answer for each in found]
+        ['7', '4']
+    """
     LOOP.refuse_inside()
     solver = _quick(
         model,
@@ -167,7 +185,14 @@ async def asolve_many(  # noqa: PLR0913 - every option by name
     on_error: OnError = "raise",
     on_event: Callable[[Event], None] | None = None,
 ) -> list[Solution]:
-    """`solve_many`, awaited, in any event loop."""
+    """`solve_many`, awaited, in any event loop. Options and errors are those of `solve_many`.
+
+    Example:
+        >>> import asyncio, tts
+        >>> sums = ["3 + 4", "5 - 2 + 1"]
+        >>> [each.answer for each in asyncio.run(tts.asolve_many(sums, 400, model="toy", strategy="best_of_n(n=4) | majority"))]
+        ['7', '4']
+    """
     solver = await asyncio.to_thread(
         _quick,
         model,
@@ -207,7 +232,17 @@ async def stream(  # noqa: PLR0913 - every option by name
         async for event in tts.stream("3 + 4 - 2", 400, model="toy"):
             print(event.candidates, event.texts)
 
-    Each event has the texts of the candidates that are new. Closed early, it cancels the search. Options and errors are those of `solve`.
+    `Event.texts` has the candidates that are new since the last event. Closing the generator early cancels the search. Options and errors
+    are those of `solve`.
+
+    Example:
+        >>> import asyncio, tts
+        >>> async def last():
+        ...     async for event in tts.stream("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=4) | majority"):
+        ...         found = event.solution
+        ...     return found.answer
+        >>> asyncio.run(last())
+        '5'
     """
     solver = await asyncio.to_thread(
         _quick,
@@ -237,5 +272,12 @@ def _quick(model: Model | None, backend: Any, **parts: Any) -> Solver:
 
 
 def close() -> None:
-    """Free the models that `solve`, `asolve` and `solve_many` keep loaded."""
+    """Free the models that `solve`, `asolve` and `solve_many` keep loaded.
+
+    Example:
+        >>> import tts
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy="single").model
+        'toy'
+        >>> tts.close()
+    """
     _SHARED.close()

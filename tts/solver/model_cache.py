@@ -18,7 +18,7 @@ from tts.backends import BACKENDS
 from tts.backends.function import FunctionBackend, WriteFunction
 from tts.backends.protocol import BackendProtocol
 from tts.checks import check_async, check_plain, lacking
-from tts.errors import ConfigError, unknown_name
+from tts.errors import ConfigError, shown, unknown_name
 from tts.models import registry
 from tts.models.registry import ModelRecord
 from tts.solver.event_loop import LoopThread
@@ -39,8 +39,12 @@ def resolve(model: Model, name: str | None, url: str | None) -> BackendProtocol 
         name: of the backend that runs a model given by name or record; None: its own. url: of the server that does.
 
     Raises:
-        ConfigError: the model is unknown, writes nothing, or is no model at all.
+        ConfigError: the model is unknown, writes nothing, or is no model at all; the backend is no name.
     """
+    given_name: Any = name
+    if not isinstance(given_name, str | None):
+        hint = "give a function or a backend as the model, in `models` of a Solver"
+        raise ConfigError(f"backend is {shown(given_name)}, but must be the name of a backend", hint=hint)
     if isinstance(model, str | ModelRecord):
         if name is not None and ":" in name and not isinstance(function := BACKENDS.get(name), type):
             return _standing_for(model, name, function, url)

@@ -126,8 +126,8 @@ class ProblemRun:
         """Refuse, before anything is spent, what cannot run.
 
         Raises:
-            ConfigError: an empty prompt, a role without a verifier, an oracle without leave, a limit without rates, a task without a
-                prompt that the strategy shows solutions by.
+            ConfigError: an empty prompt; a role without a verifier; an oracle without permission; a limit without rates; a task without
+                the kind of prompt in which the strategy shows solutions.
             CapabilityError: the backend lacks what the strategy or a verifier needs, or a verifier reads other steps than the task's.
         """
         if not self.problem.text.strip():
@@ -147,7 +147,7 @@ class ProblemRun:
             check_fit(verifier, self.backends[verifier.model], self.task)
             if verifier.oracle and not self.allow_oracle:
                 raise ConfigError(
-                    f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs leave",
+                    f"the verifier {verifier.name!r} sees the reference answer, but an oracle needs permission",
                     hint="pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
                 )
         check_rates(self.budget, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)

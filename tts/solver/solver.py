@@ -41,30 +41,38 @@ class Solver:
 
     Args:
         models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`FunctionBackend`). None:
-            "pocket", or behind a url the only model that is served.
-        verifiers: by role; "main" is what strategies and selections ask unless told otherwise. A name ("process",
-            "toy(error=0.1)"), a verifier, or a function of (problem, text). None: the one that the policy's record names, if any,
-            left out with a warning where the backend or the task cannot have it; "none" or {}: none.
+            "pocket"; with `url`, the only model that the server has.
+        verifiers: by role; strategies and selections ask "main" by default. A name ("process", "toy(error=0.1)"), a verifier, or a
+            function of (problem, text). None: the verifier that the policy's record names, if any; it is left out, with a warning,
+            where the backend or the task does not support it. "none" or {}: no verifier.
         backend: name of the backend that runs models given by name; None: their records' own.
         task: a name, a task or its class; None: the problem's own, else the policy's record's.
-        strategy: a plan or its text; None: `auto`, by a performance model of this policy, task and verifiers where one ships. Free text
-            without a verifier gets one greedy sample, and a warning.
-        sampling: of every row that a strategy does not sample otherwise.
+        strategy: a plan or its text; None: `auto`, with the performance model that ships for this policy, task and verifiers, if any.
+            Free text without a verifier gets one greedy sample, and a warning.
+        sampling: sampling parameters of all rows, except where the strategy sets its own.
         allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
         expected_tokens: usual length of a solution, at least 1, or a function of the problem that returns it, such as a
             `tts.LengthForecast`; None: the policy's record's, else the task's constant. It sizes the first rows; then lengths are learnt
             from what was written.
-        on_error: what a verifier does that raises, or breaks its contract. "raise": `solve` and `asolve` raise its `VerifierError`, whose
-            `partial` is the solution so far; `solve_many` returns it in `Solution.error`. Nothing more is spent, and the confidence is
-            NaN. "keep": the candidates vote, the error is in `Solution.error`, and the confidence is that of the vote. Failed calls of
-            a verifier's model are unknown scores in both.
-        budget: the first one. Making a solver on servers is part of its seconds, of which probes take at most half. FLOPs and dollars
-            that it limits need rates of the servers' models, which is found before a probe. None: this is in no budget.
-        clock: seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
-        url: of a server that runs the models. keep: where models and tasks stay after `close`; None: they are this solver's own.
+        on_error: what happens where a verifier raises, or breaks its contract. "raise": `solve` and `asolve` raise the `VerifierError`,
+            whose `partial` is the solution so far; `solve_many` returns it in `Solution.error`. Nothing more is spent, and the
+            confidence is NaN. "keep": the answer and the confidence are those of a majority vote, and `Solution.error` has the error.
+            In both cases a failed call of a verifier's model is an unknown score.
+        budget: the budget of the first problem. Making a solver on servers counts against its `seconds`; probes of the servers take at
+            most half of them. A limit in FLOPs or dollars without rates of the servers' models is refused before a probe. None: making
+            the solver counts against no budget.
+        clock: returns seconds. embedder: for strategies that cluster. on_event: called, in another thread, after each call.
+        url: of a server that runs the models. keep: a cache that keeps models and tasks after `close`; None: `close` frees them.
 
     Raises:
         ConfigError: a name is unknown, or a part does not fit.
+
+    Example:
+        >>> import tts
+        >>> with tts.Solver("toy", "toy(error=0.1)", task="arithmetic", strategy="beam(n=4) | best") as solver:
+        ...     answers = [solver.solve(sum_, 400).answer for sum_ in ("3 + 4", "5 - 2 + 1")]
+        >>> answers
+        ['7', '4']
     """
 
     def __init__(  # noqa: PLR0913 - the parts, by name
@@ -172,14 +180,15 @@ class Solver:
         strategy: str | Plan | StrategyProtocol | None = None,
         seed: int = 0,
     ) -> list[Solution]:
-        """Return the solutions of many problems, solved at once on one backend; none depends on the others, but by sharing with `auto`.
+        """Return the solutions of many problems, solved at once on one backend.
 
+        Problems are independent of each other, except under a total with `auto`, where they share the budget.
         Failures are returned in `Solution.error`; other problems continue.
 
         Args:
-            budget: the total; `seconds` holds for all together. The strategy `auto` divides it by what samples are worth, others
-                evenly (what does not divide goes to the first).
-            each: a budget a problem, instead.
+            budget: the total; its `seconds` hold for all problems together. `auto` gives each sample to the problem where it gains most.
+                Other strategies get equal shares; a remainder goes to the first problems.
+            each: a budget for every problem, in place of a total.
 
         Raises:
             ConfigError: neither or both of `budget` and `each`, a total too small to divide, or whatever is wrong for all problems.
