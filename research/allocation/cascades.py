@@ -4,7 +4,7 @@
 
 The models are three toy languages of rising accuracy and price, which see the same sums of rising length; so all is known, and nothing is
 said of real models. Every model is sampled on all problems. For each limit on the mean cost of a problem, the thresholds of the greatest
-accuracy on the validation half are taken, and the strategy `cascade` is run with them on the test half, in dollars. `auto` is run under as
+accuracy on the validation half are taken. The strategy `cascade` is run with them on the test half, in dollars. `auto` is run under as
 many dollars for the whole test half, by a performance model that is fitted to runs on the validation half.
 """
 

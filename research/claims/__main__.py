@@ -49,7 +49,7 @@ def _claims(options: argparse.Namespace, lab: Lab, folder: Path) -> None:
     if len(verifiers) < len(plans.VERIFIERS):
         command += f" --verifiers {shlex.join(verifiers)}"
     found = claims(measured, choices, folder)
-    (folder / PAGE).write_text("\n".join(page.page(found, measured, choices, command)) + "\n", encoding="utf-8")
+    (folder / PAGE).write_text("\n".join(page.page(found, measured, choices, command, folder)) + "\n", encoding="utf-8")
     print(*(f"{one.text}: {one.verdict}" for one in found), sep="\n")
 
 

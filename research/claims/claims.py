@@ -33,14 +33,14 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Return "holds", "does not hold" and what explains that, or that it cannot be seen."""
+        """Return "holds", "does not hold", with the verifier as the reason where exact verdicts show it, or that it cannot be seen."""
         if self.unseen:
             return f"{UNSEEN}: {self.unseen}"
         if self._met(self.tests, lambda one: one.holds):
             return HOLDS
         if self.beside and self._met(self.beside, lambda one: one.found.value >= one.bound and one.p < 0.05):
             return f"{FAILS}; explained by the verifier: with exact verdicts it does"
-        return f"{FAILS}, unexplained"
+        return FAILS
 
     def _met(self, tests: Sequence[Figure], good: Callable[[Figure], bool]) -> bool:
         return bool(tests) and (all if self.every else any)(map(good, tests))

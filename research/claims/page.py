@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from research.claims import plans
 from research.claims.claims import Claim
 from research.claims.measuring import Choices, Curves, Measured
+from research.claims.reasons import reasons
 from research.methods.writing import code, share
 from tts.experiments.analysis.curves import Curve
 from tts.statistics import clustered_mean
 
 
-def page(found: list[Claim], measured: Measured, choices: Choices, command: str) -> Iterator[str]:
-    """Yield the lines of the page."""
+def page(found: list[Claim], measured: Measured, choices: Choices, command: str, folder: Path) -> Iterator[str]:
+    """Yield the lines of the page. folder: of pages."""
     yield from (
         "# Claims about search methods, tested on countdowns",
         "",
@@ -25,8 +27,9 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str)
         f"- Hard limits on generated tokens: {', '.join(map(str, plans.BUDGETS))}. Tokens and FLOPs include those of the process model.",
         f"- Parameters, the best methods and alpha were chosen on {choices.problems} problems of the validation split,",
         f"  {choices.seeds} seed(s), by the learnt verifier at {plans.TRIED_AT} tokens.",
-        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples, corrected by Holm over all",
-        "  figures of all claims. p is of the opposite: no difference, a ratio of 1, or the loss that the claim allows.",
+        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples. The p-values are",
+        "  corrected by Holm's method over all figures of all claims. p is of the opposite: no difference, a ratio of 1, or the loss",
+        "  that the claim allows.",
         "- A figure holds where it reaches what is asked and p is below 0.05. Claim (a) and the budget of (c) ask for one figure",
         "  that holds, the others for all. What does not hold is tested with exact verdicts too, uncorrected. Where it holds there, the",
         "  verifier is why.",
@@ -37,6 +40,7 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str)
     for one in found:
         yield f"- {one.text}: **{one.verdict}**."
         yield from (f"  - {test}" for test in (*one.tests, *one.beside))
+    yield from ("", "## Why", "", *reasons(measured, choices, folder))
     yield from ("", "## Accuracy", "", *_table(measured.curves))
     yield from ("", "## Accuracy where every method has the rules too", "")
     yield "Each method ends at the first answer that `rules` accepts, and returns it. So a vote and best-of-N are the same."

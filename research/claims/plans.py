@@ -34,7 +34,7 @@ GRIDS: Mapping[str, tuple[str, ...]] = {
 }
 AUTO = "auto(model='pocket-countdown') | weighted"  # what `solve` without options runs
 STEPWISE = (*GRIDS, "ets")
-CHARGES = (0.5, 1.0, 1.5, 2.0)
+CHARGES = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
 ALPHAS = (0.05, 0.1, 0.2, 0.3)
 
 

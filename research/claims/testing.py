@@ -47,11 +47,17 @@ class Figure:
         """Return it as words."""
         if math.isnan(self.found.value):
             return f"{self.where}: not reached by one of the two"
-        value, low, high = self.found.value, self.found.low, self.found.high
-        shown = f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points" if self.unit == "points" else f"{value:.2f} [{low:.2f}, {high:.2f}] times"
         bound = f"{self.bound:+g}" if self.unit == "points" else f"{self.bound:g}"
         p = "" if math.isnan(self.corrected) else f", p {'< 0.001' if self.corrected < 0.001 else f'{self.corrected:.3f}'}"
-        return f"{self.where}: {shown}, asked {bound}{p}"
+        return f"{self.where}: {self.value}, asked {bound}{p}"
+
+    @property
+    def value(self) -> str:
+        """Return the figure with its interval and unit."""
+        value, low, high = self.found.value, self.found.low, self.found.high
+        if self.unit == "points":
+            return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
+        return f"{value:.2f} [{low:.2f}, {high:.2f}] times"
 
 
 def figure_of(where: str, statistic: Statistic, num: int, bound: float, unit: Unit, opposite: float | None = None) -> Figure:

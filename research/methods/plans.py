@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tts.models import registry
 from tts.search.plan import parse
+from tts.solver.verifier_roles import own_verifier
 
 BUDGETS = (1, 2, 4, 8, 16)  # plain samples' worth of generated tokens
 POOL = 32  # samples of a problem that the selections of best-of-n are replayed from
-GUIDE = "process"  # the verifier that guides and that chooses at the end
+GUIDE = own_verifier(registry.get("pocket"), "pocket")  # the verifier that guides and that chooses at the end
 BASELINE = "best_of_n | weighted"
 
 # Chosen among recorded samples, at N samples where other methods have a budget of as many samples' worth.

@@ -23,6 +23,7 @@ from research.methods import arguments as shared
 from research.methods import running
 from research.methods.choosing import Choices, canonical
 from research.methods.measuring import paired
+from research.methods.plans import GUIDE
 from tts.errors import TTSError
 from tts.experiments.analysis.curves import Curve, curves_of
 from tts.experiments.store.store import Store, default_store
@@ -40,7 +41,7 @@ PLANS: dict[str, tuple[str, ...]] = {
         "power_sampling(moves=2, block=16) | majority",
     ),
     PATH: (WEIGHTED, "best_of_n | majority_of_bests", "ab_mcts", "mur(branching=4, verifier='main') | weighted"),
-    "process": (
+    GUIDE: (
         "particle_filter | weighted",
         "particle_filter(resample_below=0.5) | weighted",
         "particle_filter(lookahead=1) | weighted",

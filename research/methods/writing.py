@@ -60,10 +60,11 @@ def page(choices: Choices, measured: Measured) -> Iterator[str]:
     yield from (
         "# Search methods on the embedded pair",
         "",
-        "Made by `python -m research.methods`; why claims hold or not here is in [methods_reasons.md](methods_reasons.md).",
+        f"Made by `python -m research.methods --limit {measured.problems} --seeds {measured.seeds}`. Why claims hold or not here is in "
+        "[methods_reasons.md](methods_reasons.md).",
         "",
         f"- Problems: {measured.problems} of the test split, plain expressions of {_span(choices.operations)} operations with operands "
-        f"to 99; {measured.seeds} seeds. The range and all parameters were chosen on the validation split "
+        f"to 99; {measured.seeds} seed(s). The range and all parameters were chosen on the validation split "
         "([methods_choices.md](methods_choices.md)).",
         f"- Models: `pocket`; the verifier that guides and that chooses at the end is its process model (`{plans.GUIDE}`), but for "
         f'methods named "{plans.SELF_EVALUATED[2:]}", where the policy\'s own judgement (`self_evaluation`) does both.',

@@ -78,7 +78,10 @@ def _half(samples: Sequence[Sequence[RecordedSample]], firsts: Sequence[Recorded
 
 
 def _votes(samples: list[RecordedSample], first: RecordedSample | None, rng: np.random.Generator) -> tuple[Floats, int, int]:
-    """Return the chance that the vote of the first n is right [N], over orders, and the votes of the first few in the first order."""
+    """Return the chance [N] that the vote of the first n is right, over random orders, and the two greatest counts of early votes.
+
+    Early votes are those of the first `PILOTS` samples of the first order.
+    """
     every = samples if first is None else [first, *samples]
     kinds = {answer: i for i, answer in enumerate(dict.fromkeys(one.answer for one in every if one.answer is not None))}
     right = np.array([False, *(next(one.right is True for one in every if one.answer == answer) for answer in kinds)])

@@ -17,7 +17,7 @@ _PAIR = registry.get("pocket")
 KINDS: Mapping[str, studies.Kind] = MappingProxyType(
     {
         "pocket": studies.EXPRESSIONS,
-        "pocket-chance": studies.Kind(name="chance", verifier=own_verifier(_PAIR, "pocket")),
+        "pocket-likelihood": studies.Kind(name="likelihood", verifier=own_verifier(_PAIR, "pocket"), tree=studies.TREE),
         "pocket-countdown": studies.Kind(
             name="countdown", dataset={"dataset": "countdown", "numbers": [3, 4], "seed": 0, "group_by": "numbers"},
             verifier=own_verifier(_PAIR, "countdown"), tree=studies.TREE, sample=31,

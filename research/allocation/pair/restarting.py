@@ -1,7 +1,7 @@
-"""The policy's own word on whether a fresh start would do better: how much of the gain of 16 samples it reaches, and with how few.
+"""The policy's own judgement of whether a fresh start would do better: how much of the gain of 16 samples it reaches, and with how few.
 
-Source: algorithm A13 (Manvi, Singh and Ermon 2410.02725), which reports 74 % of that gain with 1.2 samples on average, of a policy of
-8 billion parameters that chooses among its samples by the same word.
+Source: algorithm A13 (Manvi, Singh and Ermon 2410.02725). It reports 74 % of that gain with 1.2 samples on average. Its policy has
+8 billion parameters and chooses among its samples by the same judgement.
 """
 
 from __future__ import annotations

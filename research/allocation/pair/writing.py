@@ -71,8 +71,8 @@ def _head(compared: Compared) -> Iterator[str]:
     yield (
         f"- `{AUTO}`: `solve_many` with one total for all problems, {', '.join(map(str, totals()))} tokens a problem "
         f"({', '.join(f'{each:g}' for each in SHARES)} plain samples' worth), generated and verifier tokens together; live. It begins each "
-        f"problem {'as the others' if model.first is None else f'with a sample at temperature {model.first:g}, which is better'}, "
-        f"and its selection is that of {code(next(iter(model.curves)))}, which reaches more for its cost on the validation split."
+        f"problem {'as the others' if model.first is None else f'with a sample at temperature {model.first:g}, which is better'}. "
+        f"Its selection is that of {code(next(iter(model.curves)))}, which reaches more for its cost on the validation split."
     )
     yield (
         f"- Uniform best-of-N: N samples of each, replayed, averaged over subsets of {studies.POOL[studies.TEST]} a seed; with `weighted` "

@@ -2,11 +2,11 @@
 
     python -m research.allocation.toy [--problems 10000] [--seeds 0,1,2] [--budgets 2,4,8,16,32,64,128] [--out PAGE]
 
-Two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem: accuracies, and the share of the
-gain over uniform best-of-N that each policy has of what the reference has, with 95 % intervals from problems drawn again (all policies
-see the same draws, so differences are paired). The reference draws one sample at a time, by the exact index under the true population:
-the best policy with the allocator's information. Each seed is a world of its own; problems of all are counted together.
-Then: what pilots are worth to a division made once, whether difficulty is told rightly, and how long deciding takes.
+Two settings: a perfect checker, and votes without a verifier. For each budget, in samples a problem, the page gives each policy's accuracy,
+and its gain over uniform best-of-N as a share of the reference's. The 95 % intervals are from problems drawn again (all policies see the
+same draws, so differences are paired). The reference draws one sample at a time, by the exact index under the true population: the best
+policy with the allocator's information. Each seed is a world of its own; problems of all are counted together. Then: what pilots are worth
+to a division made once, whether difficulty is told rightly, and how long deciding takes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tts.allocator.values import Checked, Voted
 
 
 def deciding(problems: int) -> dict[str, str]:
-    """Return the times of one wave, of a whole division in waves, of the table of votes, and of ten times as many problems at once."""
+    """Return how long deciding takes: one wave, a whole division in waves, the table of votes, ten times as many problems at once."""
     rng, found = np.random.default_rng(0), dict[str, str]()
     world = World.drawn(population(), problems, rng)
     for name, values in (("a checker", Checked(world.population)), ("votes", Voted(world.population, 64))):

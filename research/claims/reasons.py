@@ -1,0 +1,81 @@
+"""Why claims do not hold: figures that say what stands in their way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from research.claims import plans
+from research.claims.measuring import Choices, Measured
+from research.claims.self_evaluation import FILE
+from research.claims.testing import difference
+from tts.experiments.analysis.comparing import gain, in_words
+
+ERRORS = {plans.EXACT: 0.0, **plans.FLIPPED}  # share of verdicts that are flipped, by verifier
+
+
+def reasons(measured: Measured, choices: Choices, folder: Path) -> Iterator[str]:
+    """Yield the lines of the section. folder: of pages, for (g)."""
+    errors = {name: share for name, share in ERRORS.items() if (name, plans.BEST_OF_N) in measured.curves}
+    if len(errors) > 1:
+        yield "- (a), (b): how many exact verdicts must be flipped until a method is as accurate as with the learnt verifier, at the"
+        yield f"  largest budget: {', '.join(_alike(measured, errors))}."
+        yield "- (c): the share of what a method gains on a vote with exact verdicts that is left with flipped ones, in the mean over"
+        yield "  budgets. The method that gains most has most to lose."
+        yield from (f"  - {line}" for line in _left(measured, errors))
+    yield "- (d): greater charges were tried on the validation split. Each line is a charge, accuracy in percent, live tokens and how many"
+    yield "  times fewer these are than with the least charge. A tree of three steps shares little but its prompt, which no charge removes."
+    yield from (f"  - {line}" for line in _charges(choices))
+    if (bound := _bound(measured)) is not None:
+        yield f"- (f): best-of-N that ends at the first right answer, which no allocator can beat by stopping alone: {bound}."
+    yield from _self_evaluated(folder)
+
+
+def _accuracy(measured: Measured, verifier: str, method: str) -> list[float]:
+    return [100 * one.value for one in measured.curves[verifier, method].accuracy]
+
+
+def _alike(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
+    for method in plans.STEPWISE:
+        known = [_accuracy(measured, name, method)[-1] for name in errors]
+        learnt, shares = _accuracy(measured, plans.LEARNT, method)[-1], list(errors.values())
+        if learnt < min(known):
+            yield f"{method} above {shares[-1]:.0%}"
+        else:  # accuracies fall as errors grow; `interp` wants them to rise
+            falling = np.minimum.accumulate(known)
+            yield f"{method} {np.interp(learnt, falling[::-1], shares[::-1]):.0%}"
+
+
+def _left(measured: Measured, errors: dict[str, float]) -> Iterator[str]:
+    def gained(verifier: str, method: str) -> float:
+        return float(np.mean(_accuracy(measured, verifier, method)) - np.mean(_accuracy(measured, verifier, plans.MAJORITY)))
+
+    for method in plans.STEPWISE:
+        whole = gained(plans.EXACT, method)
+        parts = (f"{gained(name, method) / whole:.0%} of it {name}" for name in errors if name != plans.EXACT)
+        yield f"{method}: {whole:+.1f} points, {', '.join(parts)}" if whole > 0 else f"{method}: {whole:+.1f} points"
+
+
+def _charges(choices: Choices) -> Iterator[str]:
+    tried = {plan: figures for plan, figures in choices.tried.items() if len(figures) > 1}
+    first = next(iter(tried.values()), None)
+    for plan, (accuracy, live) in tried.items():
+        assert first is not None, "there is one"
+        yield f"{plan.partition('charge=')[2].partition(')')[0]}: {accuracy:.1f}, {live:.1f}, {first[1] / live:.2f} times"
+
+
+def _bound(measured: Measured) -> str | None:
+    ended, base = (curves.get((plans.LEARNT, plans.BEST_OF_N)) for curves in (measured.ruled, measured.curves))
+    found = None if ended is None or base is None else gain(ended, base, "tokens", rng=np.random.default_rng(0))
+    return None if found is None else in_words(found, "tokens")
+
+
+def _self_evaluated(folder: Path) -> Iterator[str]:
+    if (folder / FILE).is_file():
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        one, stopped, many = (np.array(found[name]) for name in ("one", "stopped", "many"))
+        gains = (difference("", of, one, 0.0).value for of in (many, stopped))
+        yield "- (g): best-of-16 by self-evaluation gains {} on one sample, what stops early {}.".format(*gains)
