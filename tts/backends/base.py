@@ -62,6 +62,12 @@ class Caps:
         stop_predicate: whether a row ends where `StopCondition.finished` returns True.
         thoughts: whether it thinks, by marks that are known (`BackendMetadata.thoughts`). efforts: whether `Sampling.effort` is obeyed.
         usage: whether token counts are exact; if not, the backend reports upper bounds in `Sample.num_tokens`, and sets `estimated`.
+
+    Example:
+        >>> import tts
+        >>> caps = tts.Caps(steps="native", logprobs=True)
+        >>> caps.steps, caps.extend, caps.logprobs
+        ('native', 'absent', True)
     """
 
     steps: Support = "absent"
@@ -99,6 +105,12 @@ class Sampling:
 
     Raises:
         ConfigError: a value is out of its range.
+
+    Example:
+        >>> import tts
+        >>> greedy = tts.Sampling(temperature=0, max_tokens=40)
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy="single", sampling=greedy).answer
+        '5'
     """
 
     temperature: float = 0.8
@@ -301,18 +313,26 @@ class Counters:
 
 
 class Backend:
-    """Base class of models: subclass it, state `caps`, and implement what they promise.
+    """Base class of backends. A subclass states its capabilities in `caps`, and implements the methods that these name.
 
     A first backend implements `open` and `sample`. Every other call is refused with a CapabilityError until it is overridden.
-    Handles are taken to be values: `fork` returns them again and `release` does nothing. Calls take and return sequences, and
-    their items fail independently. Any object with the members of `tts.backends.protocol.BackendProtocol` is accepted as well.
+    A handle is the state behind a prompt or a path. By default it is an immutable value: `fork` returns it again, and `release` does
+    nothing. Calls take and return sequences, and their items fail independently. Any object with the members of
+    `tts.backends.protocol.BackendProtocol` is accepted as well.
 
     Attributes:
         name: in results and errors. identity: what results depend on (weights, precision, kind of device). Both are by default the
             class's name in snake case.
         caps: its capabilities. context: most tokens of prompt and path together; None: no limit.
         rates: what its tokens cost. kv_bytes_per_token: size of one token's state; None: it has none.
-        metadata: optional. counters: everything that it computed so far; its methods add to them.
+        metadata: optional facts about the model (`BackendMetadata`). counters: tokens computed so far; its methods add to them.
+
+    Example:
+        >>> import tts
+        >>> class Echo(tts.Backend):
+        ...     caps = tts.Caps(usage=True)
+        >>> Echo().name, Echo().identity, Echo().caps.steps
+        ('echo', 'echo', 'absent')
     """
 
     name: str = cast("str", ClassName())

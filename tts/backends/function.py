@@ -33,6 +33,13 @@ class Ask:
     Args:
         prompt: text or messages. text: the solution so far. max_tokens: most tokens to generate.
         temperature: of the distribution. stop: texts at which it may end early, included in its reply. seed: 63 bits, one of each row.
+
+    Example:
+        >>> import tts
+        >>> def model(ask):
+        ...     return f"The answer is {7 if ask.temperature == 0 else ask.seed}."
+        >>> tts.solve("What is 3 + 4?", tts.Budget(samples=1), backend=model, task="math", strategy="single(temperature=0)").answer
+        '7'
     """
 
     prompt: Prompt
@@ -53,6 +60,12 @@ class Answer:
             estimate. A function that generates hidden tokens, such as reasoning, must report them.
         finished: whether the model ended by itself; False: it reached `max_tokens`, and the function may be called again to continue
             the text. Bare text, and what is finished, is never continued.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: tts.Answer("The answer is 7.", tokens=5)
+        >>> tts.solve("What is 3 + 4?", 100, backend=model, task="math", strategy="best_of_n(n=3)").usage.generated_tokens
+        15
     """
 
     text: str
@@ -141,7 +154,9 @@ class FunctionBackend(Backend):
             raise ConfigError(f"concurrency is {concurrency!r}, but must be at least 1")
         given: Any = thoughts
         if not isinstance(given, ThoughtMarks | None):
-            raise ConfigError(f"thoughts is {shown(given)}, but must be marks", hint="such as tts.ThoughtMarks('<think>', '</think>')")
+            raise ConfigError(
+                f"thoughts is {shown(given)}, but must be marks", hint="such as tts.thoughts.ThoughtMarks('<think>', '</think>')"
+            )
         self._fn = fn
         self._concurrency = concurrency
         self._waiting: deque[tuple[_Rows, int]] = deque()
@@ -242,7 +257,11 @@ class FunctionBackend(Backend):
 
 def _capability_hint(capability: str) -> str:
     """Return the cure of a capability that a function lacks; "": no more than elsewhere."""
-    return "FunctionBackend(write, thoughts=tts.ThoughtMarks()) states the marks of a model that thinks" if capability == "thoughts" else ""
+    return (
+        "FunctionBackend(write, thoughts=tts.thoughts.ThoughtMarks()) states the marks of a model that thinks"
+        if capability == "thoughts"
+        else ""
+    )
 
 
 def _checked(said: Any, max_tokens: int) -> Answer:

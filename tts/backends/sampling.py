@@ -1,6 +1,6 @@
 """From logits to a token: temperature, filters, and one uniform number through the inverse CDF. Plain numpy in float64.
 
-The CDF runs in token-id order. Near-equal logits may swap ranks under rounding noise, but ids never move, so only a number
+The CDF runs in token-id order. Near-equal logits may swap ranks under rounding noise, but ids never move. So only a number
 that falls within that noise of an edge can give another token. Each filter sees the distribution as the filter before left it
 (top-k, then top-p, then min-p), and equal probabilities are ranked by id.
 
@@ -110,7 +110,7 @@ def _shifted(logits: NDArray[Any]) -> NDArray[np.float64]:
     wide = logits.astype(np.float64)
     top = wide.max()
     if not np.isfinite(top):
-        raise EngineError(f"the model's largest logit is {top}, which is no law over tokens", hint="try float32 weights")
+        raise EngineError(f"the model's largest logit is {top}, which gives no distribution over tokens", hint="try float32 weights")
     return wide - top
 
 

@@ -235,7 +235,7 @@ def test_a_model_that_is_not_served_names_those_that_are() -> None:
         ("http://", "must be http:// or https:// with a host"),
         ("http://host:port", "must be http:// or https:// with a host"),
         ("http://host/?key=1", "neither query nor fragment"),
-        ("http://me:secret@host", "would stand in results"),
+        ("http://me:secret@host", "would be written to results"),
     ],
 )
 def test_what_is_no_url_is_refused(url: str, says: str) -> None:

@@ -120,7 +120,7 @@ class Capabilities:
             ),
             ("usage", _said(self.usage, "reported", "not reported: rows are charged their full grants, as estimates")),
             ("cached tokens", _said(self.cached, "reported", "not reported: unknown")),
-            ("log-probabilities", _said(self.logprobs, "of the untempered law", "none of the untempered law")),
+            ("log-probabilities", _said(self.logprobs, "as they are before temperature", "none from before temperature")),
             ("those of prompts", _said(self.echo, "by completions that repeat the prompt", "none")),
             ("seeds", self.seed_note or _said(self.seeds, "obeyed, each row has its own", "not obeyed: another run gives other texts")),
             ("n", _said(self.n, "several rows a call", "one row a call")),

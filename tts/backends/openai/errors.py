@@ -196,7 +196,7 @@ def _filled(what: str, name: str, text: str, secrets: list[str]) -> str:
     """
     if _SECRET_NAMES.search(name) and not _VARIABLE.search(text):
         raise ConfigError(
-            f"the {what} {name} holds a secret as it is, which would stand in files and results",
+            f"the {what} {name} holds a secret as it is, which would be written to files and results",
             hint=f"put it into a variable of the environment, and write {name}: ${{THAT_VARIABLE}}",
         )
 

@@ -107,7 +107,7 @@ def roots(url: str) -> tuple[str, ...]:
     except (ValueError, httpx.InvalidURL):
         valid = False
     if "@" in _AUTHORITY.sub(r"\1", url):
-        raise ConfigError("the url holds a user's name or password, which would stand in results", hint=f"for a key: {HOW_KEY}")
+        raise ConfigError("the url holds a user's name or password, which would be written to results", hint=f"for a key: {HOW_KEY}")
     if not valid:
         told = shown(re.sub("([?#]).+", r"\1…", url))  # keys are given there
         raise ConfigError(

@@ -28,10 +28,10 @@ _NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCapabilities:
-    """The file of a server's capabilities for a model, which need not exist.
+    """A file that keeps what a probe found out about a model on a server.
 
     Args:
-        path: of the file.
+        path: of the file, which may be missing: `read` then returns None.
     """
 
     path: Path

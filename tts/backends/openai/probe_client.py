@@ -52,7 +52,9 @@ class ProbeClient:
         try:
             self._client = httpx.Client(headers={"Content-Type": "application/json", **key.headers}, params=key.query, verify=checks(root))
         except ValueError as failure:
-            raise ConfigError(f"a variable of the environment names no proxy: {failure}", hint="see HTTP_PROXY and its like") from None
+            raise ConfigError(
+                f"a variable of the environment holds no valid proxy: {failure}", hint="see HTTP_PROXY and its like"
+            ) from None
         self._quick, self._slow = timeout_s, timeout_s * 30
         self._longest = 0.0  # that a whole reply of a model took
 

@@ -66,5 +66,5 @@ def check_known(ids: Sequence[int], vocab: int) -> None:
     if wrong is not None:
         raise ConfigError(
             f"the text has the token {wrong}, but the model knows those from 0 to {vocab - 1}",
-            hint="the tokenizer is another model's, or was added to",
+            hint="the tokenizer is another model's, or has added tokens",
         )

@@ -5,7 +5,7 @@ off by a known slip, which later steps carry on. So it errs step by step, as rea
 known exactly (`ToyLanguage.answer_distribution`).
 
 A language with thoughts writes these lines between `<think>` and `</think>`. At their end it may write "Wait" and compute the sum once
-more, with fewer errors. What it answers is the last value before the end of the thought, so that a thought cut short answers a part of
+more, with fewer errors. What it answers is the last value before the end of the thought. So a thought cut short answers a part of
 the sum, and a thought prolonged answers better.
 """
 

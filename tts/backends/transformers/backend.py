@@ -69,8 +69,8 @@ class TransformersBackend(Backend):
     Idea: every row has its own tensors of keys and values, which forks share. Rows of all requests are decoded together in tiles
         of `tile_rows` rows, idle ones included, whose width follows from the row's own length. Everything else is read path by
         path. New requests join between two steps. All shapes follow from the row alone, and so do all bits: tokens and
-        log-probabilities do not depend on the batch or its order, on one machine with one number of threads, one `tile_rows`
-        and one version of torch. This holds for dense models; a mixture of experts shapes its products by the batch. It was
+        log-probabilities do not depend on the batch or its order. This needs one machine, number of threads, `tile_rows` and
+        version of torch. It holds for dense models; a mixture of experts shapes its products by the batch. It was
         measured on CPUs. On a GPU it relies on cuBLAS choosing equal kernels for equal shapes, which was not measured.
 
         Cost, for SmolLM2-135M in float32 on two cores with 256 columns: a step takes 158 ms in a tile of 16, full (101 tokens/s)
