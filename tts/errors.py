@@ -26,6 +26,14 @@ class TTSError(Exception):
     Args:
         cause: one line: argument, value and rule.
         hint: what to do about it, or "".
+
+    Example:
+        >>> import tts
+        >>> try:
+        ...     tts.solve("3 + 4 - 2", 400, model="toy", strategy="beem")
+        ... except tts.TTSError as error:
+        ...     print(error.hint)
+        did you mean beam?
     """
 
     def __init__(self, cause: str, *, hint: str = "") -> None:
@@ -45,19 +53,56 @@ def _rebuild(kind: type[TTSError], cause: str, hint: str) -> TTSError:
 
 
 class ConfigError(TTSError, ValueError):
-    """A value that the caller gave is not valid; nothing has been spent."""
+    """A value that the caller gave is not valid; nothing has been spent.
+
+    Example:
+        >>> import tts
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy="beem")
+        Traceback (most recent call last):
+          ...
+        tts.errors.ConfigError: strategy is 'beem', but no strategy has that name (hint: did you mean beam?)
+    """
 
 
 class CapabilityError(ConfigError):
-    """The chosen backend lacks a capability that is needed; the hint names those that have it."""
+    """The chosen backend lacks a capability that is needed; the hint names those that have it.
+
+    Example:
+        >>> import tts
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy="budget_forcing(n=2)")
+        Traceback (most recent call last):
+          ...
+        tts.errors.CapabilityError: the strategy budget_forcing(n=2) needs the capability 'thoughts', which the backend 'toy' lacks
+        (hint: the model toy-thinking has thoughts; the nearest strategy that can run here is best_of_n)
+    """
 
 
 class PromptTooLong(ConfigError):
-    """The rendered prompt does not fit the model's context."""
+    """The rendered prompt does not fit the model's context.
+
+    Example:
+        >>> import tts
+        >>> from tts.backends.function import FunctionBackend
+        >>> class Short(FunctionBackend):
+        ...     context = 3
+        >>> tts.solve("What is 3 + 4?", 100, backend=Short(lambda ask: "7"), task="text", strategy="single")
+        Traceback (most recent call last):
+          ...
+        tts.errors.PromptTooLong: the prompt has 5 tokens, but the model's context (on the backend 'callable') holds 3
+        (hint: shorten the problem, or choose a model with a longer context)
+    """
 
 
 class BudgetExceeded(TTSError):
-    """More was spent than had been granted: a defect of a backend or verifier, never a normal end."""
+    """More was spent than had been granted: a defect of a backend or verifier, never a normal end.
+
+    Example:
+        >>> import tts
+        >>> raise tts.BudgetExceeded("verifier 'mine' computed 30 tokens, but was granted 20")
+        Traceback (most recent call last):
+          ...
+        tts.errors.BudgetExceeded: verifier 'mine' computed 30 tokens, but was granted 20
+    """
 
 
 class EngineError(TTSError):
@@ -66,6 +111,13 @@ class EngineError(TTSError):
     Attributes:
         kind: the word that a solution counts it by, where it lost rows or scores.
         replies: of the other items of the call that failed, whose cost is booked.
+
+    Example:
+        >>> import tts
+        >>> raise tts.EngineError("the server closed the connection", kind="network")
+        Traceback (most recent call last):
+          ...
+        tts.errors.EngineError: the server closed the connection
     """
 
     replies: Sequence[Any] = ()
@@ -84,13 +136,31 @@ class VerifierError(TTSError):
 
     Attributes:
         partial: the `Solution` as far as it came, where `solve` or `asolve` raises this; else None.
+
+    Example:
+        >>> import tts
+        >>> def broken(problem, text):
+        ...     raise ValueError("no score")
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", verifier=broken, strategy="best_of_n(n=2) | best")
+        Traceback (most recent call last):
+          ...
+        tts.errors.VerifierError: the verifier 'main' failed: ValueError: no score
     """
 
     partial: Any = None
 
 
 class MissingDependency(TTSError, ImportError):
-    """An optional package is missing; the hint is the command that installs it."""
+    """An optional package is missing; the hint is the command that installs it.
+
+    Example:
+        >>> from tts.errors import missing_extra
+        >>> raise missing_extra("matplotlib", "experiments", "a figure")
+        Traceback (most recent call last):
+          ...
+        tts.errors.MissingDependency: a figure needs the optional dependency matplotlib, which is not installed (hint: pip install
+        'test-time-search[experiments]')
+    """
 
 
 def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency:

@@ -18,7 +18,18 @@ Status = Literal["active", "finished", "truncated", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation. `role` is "system", "user" or "assistant"."""
+    """One turn of a conversation.
+
+    Args:
+        role: "system", "user" or "assistant".
+        content: its text.
+
+    Example:
+        >>> import tts
+        >>> asked = [tts.Message("system", "Answer briefly."), tts.Message("user", "3 + 4 - 2")]
+        >>> tts.solve(asked, 400, model="toy", strategy="best_of_n(n=4) | majority").answer
+        '5'
+    """
 
     role: str
     content: str
@@ -39,6 +50,12 @@ class Problem:
         id: a name that is unique in its data set; randomness is addressed by it, or by the prompt without it.
         task: the name of the task that frames it ("math", "arithmetic", …); None: the model record's default.
         metadata: anything else; no strategy and no verifier but a checker sees it.
+
+    Example:
+        >>> import tts
+        >>> problem = tts.Problem("3 + 4 - 2", answer="5", id="sum-1", task="arithmetic")
+        >>> problem.text, problem.stripped().answer
+        ('3 + 4 - 2', None)
     """
 
     prompt: Prompt
@@ -87,7 +104,7 @@ TOP_TOKENS = 20
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trajectory:
-    """An immutable path from a root: its last piece, and a pointer to the path before it.
+    r"""An immutable path from a root: its last piece, and a pointer to the path before it.
 
     Args:
         parent: the path before this piece; None for a root.
@@ -104,6 +121,12 @@ class Trajectory:
         handle: the backend's state; no part of equality, pickle or JSON.
         spreads: how spread the law of each token was (see `Spread`), one a token, or empty.
         marks: of the thought that its path may begin with.
+
+    Example:
+        >>> import tts
+        >>> path = tts.solve("3 + 4 - 2", 400, model="toy", strategy="beam(n=2)", verifier="toy").candidates[0].trajectory
+        >>> path.steps, path.status, path.num_tokens
+        (('3 + 4 = 7\n', '7 - 2 = 5\n', 'A: 5'), 'finished', 15)
     """
 
     parent: Trajectory | None
@@ -212,6 +235,14 @@ class Candidate:
         group: the chain or subtree it came from: candidates of one group are not independent.
         scores: one aggregated score by verifier role, NaN where unknown; and those that the strategy gave, by roles of their own.
         weight: what it counted for in the selection, before that what the strategy gave it; NaN where neither weighed it.
+
+    Example:
+        >>> import tts
+        >>> best = tts.solve(
+        ...     "3 + 4 - 2", 400, model="toy", verifier="toy(error=0.1)", strategy="best_of_n(n=4) | weighted"
+        ... ).candidates[0]
+        >>> best.answer, best.index, best.scores, best.truncated
+        ('5', 0, {'main': 0.9}, False)
     """
 
     trajectory: Trajectory
@@ -233,23 +264,31 @@ class Usage:
     """What a problem cost. Counts are exact whole numbers unless `estimated` says otherwise.
 
     Args:
-        prompt_tokens: input tokens that a policy computed (prompts, forced text, recomputed prefixes).
-        reused_tokens: input tokens served from a kept state or a prefix cache; None where a server does not say.
-        generated_tokens: tokens that models generated, ends of sequence included, discarded rows included.
-        cancelled_tokens: tokens of rows that a stop rule cancelled: charged, but outside every claim of equality.
+        prompt_tokens: input tokens that were computed (prompts, forced text, recomputed prefixes), but not those of `verifier_tokens`.
+        reused_tokens: input tokens whose state was cached; None where a server does not report them.
+        generated_tokens: tokens that the policy, and other models of the strategy, generated: ends of sequence and discarded rows
+            included, `cancelled_tokens` not.
+        cancelled_tokens: tokens of rows that a stop rule cancelled. They are charged; equal searches may differ in their number.
         truncated_tokens: of the generated ones, those of candidates that were cut short without an answer.
-        verifier_tokens: tokens that verifiers computed.
+        verifier_tokens: tokens that verifiers computed, a judge's prompts and replies included.
         verifier_reused_tokens: tokens that verifiers did not have to compute again.
         verifier_calls: sequences that verifiers scored.
-        samples: root-to-leaf branches made.
-        flops: floating-point operations, 2 x parameters a token; None without a parameter count.
+        samples: branches from the root to a leaf, as in `Budget`.
+        flops: floating-point operations, 2 x parameters per token; None without a parameter count.
         usd: dollars; None without prices.
         seconds: from the first call to the last, waiting included (the critical path).
         work_seconds: the sum of the model seconds of every row, as if none had run beside another.
-        peak_kv_tokens: most distinct prefix tokens that were live at once.
-        saved_kv_tokens: at that moment, tokens that a store without sharing would have held on top.
+        peak_kv_tokens: the most tokens that were in live paths at once; a prefix that paths share counts once.
+        saved_kv_tokens: tokens that memory without shared prefixes would have held in addition at that moment.
         kv_bytes_per_token: bytes of one token's keys and values; None where the backend has none.
-        estimated: whether a call without a usage report was charged its full grant.
+        estimated: whether counts are upper bounds, such as the full grant of a call without a usage report.
+
+    Example:
+        >>> import tts
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=4) | majority").usage.tokens
+        60
+        >>> tts.Usage(generated_tokens=30, verifier_tokens=12).tokens
+        42
     """
 
     prompt_tokens: int = 0
@@ -305,21 +344,28 @@ class Solution:
 
     Args:
         problem: the problem as it was given.
-        answer: the chosen answer as the model wrote it; None, never a guess, when nothing was extracted.
+        answer: the chosen answer as the model wrote it; None where no candidate has one, or the selection abstained. Never a guess.
         answers: the chosen answers, best first, where the selection returns several.
-        abstained: why a selection that may do so gave no answer although there were some (`selective`); "" where it did not.
-        confidence: the winner's share of the selection's weight over all candidates, those without an answer included; NaN without
-            candidates.
+        abstained: why the selection gave no answer although candidates have some (`selective`); "" otherwise.
+        confidence: the winner's share of the selection's weight over all candidates, those without an answer included. NaN without
+            candidates, or where a verifier failed (see `Solver`).
         calibrated: whether `confidence` has been calibrated to be a probability of being right.
         candidates: every candidate, best first.
         usage: what was spent; `remaining`: what is left of each limit.
-        stopped_by: why the search ended ("samples drawn", "budget: tokens", "unanimous", "failed", …).
-        strategy: the strategy as configured, in the text form that parses back.
+        stopped_by: why the search ended: "done" where the strategy came to its end, else "budget: tokens", a stop rule such as
+            "unanimous", "interrupted", "failed", or a reason of the strategy.
+        strategy: the plan as configured, as text that `tts.parse` reads.
         model: the name of the policy. seed: the run's seed. oracle: whether a verifier saw the reference answer.
-        failures: failed rows by kind, those of verifiers' models included. warnings: what the caller should know, a line each.
+        failures: the number of failed rows by kind, those of verifiers' models included. warnings: one line each.
         reproducible: whether the same call gives the same solution again.
         trace: the record of the search (`tts.trace.trace.Trace`).
         error: the error that ended the search early, if one did.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=4) | majority")
+        >>> found.answer, found.confidence, found.stopped_by, found.usage.tokens
+        ('5', 0.75, 'done', 60)
     """
 
     problem: Problem

@@ -21,7 +21,23 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Where `Search.expand` ends a row: after so many tokens."""
+    r"""Where `Search.expand` ends a row: after so many tokens.
+
+    Args:
+        count: tokens, at least 1.
+
+    Raises:
+        ConfigError: `count` is out of its range.
+
+    Example:
+        >>> import tts
+        >>> class Begun(tts.Strategy):
+        ...     async def run(self, search):
+        ...         rows = await search.expand([search.root], n=2, until=tts.Tokens(5))
+        ...         return await search.complete(rows[0])
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Begun()).candidates[0].trajectory.steps
+        ('3 + 4 = 7', '\n7 - 2 = 5\nA: 5')
+    """
 
     count: int
 
@@ -34,7 +50,23 @@ MOST_TOKENS = 1 << 40  # of a row without a cap
 
 @dataclass(frozen=True, slots=True)
 class Thought(Tokens):
-    """Where `Search.expand` ends a row: behind the mark that ends its thought, or after so many tokens."""
+    r"""Where `Search.expand` ends a row: behind the mark that ends its thought, or after so many tokens.
+
+    Args:
+        count: most tokens, at least 1.
+
+    Raises:
+        ConfigError: `count` is out of its range.
+
+    Example:
+        >>> import tts
+        >>> class Brief(tts.Strategy):
+        ...     async def run(self, search):
+        ...         [[thought]] = await search.expand([search.root], until=tts.Thought(40))
+        ...         return await search.complete([thought])
+        >>> tts.solve("3 + 4 - 2", 400, model="toy-thinking", strategy=Brief()).candidates[0].trajectory.steps
+        ('<think>\n3 + 4 = 8\n8 - 2 = 6\nWait\n3 + 4 = 7\n7 - 2 = 6\n</think>', '\nA: 6')
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +81,23 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """Where `Search.expand` ends a row: behind the first of these texts, which stays in it; else at the end of the solution."""
+    r"""Where `Search.expand` ends a row: behind the first of these texts, which stays in it; else at the end of the solution.
+
+    Args:
+        texts: at least one.
+
+    Raises:
+        ConfigError: `texts` is no tuple of texts, or empty.
+
+    Example:
+        >>> import tts
+        >>> class Halves(tts.Strategy):
+        ...     async def run(self, search):
+        ...         rows = await search.expand([search.root], until=tts.Stops((" = ",)))
+        ...         return await search.complete(rows[0])
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Halves()).candidates[0].trajectory.steps
+        ('3 + 4 = ', '7\n7 - 2 = 5\nA: 5')
+    """
 
     texts: tuple[str, ...]
 
@@ -62,10 +110,31 @@ class Stops:
 
 
 STEP = Until.STEP
-"""To the end of the next step."""
+r"""To the end of the next step.
+
+Example:
+    >>> import tts
+    >>> class Steps(tts.Strategy):
+    ...     async def run(self, search):
+    ...         [[first]] = await search.expand([search.root], until=tts.STEP)
+    ...         [[whole]] = await search.expand([first], until=tts.END)
+    ...         return [search.finish(whole)]
+    >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Steps()).candidates[0].trajectory.steps
+    ('3 + 4 = 7\n', '7 - 2 = 5\nA: 5')
+"""
 
 END = Until.END
-"""To the end of the solution."""
+"""To the end of the solution.
+
+Example:
+    >>> import tts
+    >>> class Whole(tts.Strategy):
+    ...     async def run(self, search):
+    ...         rows = await search.expand([search.root], n=3, until=tts.END)
+    ...         return [search.finish(t) for t in rows[0]]
+    >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Whole()).usage.samples
+    3
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +145,11 @@ class StopDecision:
         reason: shown as `Solution.stopped_by`.
         answer: the answer to return whatever the selection says; None: let the selection choose.
         used: the candidates the selection may use.
+
+    Example:
+        >>> import tts
+        >>> tts.StopDecision("agreed", answer="5").reason
+        'agreed'
     """
 
     reason: str

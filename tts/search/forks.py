@@ -38,7 +38,7 @@ def check_fork(t: Trajectory, at: int | str, backend: BackendProtocol, tree: Tre
     if text_of is None and not isinstance(at, str):
         raise CapabilityError(
             f"a fork inside of a node needs the text of single tokens, which the backend {backend.name!r} does not show",
-            hint="a backend states it as BackendMetadata.text_of; a fork before a text needs it not",
+            hint="a backend states it as BackendMetadata.text_of; a fork before a text does not need it",
         )
     if t.parent is None or t.status == "failed" or t.node in tree.scratch | tree.pruned:
         what = (

@@ -55,16 +55,26 @@ class Strategy(Named, ABC):
 
     Attributes:
         registered_as: its name in text forms; by default its place, "module:Class".
-        needs: capabilities of the policy's backend (`Caps`) that it uses; what lacks one is refused before anything is spent. By default
-            those that its own methods ask for: "steps" for `expand` by steps or `rollout`, "extend", "token_ids" for `fork`,
+        needs: capabilities (`Caps`) that it needs of the policy's backend. A backend that lacks one is refused before anything is spent.
+            By default those that its own methods ask for: "steps" for `expand` by steps or `rollout`, "extend", "token_ids" for `fork`,
             "next_logprobs" for `ask`, "hidden".
-        verifiers: the roles that it scores with while it searches; their cost is reserved with every row. By default its parameter
-            `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
-        gives_scores: the roles of scores that it gives its candidates itself, `search.finish(t, scores=…)`: no verifier may have them, and
-            selections by score may name them.
+        verifiers: roles of the verifiers that it asks during the search; the cost of a score is reserved with every row. By default
+            its parameter `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
+        gives_scores: roles under which it scores candidates itself, by `search.finish(t, scores=…)`. No verifier may have such a role.
+            Selections by score may name it.
 
-    The defaults see what the methods of the class, its bases and mixins call on their search: the parameter `search`, or annotated
-    `Search`, or that of `run`. Set both attributes if functions outside of the class call the search.
+    The defaults of `needs` and `verifiers` are read from the code of the class, its bases and mixins. Calls count on a parameter that is
+    named `search` or annotated `Search`, and on the parameter of `run`. Set both attributes if functions outside of the class call the
+    search.
+
+    Example:
+        >>> import tts
+        >>> class Two(tts.Strategy):
+        ...     async def run(self, search):
+        ...         return await search.complete([search.root], n=2)
+        >>> found = tts.solve("3 + 4 - 2", 400, model="toy", strategy=Two())
+        >>> found.answer, found.usage.samples
+        ('5', 2)
     """
 
     __slots__ = ()
@@ -98,7 +108,16 @@ class Strategy(Named, ABC):
 
 
 class StopRule(Named, ABC):
-    """When to stop before the budget does. A subclass defines `should_stop`."""
+    """When to stop before the budget does. A subclass defines `should_stop`.
+
+    Example:
+        >>> import tts
+        >>> class Third(tts.StopRule):
+        ...     def should_stop(self, candidates):
+        ...         return tts.StopDecision("third") if len(candidates) == 3 else None
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=tts.BestOfN(n=8) | Third() | tts.Majority()).stopped_by
+        'third'
+    """
 
     __slots__ = ()
 
@@ -115,6 +134,15 @@ class Selection(Named, ABC):
         registered_as: its name in text forms; by default its place, "module:Class".
         verifiers: the roles that it may score with; their worst case is reserved with every row. Default: as `Strategy.verifiers`.
         scores_all: whether it scores every candidate that it may score; such scores may be made before it asks.
+
+    Example:
+        >>> import tts
+        >>> class First(tts.Selection):
+        ...     async def select(self, candidates, search):
+        ...         return tts.Selected((candidates[0].answer,), tuple(candidates), 1 / len(candidates))
+        >>> found = tts.solve("3 + 4 - 2", 400, model="toy", strategy=tts.BestOfN(n=4) | First())
+        >>> found.answer, found.confidence
+        ('5', 0.25)
     """
 
     __slots__ = ()

@@ -155,7 +155,21 @@ def written(part: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A strategy with its stop rule and its selection; None stands for the default."""
+    """A strategy with its stop rule and its selection.
+
+    Args:
+        strategy: what draws the candidates.
+        stopping: when to stop before the budget does; None: never.
+        selection: how candidates become an answer; None: the strategy's default.
+
+    Example:
+        >>> import tts
+        >>> plan = tts.Plan(tts.BestOfN(n=8), tts.Unanimous(window=3), tts.Majority())
+        >>> str(plan)
+        'best_of_n(n=8) | unanimous(window=3) | majority'
+        >>> plan == tts.parse("best_of_n(n=8) | unanimous(window=3) | majority")
+        True
+    """
 
     strategy: StrategyProtocol
     stopping: StopRuleProtocol | None = None
@@ -247,6 +261,15 @@ def parse(text: str) -> Plan:
     Raises:
         ConfigError: the text is malformed, a name is unknown (the nearest are named), or a parameter is unknown, given twice or
             out of range. Where it is not the beginning that is wrong, the position is shown.
+
+    Example:
+        >>> import tts
+        >>> tts.parse("best_of_n(n=8) | majority").strategy
+        BestOfN(n=8, temperature=None, effort=None, writer='policy')
+        >>> tts.parse("best_of_n(n=0)")
+        Traceback (most recent call last):
+          ...
+        tts.errors.ConfigError: n is 0, but must be a whole number of at least 1
     """
     first, *later = calls_in(text)
     plan = Plan.of(first.make(STRATEGIES), first.name)
@@ -281,7 +304,7 @@ def stored_text(plan: Plan, *, equal: bool = False) -> str:
         again = None
     if str(again) != text or (equal and again != plan):
         raise ConfigError(
-            f"the strategy is {text}, but must have a text that gives the same again, by which results are stored",
+            f"the strategy is {text}, but its text must be read back as the same strategy: results are stored by it",
             hint="make each part of your own a frozen dataclass at the top of a module, with literal parameters",
         )
     return text

@@ -22,6 +22,12 @@ class Selected:
         ranked: the candidates, best first, with their weights and scores filled in.
         confidence: the winner's share of the weight of all candidates, those without an answer included; NaN without candidates.
         abstained: why no answer is chosen although there are some; "" where that is not so.
+
+    Example:
+        >>> import tts
+        >>> chosen = tts.Selected(answers=("5",), ranked=(), confidence=0.75)
+        >>> chosen.answers, chosen.confidence
+        (('5',), 0.75)
     """
 
     answers: tuple[str, ...]

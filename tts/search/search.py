@@ -25,7 +25,19 @@ Scale = Literal["raw", "unit", "log_odds"]
 
 
 class Search:
-    """One problem's search, as a strategy or a selection sees it."""
+    """One problem's search, as a strategy or a selection sees it.
+
+    Example:
+        >>> import tts
+        >>> class Seen(tts.Strategy):
+        ...     async def run(self, search):
+        ...         made = await search.complete([search.root], n=2)
+        ...         print(search.problem.text, search.left["tokens"], search.spent)
+        ...         return made
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy=Seen()).answer
+        3 + 4 - 2 370.0 {'tokens': 30, 'generated_tokens': 30, 'verifier_tokens': 0, 'verifier_calls': 0, 'samples': 2}
+        '5'
+    """
 
     __slots__ = ("_state",)
 

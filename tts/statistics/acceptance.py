@@ -63,7 +63,8 @@ def attempt_values(
     _check(rates=rate, prior=weights, completeness=completeness, soundness=soundness)
     if not len(rate) or len(rate) != len(weights) or num < 1:
         raise ConfigError(
-            f"there are {len(rate)} rates, {len(weights)} priors and {num} attempts, but must be as many of both, and one each"
+            f"there are {len(rate)} rates, {len(weights)} priors and {num} attempts, but must be as many rates as priors, "
+            "and at least one of all"
         )
     rejected = (1 - completeness) * rate + soundness * (1 - rate)
     worth = right * completeness * rate + wrong * (1 - soundness) * (1 - rate)
@@ -89,8 +90,8 @@ def clustered_ceiling(
     """Return the accuracy that no number of tries passes, with an interval from problems drawn again.
 
     Each problem is a type of its own: r_t is its share of right samples. Completeness and soundness are those of all samples, and are
-    estimated anew in each resample. The sum of `attempt_values` over all attempts is the mean of c r_t / (1 - beta_t), so a problem
-    of which no sample is right adds nothing, and one of which nothing is ever accepted does neither.
+    estimated anew in each resample. The sum of `attempt_values` over all attempts is the mean of c r_t / (1 - beta_t). So a problem
+    of which no sample is right adds nothing. Nor does one of which nothing is ever accepted.
 
     Args:
         num, num_right, accepted_right, accepted_wrong: [P], samples of each problem by whether they are right and accepted.

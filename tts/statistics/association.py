@@ -25,8 +25,8 @@ def clustered_auc_within(
 ) -> Estimate:
     """Return the mean over clusters of each one's own AUC: how well a score ranks observations of one problem.
 
-    The AUC of all observations together is also high for a score that only tells hard problems from easy ones, which is of no use in
-    choosing among samples of one problem.
+    The AUC of all observations together is also high for a score that only tells hard problems from easy ones. Such a score is of no
+    use in choosing among samples of one problem.
 
     Args:
         scores, labels: as in `roc_auc`. clusters: [N], which problem each observation is of. rng, level, resamples: as in

@@ -128,7 +128,7 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         At least 2.
 
     Raises:
-        ConfigError: a difference of 0 or too small to be seen by a million million problems, a negative spread, a level outside (0, 1),
+        ConfigError: a difference of 0, or too small to be seen by a million million problems; a negative spread; a level outside (0, 1);
             or a power outside (1 - level, 1).
     """
     check_level(level)

@@ -43,7 +43,7 @@ def bayes_at_n(counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: Arr
     check_table("counts", table, 0)
     if not len(table) or table.shape[1] != len(weight):
         raise ConfigError(
-            f"counts is of shape {table.shape} and weights of {weight.shape}, but must be [P, C] of a problem or more, and [C]"
+            f"counts is of shape {table.shape} and weights of {weight.shape}, but must be [P, C] and [C], with P of at least 1"
         )
     given = numbers("prior", prior)
     try:
@@ -94,8 +94,8 @@ def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *,
     truth, seen, unseen = vector("verdicts", verdicts), vector("scores", scores), vector("others", others)
     if len(truth) != len(seen) or min(len(truth), len(unseen)) < 2:
         raise ConfigError(
-            f"verdicts is of length {len(truth)}, scores of {len(seen)} and others of {len(unseen)}, but must be two of one length, "
-            "and all at least 2"
+            f"verdicts is of length {len(truth)}, scores of {len(seen)} and others of {len(unseen)}, but must be of one length "
+            "(verdicts and scores), and of at least 2 each"
         )
     n, rest, both = len(truth), len(unseen), np.concatenate([seen, unseen])
     spread = float(both.var())

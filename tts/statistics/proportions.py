@@ -56,7 +56,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     Shapes: n, c and k are broadcast against each other.
 
     Returns:
-        Probabilities in [0, 1]; NaN where they are not whole numbers with 0 <= c <= n and 1 <= k <= n.
+        Probabilities in [0, 1]; NaN where n, c and k are not whole numbers with 0 <= c <= n and 1 <= k <= n.
 
     Raises:
         ConfigError: values that are no numbers, or of shapes that do not fit each other.

@@ -40,9 +40,9 @@ def bootstrap(
 
     Idea: a statistic is written as a function of how often each cluster counts, so that all resamples are one product of
         matrices. A difference of two systems is one statistic that computes both from the same counts: that pairs them.
-    Source: Efron and Tibshirani, "An introduction to the bootstrap" (1993), chapter 13. The ends are widened as Hesterberg, "What
-        teachers should know about the bootstrap" (2015), arXiv:1411.5279, has it, by which the interval of a mean is right for few
-        clusters too: plain percentiles are those of a normal law with too small a variance.
+    Source: Efron and Tibshirani, "An introduction to the bootstrap" (1993), chapter 13. The ends are widened as in Hesterberg,
+        "What teachers should know about the bootstrap" (2015), arXiv:1411.5279. So the interval of a mean is right for few clusters
+        too: plain percentiles are those of a normal law with too small a variance.
 
     Args:
         statistic: counts [R, P] to values [R]. num_clusters: P. rng: draws the resamples.

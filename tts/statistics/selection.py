@@ -1,8 +1,8 @@
 """What a selection gets right from k samples, averaged over all subsets of k of the n samples that were drawn.
 
 That average is unbiased: it estimates what k fresh samples would give, for every k up to n, from one pool. Samples are taken to come
-in any order alike. So where the rules of `tts.search.selections` let the first among equals win, its class has as many chances here
-as it has samples among those that tie.
+in any order alike. Where rules of `tts.search.selections` let the first among equals win, a class wins in proportion to its samples
+among those that tie.
 
 Shapes: n samples of one problem, A classes of answers, S subsets.
 """
@@ -37,9 +37,9 @@ class Averaged(NamedTuple):
 def majority_at_k(answers: ArrayLike, right: ArrayLike, k: ArrayLike) -> Floats:
     """Return the probability that the most frequent answer of k samples is right (maj@k), exactly.
 
-    Idea: the classes are merged one by one. What is carried is the chance that s samples of those merged so far hold no class more
-        often than m times, for all s and m; a class that ties adds a factor y, and the integral of y^t over [0, 1], which Gauss's
-        rule has exactly, is the 1/(t + 1) by which the right answer wins against t others.
+    Idea: the classes are merged one by one. What is carried, for all s and m, is a chance: that s samples of those merged so far
+        hold no class more often than m times. A class that ties adds a factor y. The integral of y^t over [0, 1], which Gauss's
+        rule has exactly, is 1/(t + 1): the chance that the right answer wins against t others.
 
     Args:
         answers: [n], index of each sample's class of equivalent answers, -1 without an answer. right: [n], 0 or 1 (ignored without

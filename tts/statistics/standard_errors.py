@@ -98,8 +98,8 @@ def spread_at(first: ArrayLike, second: ArrayLike, samples: int) -> float:
     tables = [numbers(name, each) for name, each in (("first", first), ("second", second))]
     if any(t.ndim != 2 or min(t.shape) < 2 or not np.isfinite(t).all() for t in tables) or len(tables[0]) != len(tables[1]):
         raise ConfigError(
-            f"first is of shape {tables[0].shape} and second of {tables[1].shape}, but must be known values of 2 samples or more "
-            "of the same 2 problems or more"
+            f"first is of shape {tables[0].shape} and second of {tables[1].shape}, but must be [problems, samples] "
+            "of the same problems, at least 2 of both, with finite values"
         )
     seen = float((tables[0].mean(axis=1) - tables[1].mean(axis=1)).var(ddof=1))
     noise = [float(t.var(axis=1, ddof=1).mean()) for t in tables]

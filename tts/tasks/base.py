@@ -115,8 +115,19 @@ class Task(ABC):
     Attributes:
         name: in results; by default the name of the class, in snake case.
         step_stop: texts that end a step; by default a blank line.
-        answer_cue: a text that opens an answer: behind a part of a solution, `extract` reads what follows it; by default there is none.
-        framing: the request of each kind of prompt, and the usual lengths in tokens; by default the prompt stands alone.
+        answer_cue: a text such as "The answer is ". Appended to a part of a solution, it makes the model state an answer that `extract`
+            reads. By default "": there is none.
+        framing: the request of each kind of prompt, and the usual lengths in tokens. By default the prompt is the problem alone.
+
+    Example:
+        >>> import tts
+        >>> class Colours(tts.Task):
+        ...     def extract(self, text):
+        ...         return next((word for word in ("red", "blue") if word in text.lower()), None)
+        >>> tts.solve(
+        ...     "Red or blue?", tts.Budget(samples=2), backend=lambda ask: "I take Blue.", task=Colours(), strategy="best_of_n"
+        ... ).answer
+        'blue'
     """
 
     name: str = cast("str", ClassName())

@@ -17,9 +17,9 @@ from tts.types import Problem, Prompt
 class ChoiceTask(Task):
     r"""Questions whose answer is one of a few texts, such as labels of a classification.
 
-    The answer is the last boxed choice (`\boxed{yes}`), else the one behind the last marker ("Answer: yes"), else the one that is the
-    whole text or its last line. A choice may be in quotes or bold, and in other case. Nothing else is an answer: a text that only mentions
-    a choice has none. Choices that are letters of a list A to J are those of the task `multiple_choice`.
+    The answer is the last boxed choice (`\boxed{yes}`), else the one behind the last marker ("Answer: yes"). Without these it is the choice
+    that is the whole text or its last line. A choice may be in quotes or bold, and in upper or lower case. A text that only mentions a
+    choice has no answer. For letters of a list A to J use the task `multiple_choice`.
 
     Args:
         choices: the texts, at least two, that differ after folding of case and spaces.

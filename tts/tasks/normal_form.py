@@ -3,7 +3,7 @@ r"""A cheap normal form of mathematical answers, in microseconds and without a p
 Equal forms mean equivalent answers; unequal ones decide nothing, save where `are_different` says so. A form is LaTeX that a parser reads.
 
 By convention, as graders have it: a unit, a currency, a degree sign and a percent sign behind a quantity are no part of an answer
-(`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`), and neither is the variable that a value is given to (`x = 5` is `5`).
+(`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is the variable that a value is given to (`x = 5` is `5`).
 A list without brackets and a set have no order. Numbers are exact: `0.50` is `1/2`, and `0.333` is not `1/3`.
 A whole number before a fraction is a mixed number. Thousands are separated by a comma without a space: `1, 234` are two numbers.
 """

@@ -1,7 +1,8 @@
 """Questions to a process that can really be killed, and the loop that such a process runs.
 
-Idea: what reads a model's text may hang inside one C call, where no signal handler and no thread can stop it, and may ask for all memory.
-    So it lives in a process of its own, with a memory limit, which is killed at its time limit and started anew at the next question.
+Idea: what reads a model's text may hang inside one C call, where no signal handler and no thread can stop it. It may also
+    ask for all memory. So it lives in a process of its own, with a memory limit. The process is killed at its time limit, and started
+    anew at the next question.
 """
 
 from __future__ import annotations

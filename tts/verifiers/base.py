@@ -62,6 +62,12 @@ class StepScores:
         whole: one score for the whole trajectory; None: the verifier scored only steps.
         tests: the outcome of each of the tests that the trajectory was run with, 1 where it passed, else 0; NaN: unknown; None: the
             verifier states none. The selection `codet` reads them.
+
+    Example:
+        >>> import tts
+        >>> scores = tts.StepScores(steps=(0.9, 0.4), whole=0.4)
+        >>> min(scores.steps), scores.whole
+        (0.4, 0.4)
     """
 
     steps: tuple[float, ...] | None = None
@@ -260,6 +266,14 @@ class Verifier(ABC):
         oracle: whether it needs the reference answer. Only an oracle is given the answer and the metadata of a problem.
         needs: capabilities (`Caps`) of the backend that `calls` uses.
         model: the role of that backend.
+
+    Example:
+        >>> import tts
+        >>> class Short(tts.Verifier):
+        ...     async def score(self, problem, trajectories, calls):
+        ...         return [tts.StepScores(whole=1 / (1 + len(t.full_text))) for t in trajectories]
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", verifier=Short(), strategy="best_of_n(n=4) | best").answer
+        '5'
     """
 
     __slots__ = ()

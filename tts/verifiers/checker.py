@@ -15,6 +15,13 @@ class Checker(Verifier):
     """Scores 1 if the extracted answer is equivalent to the reference answer, else 0. A search that it guides is marked `oracle`.
 
     Cost: no tokens.
+
+    Example:
+        >>> import tts
+        >>> problem = tts.Problem("3 + 4 - 2 + 9", answer="14")
+        >>> found = tts.solve(problem, 400, model="toy", verifier="checker", strategy="best_of_n(n=4) | best", allow_oracle=True)
+        >>> found.answer, found.oracle, [round(c.scores["main"], 2) for c in found.candidates]
+        ('14', True, [1.0, 1.0, 1.0, 0.0])
     """
 
     name = "checker"

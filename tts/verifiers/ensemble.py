@@ -46,6 +46,13 @@ class Ensemble(Verifier):
         caution: weighted standard deviations among the members that are subtracted from the mean; the result is at least 0. Of "mean" only.
 
     Cost: that of its members, each at its own rates; one verifier call a trajectory.
+
+    Example:
+        >>> import tts
+        >>> both = "ensemble(members=['toy(error=0.1)', 'confidence'])"
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", verifier=both, strategy="best_of_n(n=4) | weighted")
+        >>> [round(c.scores["main"], 2) for c in found.candidates]
+        [0.93, 0.93, 0.93, 0.47]
     """
 
     members: tuple[VerifierProtocol, ...] = ("process", "probe", "confidence")  # type: ignore[assignment]

@@ -156,6 +156,16 @@ class GenRm(VerdictVerifier):
     Cost: for each trajectory the prompt once (once a vote if the backend does not share prompts) and `votes` replies. With "logprobs" each
         prompt and reply are read again, with one short question.
     Random: the replies, addressed by problem, role, prompt and number of the vote.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "Verdict: Yes" if "Verdict" in str(ask.prompt) else "The answer is 7."
+        >>> asked = "genrm(votes=2, verdict='words')"
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=20), backend=model, task="math", verifier=asked, strategy="best_of_n(n=2) | best"
+        ... )
+        >>> [round(c.scores["main"], 2) for c in found.candidates]
+        [1.0, 1.0]
     """
 
     question: str = QUESTION
@@ -202,6 +212,16 @@ class MultiAspect(VerdictVerifier):
 
     Cost: that of `genrm` for each aspect; one verifier call a trajectory.
     Random: as `genrm`.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "Verdict: Yes" if "Verdict" in str(ask.prompt) else "The answer is 7."
+        >>> asked = "multi_aspect(aspects=['logic', 'calculation'], verdict='words')"
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=20), backend=model, task="math", verifier=asked, strategy="best_of_n(n=2) | best"
+        ... )
+        >>> [round(c.scores["main"], 2) for c in found.candidates]
+        [1.0, 1.0]
     """
 
     aspects: tuple[str, ...] = ("answer", "logic", "calculation", "facts", "question")

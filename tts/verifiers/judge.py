@@ -52,6 +52,16 @@ class Judge(ReplyingVerifier):
     Cost: the prompt of a trajectory once (once a vote if the backend does not share prompts) and `votes` replies. A pair costs at most
         four times as much.
     Random: the replies, addressed by problem, role, prompt and number of the vote.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: '{"score": 8}' if "score" in str(ask.prompt) else "The answer is 7."
+        >>> limits = tts.Budget(samples=20)
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=2)", strategy="best_of_n(n=2) | best"
+        ... )
+        >>> [round(c.scores["main"], 2) for c in found.candidates]
+        [0.8, 0.8]
     """
 
     question: str = QUESTION

@@ -33,6 +33,12 @@ class SelfEvaluation(Verifier):
             A solver fills what is None from the model's record, and the tokens from its tokenizer.
 
     Cost: the question's tokens for each trajectory, as verifier tokens. The score is NaN if the context has no room for the question.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("What is 12 + 7 * 3?", 400, verifier="self_evaluation", strategy="best_of_n(n=2) | best")
+        >>> found.answer, found.usage.verifier_calls
+        ('33', 2)
     """
 
     question: str | None = None

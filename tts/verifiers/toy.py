@@ -24,6 +24,12 @@ class ToyVerifier(Verifier):
 
     Cost: the tokens after the last scored ancestor, like a process model that caches what it has read.
     Random: the flips, addressed by (seed, problem, text up to the step).
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=4) | weighted", verifier="toy(error=0.1)")
+        >>> [round(c.scores["main"], 2) for c in found.candidates]
+        [0.9, 0.9, 0.9, 0.1]
     """
 
     error: float = 0.0

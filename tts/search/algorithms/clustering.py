@@ -1,8 +1,8 @@
 """Which vectors are near: agglomerative clustering by average linkage on cosine distance.
 
-Source: as ETS's code uses it (algorithm A7: average linkage, cosine, a distance threshold). Differs: a vector of zeros, which has no
-direction, is at distance 1 from all others and at 0 from its like, where the cosine would be undefined. Beyond 2,000 vectors memory is
-bounded: the mean cosine distance of two clusters is 1 less the product of their mean unit vectors, so that no matrix of distances is kept.
+Source: as ETS's code uses it (algorithm A7: average linkage, cosine, a distance threshold). Differs: a vector of zeros has no direction, so
+its cosine is undefined. It is at distance 1 from all others, and at 0 from other vectors of zeros. Beyond 2,000 vectors memory is bounded:
+the mean cosine distance of two clusters is 1 less the product of their mean unit vectors, so that no matrix of distances is kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which leaves of a tree to keep: an integer program over reward, the memory that kept paths share, and what they cover.
 
 Source: algorithm A7, line 3 (Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling", 2502.13575; the authors' code,
-which solves it with PuLP and CBC). Differs, for size, not for the optimum: that an ancestor is kept with each leaf under it is said
-along the edges of the tree, not for every pair of ancestor and leaf, and only the leaves are whole-number variables, for the
-others then are 0 or 1 by themselves. Solved by HiGHS (`scipy.optimize.milp`), with no gap allowed.
+which solves it with PuLP and CBC). Differs in size, with the same optimum: the constraint that a kept leaf's ancestors are kept
+is stated for each edge of the tree, not for each pair of ancestor and leaf; only the leaves are integer variables, for the others
+then are 0 or 1 by themselves. Solved by HiGHS (`scipy.optimize.milp`), with no gap allowed.
 
 Shapes: N leaves, M inner nodes (ancestors of leaves, the root among them), K clusters of leaves.
 """

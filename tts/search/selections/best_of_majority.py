@@ -44,6 +44,14 @@ class BestOfMajority(ByScore):
         asked: most responses of one answer that are scored. verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: at most `asked` / alpha verifier calls.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | best_of_majority", verifier="toy(error=0.1)"
+        ... )
+        >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
+        ('14', 0.88, 4)
     """
 
     registered_as = "best_of_majority"

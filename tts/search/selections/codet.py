@@ -41,6 +41,16 @@ class CodeT(Selection):
         truncated: as in `Majority`.
 
     Cost: one verifier call a candidate; on recorded samples, nothing.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "def double(x): return x * 2" if ask.seed % 3 else "def double(x): return x ** 2"
+        >>> verifier = "code(tests='assert double(2) == 4; assert double(3) == 6', sandbox='none')"
+        >>> found = tts.solve(
+        ...     "Double a number.", tts.Budget(samples=4), backend=model, task="text", verifier=verifier, strategy="best_of_n | codet"
+        ... )
+        >>> found.answer, found.confidence
+        ('def double(x): return x * 2', 1.0)
     """
 
     registered_as = "codet"

@@ -36,6 +36,12 @@ class Hierarchical(ByScore):
         verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | hierarchical", verifier="toy(error=0.1)")
+        >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
+        ('14', 0.98, 8)
     """
 
     registered_as = "hierarchical"

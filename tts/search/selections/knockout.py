@@ -33,7 +33,20 @@ class Knockout(Tournament):
     Args:
         verifier, truncated: as in `ByPairs`.
 
-    Cost: at most N - 1 verifier calls, each a pair in both orders; one is held for with every sample.
+    Cost: at most N - 1 verifier calls, each a pair in both orders. One is reserved with every sample.
+
+    Example:
+        >>> import tts
+        >>> def model(ask):
+        ...     asked = str(ask.prompt)
+        ...     better = "A" if asked.find("is 7") < asked.find("is 8") else "B"
+        ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
+        >>> limits = tts.Budget(samples=40)
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | knockout"
+        ... )
+        >>> found.answer, found.usage.verifier_calls
+        ('7', 2)
     """
 
     registered_as = "knockout"

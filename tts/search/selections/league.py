@@ -36,6 +36,19 @@ class League(Tournament):
 
     Cost: at most N x `opponents` verifier calls, and N (N - 1) / 2 at most, each a pair in both orders; `opponents` are held for with every
     sample. As many, in order, as the budget pays.
+
+    Example:
+        >>> import tts
+        >>> def model(ask):
+        ...     asked = str(ask.prompt)
+        ...     better = "A" if asked.find("is 7") < asked.find("is 8") else "B"
+        ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
+        >>> limits = tts.Budget(samples=40)
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | league"
+        ... )
+        >>> found.answer, found.usage.verifier_calls
+        ('7', 3)
     """
 
     registered_as = "league"
@@ -71,7 +84,10 @@ class League(Tournament):
 
 
 def fixtures(entrants: Sequence[int], opponents: int) -> list[tuple[int, int]]:
-    """Return who meets whom: each the next `opponents` in a circle, every pair at most once, nearest neighbours first."""
+    """Return the pairs that are compared: each entrant and the `opponents` that follow it, with all entrants in a circle.
+
+    Neighbours come first. No pair comes twice.
+    """
     count = len(entrants)
     pairs: dict[tuple[int, int], None] = {}
     for distance in range(1, min(opponents, count // 2) + 1):

@@ -32,6 +32,12 @@ class Majority(Selection):
         truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
 
     Cost: nothing.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | majority")
+        >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
+        ('14', 0.88, 0)
     """
 
     registered_as = "majority"

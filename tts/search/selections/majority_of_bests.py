@@ -37,6 +37,14 @@ class MajorityOfBests(ByScore):
         verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | majority_of_bests", verifier="toy(error=0.1)"
+        ... )
+        >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
+        ('14', 1.0, 8)
     """
 
     registered_as = "majority_of_bests"

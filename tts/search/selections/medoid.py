@@ -44,6 +44,12 @@ class Medoid(Selection):
 
     Cost: one vector for each answer that is written differently. Where an embedding server fails, words are compared, and the solution
         warns of it.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | medoid(embedder='ngrams')")
+        >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
+        ('14', 0.88, 0)
     """
 
     registered_as = "medoid"

@@ -32,6 +32,19 @@ class Pairwise(ByPairs):
         most: answers that are compared, the most frequent; at least 2. verifier, truncated: as in `ByPairs`.
 
     Cost: at most `most` (`most` - 1) / 2 verifier calls, each a pair in both orders; as many, in order, as the budget pays.
+
+    Example:
+        >>> import tts
+        >>> def model(ask):
+        ...     asked = str(ask.prompt)
+        ...     better = "A" if asked.find("is 7") < asked.find("is 8") else "B"
+        ...     return f'{{"better": "{better}"}}' if "better" in asked else f"The answer is {7 + ask.seed % 2}."
+        >>> limits = tts.Budget(samples=40)
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", limits, backend=model, task="math", verifier="judge(votes=1)", strategy="best_of_n(n=4) | pairwise"
+        ... )
+        >>> found.answer, found.usage.verifier_calls
+        ('7', 1)
     """
 
     registered_as = "pairwise"

@@ -42,6 +42,12 @@ class Rpc(ByScore):
         verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate, without tokens for `confidence`; a fit of five numbers.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | rpc", verifier="confidence")
+        >>> found.answer, round(found.confidence, 2), found.usage.verifier_calls
+        ('14', 0.54, 8)
     """
 
     registered_as = "rpc"

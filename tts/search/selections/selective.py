@@ -40,6 +40,12 @@ class Selective(Selection):
         verifier, aggregate, truncated: of that selection. A selection without scores takes none of the first two.
 
     Cost: that selection's.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | selective(threshold=0.9)")
+        >>> found.answer, found.confidence, found.abstained
+        (None, 0.875, 'no answer is given: the confidence is 0.875, but 0.9 is wanted')
     """
 
     registered_as = "selective"

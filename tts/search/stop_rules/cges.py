@@ -23,8 +23,8 @@ class CGES(StopRule):
     A score c is read as the probability that its candidate is right. Under answer a, a candidate that gave a has the likelihood c, and
     any other (1 - c) / (K - 1), with K possible answers and an even prior. Candidates without an answer or a known score do not count.
 
-    Guarantee: none. If the scores were calibrated and candidates were independent given the right answer, with wrong answers spread evenly
-    over `answers`, at most 1 - threshold of the stops would be wrong. Samples of one model repeat the same wrong answers, so that they are
+    Guarantee: none. Suppose that scores were calibrated, candidates independent given the right answer, and wrong answers spread evenly
+    over `answers`. Then at most 1 - threshold of the stops would be wrong. Samples of one model repeat the same wrong answers, so they are
     not independent. With `answers=None` the bound does not hold even then, since K grows with what is seen.
 
     Source: CGES, Aghazadeh et al. (2511.02603): the abstract; its algorithm 1 from a third-party implementation, the paper's own text was
@@ -38,6 +38,14 @@ class CGES(StopRule):
         ConfigError: a score outside [0, 1].
 
     Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | cges | majority", verifier="toy(error=0.1)"
+        ... )
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 3, 'cges')
     """
 
     registered_as = "cges"

@@ -23,6 +23,12 @@ class Entropy(StopRule):
 
     Args:
         threshold: in [0, 1]; 0 stops only where all agree. least: answers before it may stop, at least 2.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | entropy | majority")
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 9, 'entropy')
     """
 
     registered_as = "entropy"

@@ -19,6 +19,12 @@ class InARow(StopRule):
 
     Args:
         k: equal answers in a row, at least 1.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | in_a_row(k=3) | majority")
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 9, 'in a row')
     """
 
     registered_as = "in_a_row"

@@ -23,8 +23,8 @@ class MixtureSPRT(StopRule):
 
     The share has the law Beta(prior, prior) above one half. The larger the prior, the smaller the differences that are looked for.
 
-    Guarantee: as `sprt`, the chance that it ever stops for an answer that is not the most likely is at most
-    (K - 1) alpha / (1 - beta) with K possible answers. None is given for a stop at no difference. The defaults make the bound void: a lead
+    Guarantee: that of `sprt`. With K possible answers, the chance that it ever stops for one that is not the most likely is at most
+    (K - 1) alpha / (1 - beta). None is given for a stop at no difference. The defaults make the bound void: a lead
     of three votes stops. `mixture_sprt(prior=1, beta=0.05)` errs with a chance of at most 0.053 (K - 1); seven equal answers stop there.
 
     Source: ConSol, Lee et al. (2503.17587), its abstract and code (defaults: prior 1e6, beta 0.94994); Robbins, "Statistical methods
@@ -32,6 +32,14 @@ class MixtureSPRT(StopRule):
 
     Args:
         prior: both parameters of the Beta law, in [1e-3, 1e9]. alpha, beta: error rates as in `sprt`.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | mixture_sprt(prior=1, beta=0.05) | majority"
+        ... )
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 16, 'mixture_sprt')
     """
 
     registered_as = "mixture_sprt"

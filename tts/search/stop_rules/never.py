@@ -12,7 +12,14 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Never(StopRule):
-    """Stops never: the strategy and the budget decide."""
+    """Stops never: the strategy and the budget decide.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | never | majority")
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 16, 'done')
+    """
 
     registered_as = "never"
 

@@ -29,6 +29,12 @@ class Posterior(StopRule):
 
     Args:
         threshold: in [0, 1]; 1 stops never. At 0.95 four equal answers stop.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | posterior | majority")
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 9, 'posterior')
     """
 
     registered_as = "posterior"

@@ -40,6 +40,14 @@ class ReASC(StopRule):
         verifier: the role that scores. aggregate: step scores to one.
 
     Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | reasc(gate=0.9) | majority", verifier="toy(error=0.1)"
+        ... )
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 7, 'reasc')
     """
 
     registered_as = "reasc"

@@ -26,6 +26,15 @@ class ScoreThreshold(StopRule):
         threshold: in the verifier's range (theta). verifier: the role that scores. aggregate: step scores to one.
 
     Cost: one verifier call a candidate. Whole solutions are drawn one after another, since each may be the last.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | score_threshold(threshold=0.9) | majority",
+        ...     verifier="toy"
+        ... )
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('24', 2, 'score')
     """
 
     registered_as = "score_threshold"

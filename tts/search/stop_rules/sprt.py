@@ -20,21 +20,28 @@ _TINY = 1e-12  # nearest to a bound that a parameter may be
 class SPRT(StopRule):
     """Stops when a sequential probability ratio test tells the two leading answers apart, or finds no difference.
 
-    With a votes for the first and b for the second, the log-likelihood ratio of "the first has `share` of the votes of both" to
-    "it has half" is a ln(2 share) + b ln(2 (1 - share)). It stops at ln((1 - beta) / alpha) and above, and at ln(beta / (1 - alpha))
-    and below. Other answers, and candidates without one, do not count. The selection chooses the answer.
+    The hypothesis that the first answer has `share` of the votes of both is tested against the hypothesis that it has half. With a votes
+    for the first and b for the second, the log-likelihood ratio is a ln(2 share) + b ln(2 (1 - share)). It stops at ln((1 - beta) / alpha)
+    and above, and at ln(beta / (1 - alpha)) and below. Other answers, and candidates without one, do not count. The selection chooses the
+    answer.
 
     Guarantee: with K possible answers, the chance that it ever stops for one that is not the most likely is at most
-    (K - 1) alpha / (1 - beta), at any number of samples (Ville's inequality). With two answers of which one has at least `share`, the
-    chance that it ever stops for no difference is at most beta / (1 - alpha). The defaults make both bounds void: a lead of three
-    votes stops, whatever was seen before. `sprt(share=0.75, beta=0.05)` errs with a chance of at most 0.053 (K - 1); eight equal answers
-    stop there. The most likely answer may be wrong: nothing here bounds that.
+    (K - 1) alpha / (1 - beta). This holds at any number of samples (Ville's inequality). With two answers of which one has at least
+    `share`, the chance that it ever stops for no difference is at most beta / (1 - alpha). The defaults make both bounds void: a lead of
+    three votes stops, whatever was seen before. `sprt(share=0.75, beta=0.05)` errs with a chance of at most 0.053 (K - 1); eight equal
+    answers stop there. The most likely answer may be wrong: nothing here bounds that.
 
     Source: ConSol, Lee et al. (2503.17587), its abstract and code (defaults: share 0.5001, beta 0.949976); Wald, "Sequential tests of
     statistical hypotheses" (1945). The bounds for the two leaders of many answers are ours.
 
     Args:
         share: of the first under the alternative, above 0.5 and below 1. alpha, beta: error rates of Wald's test, above 0, in sum below 1.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | sprt(share=0.75, beta=0.05) | majority")
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 16, 'sprt')
     """
 
     registered_as = "sprt"

@@ -23,6 +23,12 @@ class Unanimous(StopRule):
         window: candidates in a window (w in the paper), at least 1.
 
     Cost: expected samples w [sum_{i<m-1} q (1-q)^i (i+1) + (1-q)^(m-1) m] for m windows, q = sum_a p_a^w.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=16) | unanimous(window=3) | majority")
+        >>> found.answer, found.usage.samples, found.stopped_by
+        ('14', 9, 'unanimous')
     """
 
     registered_as = "unanimous"

@@ -71,22 +71,30 @@ class OpenPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AStar(Guided):
-    """Best-first search.
+    """Best-first search over partial solutions, by f = g + h with h = 1 - score. A state is a path; g is the cost of its edges.
 
     Args:
         branching: continuations of an expanded state (k in the paper).
-        edge_cost: "drop": every fall of the score is paid, max(0, h' - h); "consistent": every rise is, max(0, h - h'), which never
-            lets f fall along a path, as textbook A* asks; "zero": greedy best-first search; "unit": 1 / max_steps a step.
+        edge_cost: what an edge from h to h' adds to g. "drop": the fall of the score, max(0, h' - h). "consistent": the rise of the
+            score, max(0, h - h'); f then never falls along a path, as textbook A* requires. "zero": nothing, which is greedy
+            best-first search. "unit": 1 / max_steps.
         frontier: "global": all open states compete; "local": only the continuations of the states expanded last.
-        width: open states, the best first, that are expanded in one call.
-        goals: solutions to take from the frontier, the best first; they vote by score. 1 is the paper's; None: as many as the budget pays.
+        width: how many of the best open states are expanded in one call.
+        goals: solutions to find, the best first; several are weighted by score. 1 is the paper's; None: as many as the budget pays.
             Where no open state is left, the search begins anew at the root.
-        expansions: most states to expand, behind which the best open state is completed; None: until the budget ends.
+        expansions: most states to expand. Then the solutions found are returned, or else the best open state is completed. None: until
+            the budget ends.
         temperature, max_steps, verifier, aggregate: as in `Guided`.
 
-    Cost: k steps and k verifier calls an expansion; at most as many expansions as the budget pays, and for n samples of d steps it
-        pays n d / k; in samples, k for the root and k - 1 for each other expansion.
+    Cost: k steps and k verifier calls an expansion. The budget of n samples with d steps each pays about n d / k expansions. In samples:
+        k for the root and k - 1 for each other expansion.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="a_star(goals=1, branching=3)", verifier="toy")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 9, 90)
     """
 
     registered_as = "a_star"
@@ -109,7 +117,7 @@ class AStar(Guided):
         check_int("expansions", self.expansions, 1)
 
     def size(self, units: int | None) -> Self:
-        """Return itself: goals and expansions, left out, are whatever the budget turns out to pay."""
+        """Return itself: where goals and expansions are None, the budget alone ends the search."""
         if self.expansions is None:
             check_bounded(self.registered_as, "expansions", units)
         return self

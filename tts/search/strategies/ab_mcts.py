@@ -64,6 +64,14 @@ class AbMcts(Judged):
 
     Cost: n solutions, each scored once; a revision reads its prompt, with one solution. Anytime: nested in n.
     Random: the draws of each round, addressed by its number.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> limits = tts.Budget(samples=8)
+        >>> found = tts.solve("What is 3 + 4?", limits, backend=model, task="math", verifier=lambda p, t: 0.5, strategy="ab_mcts(n=4)")
+        >>> found.answer, found.usage.samples, found.usage.verifier_calls
+        ('7', 4, 4)
     """
 
     registered_as = "ab_mcts"

@@ -38,6 +38,12 @@ class Adaptive(Judged):
         n, temperature (T), verifier, aggregate: as in `Judged`; n is the most.
 
     Cost: the expected number of samples, at most n, and a verifier call each.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="adaptive(n=8, threshold=0.8)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 2, 84)
     """
 
     registered_as = "adaptive"

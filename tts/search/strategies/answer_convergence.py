@@ -6,7 +6,7 @@ the answer that came k times in a row. Within a thought its end is forced before
 Source: algorithm B9, Liu, Wang, "Answer Convergence as a Signal for Early Stopping in Reasoning" (2506.02536), from a secondary note:
 k = 10, a probe after each sentence. Probes after so many tokens: Fu et al., Dynasor (2412.20993,
 from memory). Differs, ours to decide: a probe stands behind each step of the task; the trace takes its next step before the last one is
-probed, so that probing leaves its draws alone, and what is decided one step late costs that step; n traces vote; a probe without an
+probed, so that probing leaves its draws alone; a decision comes one step late, which costs that step; n traces vote; a probe without an
 answer, or one that failed, begins the row anew; nothing is probed behind a thought. The learned forms (logits, activations) are left out.
 """
 
@@ -46,6 +46,12 @@ class AnswerConvergence(Strategy):
         temperature: of the traces; None: the run's. max_steps: of a trace, the last of which runs to the end of the solution.
 
     Cost: what n solutions cost up to their convergence, and a probe a step: the cue, read, at most `tokens`, written, and one sample.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="answer_convergence(n=4, k=2, tokens=1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 12, 92)
     """
 
     registered_as = "answer_convergence"

@@ -72,6 +72,14 @@ class Archon(Strategy):
 
     Cost: n x writers samples, a reply for each solution at a critique and at a verify, one at a rank, and `fused` at a fuse.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> plan = "archon(n=2, layers=['generate', 'fuse'])"
+        >>> found = tts.solve("What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy=plan)
+        >>> found.answer, found.usage.samples
+        ('7', 3)
     """
 
     registered_as = "archon"

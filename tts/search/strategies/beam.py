@@ -1,14 +1,16 @@
 """Beam search: at every step keep the best-scored prefixes, and spend the same number of continuations on them.
 
 n beams take a step each; the n/M best of those that have not ended are kept, and each is continued M times. Paths that end leave
-the beam and compete again only at the end, so that a finished one neither takes a live one's place nor is lost to it.
+the beam and compete again only at the end. So a finished path neither takes a live one's place nor is lost to it.
 
 Source: algorithm A4, verified: Snell et al., "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling Model
-Parameters" (2408.03314), and search-and-learn's code, which is followed line by line. Differs, ours to decide: n need not be a
-multiple of M: ceil(n/M) are kept and continued in turn until there are n; among equal scores the earlier path is kept (the
-reference keeps the later), so that a constant verifier keeps the plain sample; copies are dropped before they are scored, not
-after; a beam that prunes nothing (M = 1 or n = 1) scores nothing; the reference's cyclic copies of finished paths, up to n, are
-left out. When the budget ends, what was held back completes the best live path, as for every method, and not greedily.
+Parameters" (2408.03314); search-and-learn's code, which is followed line by line. Differs:
+- n need not be a multiple of M: ceil(n/M) paths are kept, and continued in turn until there are n.
+- Among equal scores the earlier path is kept (the reference keeps the later), so a constant verifier keeps the plain sample.
+- Copies are dropped before they are scored, not after.
+- A beam that prunes nothing (M = 1 or n = 1) scores nothing.
+- The reference's cyclic copies of finished paths, up to n, are left out.
+- When the budget ends, what was held back completes the best live path, as for every method. This path is sampled, not greedy.
 """
 
 from __future__ import annotations
@@ -31,19 +33,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beam(Wide):
-    """Beam search over steps, with lookahead if wanted; the first n of the finished paths, by score, are the candidates.
+    """Beam search over steps, with optional lookahead. The candidates are the n finished paths with the best scores.
 
     Args:
-        branching: continuations of each kept path (M in the papers; search-and-learn: beam width); 1 prunes nothing: best-of-n,
-            where all paths are of one length and copies are kept. Else a path that ended makes room for one more copy of a live one,
-            as the reference has it, though it calls the two equal.
-        lookahead: steps that are written greedily beyond a path before it is scored, and dropped (k); 0: none.
-        duplicates: "drop": of live paths with one text the first alone stays; "keep": all stay.
+        branching: continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths are kept. 1
+            keeps all: best-of-n, if all paths have the same number of steps and duplicates are kept. The place of a path that ended
+            goes to a further continuation of a live one, as in the reference.
+        lookahead: greedy steps that are written behind a path before it is scored, and then dropped (k); 0: none.
+        duplicates: of live paths with the same text, "drop" keeps only the first, "keep" keeps all.
         n, temperature, max_steps, verifier, aggregate: as in `Wide`.
 
-    Cost: n steps a level as long as one path lives: n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step,
-        n x max_steps at most; in samples, n and one for each continuation of a path beyond its first. Not nested in n.
+    Cost: n steps a level while any path is live, so at most n (lookahead + 1) x the tokens of the longest path. One verifier call a step,
+        at most n x max_steps. In samples: n, plus one for each continuation of a path beyond its first. A search with a larger n does not
+        contain one with a smaller n.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="beam(n=4, branching=2)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 7, 102)
     """
 
     registered_as = "beam"

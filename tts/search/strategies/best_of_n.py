@@ -35,6 +35,12 @@ class BestOfN(Strategy):
         writer: role of the model that writes; the policy reads the problem in any case.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="best_of_n(n=8) | majority")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 8, 168)
     """
 
     registered_as = "best_of_n"
@@ -61,5 +67,19 @@ class BestOfN(Strategy):
 
 
 def self_consistency(*, n: int | None = None, temperature: float | None = None) -> Plan:
-    """Return `best_of_n(n) | majority` under its other name."""
+    """Return `best_of_n(n) | majority` under its other name.
+
+    Args:
+        n, temperature: as in `BestOfN`.
+
+    Raises:
+        ConfigError: a value is out of its range.
+
+    Example:
+        >>> import tts
+        >>> str(tts.self_consistency(n=8))
+        'best_of_n(n=8) | majority'
+        >>> tts.solve("3 + 4 - 2", 400, model="toy", strategy="self_consistency(n=8)").answer
+        '5'
+    """
     return BestOfN(n=n, temperature=temperature) | Majority()

@@ -29,17 +29,25 @@ _MOST_WIDTH = 1024  # of a round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetForcing(Strategy):
-    """Solutions whose thoughts have a budget of their own.
+    """Solutions whose thoughts have a length limit: a longer thought is ended by force, a shorter one may be continued.
 
     Args:
         n: solutions, at least 1; None: as many as the budget pays.
         thought_tokens: most tokens of a thought, at least 1.
-        waits: how often a thought that ends by itself is prolonged, at least 0 (s1: 1 to 6).
-        wait: appended to prolong it. cue: behind the end of a thought, what opens the answer; None: the model begins its response itself.
-        temperature: of the model's law; None: the run's.
+        waits: how often a thought that ends by itself is continued, at least 0 (s1: 1 to 6).
+        wait: the text that replaces the end of such a thought.
+        cue: text that begins the response, right behind the end of the thought; None: the model writes the whole response.
+        temperature: sampling temperature; None: that of the run.
 
-    Cost: for each solution a thought of at most `thought_tokens`, and its response; forced texts are read, as input. Each wait is one
-        sample more, and reads prompt and thought again.
+    Cost: for each solution, a thought of at most `thought_tokens` and its response. Forced texts count as input. Each wait costs one
+        more sample, and prompt and thought as input once more.
+
+    Example:
+        >>> import tts
+        >>> forced = "budget_forcing(n=2, thought_tokens=40, waits=1) | majority"
+        >>> found = tts.solve("3 + 4 - 2", 400, model="toy-thinking", strategy=forced)
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('5', 4, 73)
     """
 
     registered_as = "budget_forcing"

@@ -5,7 +5,7 @@
 
 Source: Chen, Zaharia, Zou, "FrugalGPT: How to Use Large Language Models While Reducing Cost and Improving Performance" (2305.05176), from
 memory: an order of models, a score of query and answer, a threshold for each model, chosen on labelled data under a limit of cost. Without
-a verifier the score is the agreement of a few samples, as in Yue et al., "Large Language Model Cascades with Mixture of Thoughts
+a verifier the score is the agreement of a few samples: Yue et al., "Large Language Model Cascades with Mixture of Thoughts
 Representations for Cost-efficient Reasoning" (2310.03094), from memory. Differs:
 - Several samples of a model may be drawn; with a verifier their best score counts.
 - Order and thresholds are given, not learnt here: `python -m research.allocation.cascades` chooses thresholds on a validation half.
@@ -54,6 +54,14 @@ class Cascade(Strategy):
 
     Cost: the samples of all models that are asked, each at its model's price; with a verifier a call each.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> asked = "cascade(models=['policy', 'large'], samples=[2, 4], thresholds=[1.0])"
+        >>> with tts.Solver({"policy": "toy", "large": "toy"}, task="arithmetic") as solver:
+        ...     found = solver.solve("3 + 4 - 2 + 9", 600, strategy=asked, seed=2)
+        >>> found.answer, found.usage.samples
+        ('14', 2)
     """
 
     registered_as = "cascade"

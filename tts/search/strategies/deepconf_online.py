@@ -1,13 +1,16 @@
 """DeepConf online: a few whole traces set a threshold, and every later trace is stopped once its confidence falls below it.
 
-Source: algorithm B6, online form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code: warm-up, percentile,
-discarded traces, votes by lowest group confidence, stop at a consensus; the settings are the dossier's. Its confidence is the verifier
-`confidence(measure='top', over='lowest')`, on a backend that keeps top log-probabilities; any that scores a path in part will do.
+Source: algorithm B6, online form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260). Read in the authors' code: warm-up,
+percentile, discarded traces, votes by lowest group confidence, stop at a consensus. The paper's confidence is the verifier
+`confidence(measure='top', over='lowest')`, on a backend that keeps top log-probabilities. Any verifier of unfinished paths will do.
 
-Differs, ours to decide: a trace is looked at after each piece of some tokens, not after each token, so one may be stopped a piece late
-(none is missed, for a lowest group stays the lowest); what falls below the threshold in its last piece has no vote either, nor has a
-trace that is shorter than a group and below it as a whole; the consensus is asked once a wave of `width` traces has ended; the percentile
-is that of the warm-up traces with an answer, and a trace whose score is unknown is not stopped.
+Differs:
+- A trace is scored after each piece of some tokens, not after each token, so it may be stopped a piece late. None is missed, since a lowest
+  group stays the lowest.
+- A trace that falls below the threshold in its last piece has no vote. Neither has one that is shorter than a group and below the threshold
+  as a whole.
+- The consensus is checked after each wave of `width` traces.
+- The percentile is that of the warm-up traces with an answer. A trace whose score is unknown is not stopped.
 """
 
 from __future__ import annotations
@@ -34,20 +37,28 @@ _LOOKS = 1024  # at one trace, which then runs to its end: one that never ends i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepConfidenceOnline(Judged):
-    """Traces that are given up as soon as their confidence is too low.
+    """Writes traces, and stops each as soon as its confidence is too low.
 
     Args:
         warmup: traces that are written whole, whatever their confidence (N0), at least 1.
-        keep: percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta): 10 stops most traces and
-            can lock on confident wrong answers, 90 few.
-        consensus: share of the vote, at least 0, that ends the search when an answer has it; above 1: none does.
-        width: traces that are written at once behind the warm-up, at least 1; more are faster, and may be more than it takes.
-        tokens: written between two looks at a trace, at least 1; None: an eighth of the mean length of the traces so far.
-        n, temperature, verifier, aggregate: as in `Judged`; n, those of the warm-up included, is B in the paper, 512, and the temperature
-            there 0.6.
+        keep: percent of the warm-up traces whose score is at least the threshold, above 0 and at most 100 (eta). 10 stops most traces, and
+            may keep confident wrong answers alone. 90 stops few.
+        consensus: share of the vote, at least 0. The search ends when an answer has it; above 1: never.
+        width: traces that are written at once after the warm-up, at least 1. More are faster, but may write traces that were not needed.
+        tokens: written between two scores of a trace, at least 1; None: an eighth of the mean length of the traces so far.
+        n: traces, those of the warm-up included (B in the paper, 512 there); None: as many as the budget pays.
+        temperature, verifier, aggregate: as in `Judged`; the paper's temperature is 0.6.
 
-    Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped; a verifier call each and one more for every
-        `tokens` of a trace beyond the verifier's first group.
+    Cost: at most n samples, `warmup` of them whole and the others up to where they are stopped. A verifier call each, and one more for
+        every `tokens` of a trace beyond the verifier's first group.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve(
+        ...     "3 + 4 - 2 + 9", 400, model="toy", strategy="deepconf_online(n=8, warmup=3, keep=50, tokens=6)", verifier="confidence"
+        ... )
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 3, 63)
     """
 
     registered_as = "deepconf_online"

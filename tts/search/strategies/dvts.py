@@ -39,6 +39,12 @@ class Dvts(Wide):
     Cost: n steps a level, n (lookahead + 1) x the longest path's tokens, at most; a verifier call a step; in samples, n and M - 1 a
         level of each subtree. Nested in n at multiples of M.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="dvts(n=4, branching=2)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 6, 126)
     """
 
     registered_as = "dvts"

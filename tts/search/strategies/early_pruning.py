@@ -1,12 +1,13 @@
 """Early pruning: begin many solutions, judge their first tokens, and finish only the promising ones.
 
 Source: algorithm A13, EARLY_PRUNE, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better,
-Even Mid-Generation" (2410.02725). From the abstract: half to three quarters of the samples can be pruned early with little loss;
-lengths are unverified (from memory: 64 or 128 tokens). The prediction is the verifier `self_evaluation`, or any other that judges a
-part of a solution.
+Even Mid-Generation" (2410.02725). The abstract says that half to three quarters of the samples can be pruned early with little loss.
+Lengths are unverified (from memory: 64 or 128 tokens). The scores come from the verifier `self_evaluation`, or from any other that judges
+a part of a solution.
 
-Differs, ours to decide: a solution that ended within its first tokens is a candidate whatever its score, for it costs no more;
-unknown scores are pruned first; among equals the earlier stays.
+Differs, since the paper does not say:
+- A solution that ended within its first tokens is a candidate whatever its score, because it costs no more.
+- Unknown scores are pruned first; among equal scores the earlier sample stays.
 """
 
 from __future__ import annotations
@@ -36,12 +37,18 @@ class EarlyPruning(Judged):
     """N solutions begun, (1 - pruned) N finished.
 
     Args:
-        tokens: written before they are judged (m), at least 1; None: a quarter of the expected length of a solution.
-        pruned: share that is given up (rho), in [0, 1]; at least one is finished; 0 prunes none, and nothing is judged early.
-        n, temperature, verifier, aggregate: as in `Judged`. Left out, n is what the budget pays by typical lengths and the cost below;
-            what they leave pays another round, and so on.
+        tokens: of each solution that are written before it is judged (m), at least 1; None: a quarter of the expected length.
+        pruned: share of solutions that are given up (rho), in [0, 1]; at least one is finished. 0: none, and nothing is judged early.
+        n, temperature, verifier, aggregate: as in `Judged`. Without n, each round begins as many as what is left of the budget pays, by
+            typical lengths and the cost below.
 
-    Cost: n m + (1 - pruned) n (mean length - m) generated tokens; n (2 - pruned) verifier calls.
+    Cost: n m + (1 - pruned) n (mean length - m) generated tokens; n (2 - pruned) verifier calls, or n if pruned is 0.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="early_pruning(n=4, tokens=6)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 4, 108)
     """
 
     registered_as = "early_pruning"

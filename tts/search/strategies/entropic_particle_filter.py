@@ -1,10 +1,12 @@
-"""Entropic particle filtering: a particle filter that flattens its weights early, where few particles would take every place.
+"""Entropic particle filtering: a particle filter that flattens its weights in early steps, so that few particles do not replace all others.
 
-Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825); the three rules and their thresholds were read in its_hub's
-code, the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note. Look-ahead modulation, the paper's other half, has
-no formula in what could be read: `lookahead` is ours. Differs: what `tts.search.strategies._common.particles` says; the number of steps T,
-which must
-be known for the annealing to end, is that of the solutions so far where it is not given.
+Source: algorithm A12, entropic annealing, Giannone et al. (2510.05825). The three rules and their thresholds were read in its_hub's
+code, and the paper's own form beta_t^-1 = (N / ESS_t) (1 - t / T) in a secondary note.
+
+Differs:
+- Look-ahead modulation, the paper's other half, has no formula in what could be read. `lookahead` is ours.
+- Annealing ends by the number of steps T. Where T is not given, it is the mean of the solutions so far.
+- The departures of all particle methods are in `tts.search.strategies._common.particles`.
 """
 
 from __future__ import annotations
@@ -29,18 +31,24 @@ ANNEALINGS = ("ess", "entropy", "base")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropicParticleFilter(ParticleMethod):
-    """One sweep of N particles, resampled at a temperature that is above 1 while it is early and the weights are few.
+    """One sweep of N particles. In early steps, while few particles have most of the weight, resampling has a temperature above 1.
 
     Args:
-        annealing: "ess": (N / ESS) (1 - t/T); "entropy": 1 / beta, beta = H + (1 - H) t/T for the entropy H of the weights over ln N;
-            "base": 2 - t/T; never below 1.
-        least_ess: share of N below which the effective sample size sets it off, in [0, 1]; 0: never, which is particle filtering.
-        early: share of T steps up to which it may, in [0, 1].
+        annealing: rule of the temperature at step t, never below 1. "ess": (N / ESS) (1 - t/T), for the effective sample size ESS.
+            "entropy": 1 / beta with beta = H + (1 - H) t/T, for the entropy H of the weights over ln N. "base": 2 - t/T.
+        least_ess: the temperature is above 1 only where ESS is below this share of N, in [0, 1]; 0: never, which is particle filtering.
+        early: the temperature is above 1 only before this share of T steps, in [0, 1].
         horizon: T, at least 1; None: the mean number of steps of the solutions so far, and before any the task's typical number.
         resampling: as in `ParticleMethod`, "systematic" by default. resample_below, target, twist, lookahead and the rest: as there.
 
     Cost: as particle filtering.
     Random: the ancestors, addressed by step.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="entropic_particle_filter(n=4)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 4, 126)
     """
 
     registered_as = "entropic_particle_filter"

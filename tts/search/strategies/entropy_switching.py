@@ -36,6 +36,13 @@ class EntropySwitching(TwoModels):
 
     Cost: as plain solutions; each change of models reads prompt and path, as input.
     Random: none of its own. Where both models are one, a solution is a plain sample.
+
+    Example:
+        >>> import tts
+        >>> with tts.Solver({"policy": "toy", "draft": "toy"}, task="arithmetic") as solver:
+        ...     found = solver.solve("3 + 4 - 2", 400, strategy="entropy_switching(n=4, threshold=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('5', 4, 60)
     """
 
     registered_as = "entropy_switching"

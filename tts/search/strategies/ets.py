@@ -1,7 +1,7 @@
 """ETS, efficient tree search: REBASE on a part of the tree, chosen for reward, for what it costs in memory and for what it covers.
 
-At each level an integer program keeps the live nodes that are worth most: what REBASE would give each, less a charge for every
-distinct node that keeping it keeps alive, plus a bonus for each kind of step that is covered. The whole width goes to the kept.
+At each level an integer program keeps the live nodes that are worth most. Each adds what REBASE would give it, less a charge for
+every distinct node that it keeps alive. Each kind of step that is covered adds a bonus. The whole width goes to the kept.
 
 Source: algorithm A7, Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling" (2502.13575): the algorithm verified in
 the authors' code, the results in the abstract. Differs, ours to decide: the default embedder is hashed character n-grams, which see
@@ -38,21 +38,30 @@ _HIDDEN = "hidden"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ets(RewardBalanced):
-    """Efficient tree search.
+    """Efficient tree search: REBASE on those live paths that an integer program keeps for reward, memory and diversity.
 
     Args:
-        charge: for all nodes together (lambda_b), at least 0; the paper sweeps it. Great ones keep one leaf.
-        coverage: bonus for all clusters together (lambda_d), at least 0; the authors' 1.5 is for a width of 16, 1.4 for 64, 1.45 for 256.
-        threshold: cosine distance up to which steps are of one kind, in [0, 2].
-        cost: "nodes", as in the paper, or "tokens".
-        embedder: of the new step's text: a name of the table, such as "ngrams(size=4)" or "sentences"; "hidden": the policy's hidden
-            state behind the step, which has read the path as well; None: the solver's, "ngrams" unless it was given one.
-        seconds: most that the solver may take at one level.
+        charge: what keeping every node of the tree costs in the objective (lambda_b), at least 0; a part of the nodes costs its
+            share. The paper tries several values. A large one keeps a single leaf.
+        coverage: what keeping a leaf of every cluster earns in the objective (lambda_d), at least 0; a part of the clusters earns its
+            share. The authors have 1.5 for a width of 16, 1.4 for 64 and 1.45 for 256.
+        threshold: cosine distance in [0, 2] up to which steps are in one cluster.
+        cost: what a node costs: "nodes", the same for each, as in the paper; or "tokens", its number of tokens.
+        embedder: makes the vectors of new steps for the clusters. A name, such as "ngrams(size=4)" or "sentences", embeds the step's
+            text. "hidden" is the policy's hidden state behind the step, which depends on the whole path. None: the embedder given to
+            `Solver`, else "ngrams".
+        seconds: time limit of the integer program at one level.
         n, balance_temperature, temperature, max_steps, verifier, aggregate: as in `RewardBalanced`.
 
-    Cost: as REBASE in tokens, calls and samples; an integer program of n + nodes variables a level, booked as "search". The gain is in
-        live tokens.
+    Cost: tokens, calls and samples as in REBASE. One integer program a level, booked as "search", with a variable for each leaf, inner
+        node and cluster. Fewer tokens are live at once.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="ets(n=6)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 5, 126)
     """
 
     registered_as = "ets"

@@ -57,6 +57,12 @@ class ForestOfThought(Strategy):
     Cost: a level of a tree takes width x branching steps, and `votes` replies for each that is new; as much for a correction. A reply for
         the expert.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2", 600, model="toy", strategy="forest_of_thought(n=2, branching=2)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('5', 14, 114)
     """
 
     registered_as = "forest_of_thought"

@@ -45,6 +45,12 @@ class Fractured(Strategy):
         temperature: None: the run's.
 
     Cost: n x depths x answers samples: n solutions, and for the others what an answer takes. Each cut reads prompt and prefix anew.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="fractured(n=2, depths=3)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 6, 90)
     """
 
     registered_as = "fractured"

@@ -6,7 +6,7 @@ beginning. Its claims are from the abstract.
 
 Differs:
 - New are the words of a step that neither prompt nor path has; the code counts tokens.
-- Left out: the penalty for paths that often write "wait", a forced header at the last level, least tokens of a step, top_p, and the
+- Left out: the penalty for paths that often write "wait"; a forced header at the last level; least tokens of a step; top_p; and the
   training of the model, which the paper's best results take.
 - Solutions vote. `weighted(verifier='gut')` weighs them by their mean token probability.
 - What `tts.search.strategies.dvts` says of widths and of siblings.
@@ -49,6 +49,12 @@ class GuidedByGut(Strategy):
 
     Cost: as `dvts`, without verifier.
     Random: none of its own. Candidates have their mean token probability as the score "gut".
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="guided_by_gut(n=4)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 10, 84)
     """
 
     registered_as = "guided_by_gut"

@@ -2,7 +2,7 @@
 
 Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412): score of a child
 = value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores. Differs, ours to decide: a
-node is a step, not a whole answer, so a value is the verifier's score of the prefix or of a solution written from there; a
+node is a step, not a whole answer; a value is the verifier's score of the prefix or of a solution written from there; a
 solution that values a node stays a candidate; paths that have ended, and subtrees in which all have, are not visited again, so that
 the search ends where nothing is left to write; an unknown score values as the parent does.
 """
@@ -56,6 +56,12 @@ class Mcts(Guided):
         temperature, max_steps, verifier, aggregate: as in `Guided`.
 
     Cost: n x width steps and as many verifier calls; with "rollout" n x width solutions instead of prefixes. Anytime: nested in n.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="mcts(n=6, width=2)", verifier="toy")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 7, 150)
     """
 
     registered_as = "mcts"

@@ -6,8 +6,8 @@
                                    the author writes a child behind the parents and the critique
         the best `migrants` of each island replace the worst of the next island
 
-Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words, islands, parents
-drawn by a softmax of their fitness, refinement through a conversation of critic and author, migration from island to island. Differs:
+Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words; islands; parents
+drawn by a softmax of their fitness; refinement through a conversation of critic and author; migration from island to island. Differs:
 - The fitness is a verifier's score in [0, 1]. The paper evaluates by a program, and shows the author what it says in words.
 - A child comes of one critique and one answer, in place of several turns. Prompts are the task's "critique", "revise" and "fuse".
 - Islands are never reset. Children replace their generation; the selection chooses among all generations.
@@ -49,6 +49,15 @@ class MindEvolution(Judged):
 
     Cost: n x islands solutions a generation, each scored once; behind the first generation a critique for each.
     Random: parents, by round, generation and island.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> limits = tts.Budget(samples=12)
+        >>> evolved = "mind_evolution(n=2, islands=1, generations=2)"
+        >>> found = tts.solve("What is 3 + 4?", limits, backend=model, task="math", verifier=lambda p, t: 0.5, strategy=evolved)
+        >>> found.answer, found.usage.samples
+        ('7', 6)
     """
 
     registered_as = "mind_evolution"

@@ -47,6 +47,15 @@ class MixtureOfAgents(Strategy):
 
     Cost: layers x writers x samples, and 1, in samples; behind the first layer each reads all solutions of the layer before.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="mixture_of_agents(samples=3)"
+        ... )
+        >>> found.answer, found.usage.samples
+        ('7', 4)
     """
 
     registered_as = "mixture_of_agents"

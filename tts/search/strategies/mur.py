@@ -43,6 +43,12 @@ class Mur(SideBySide):
 
     Cost: a plain solution, and branching - 1 steps and samples for each uncertain step; with a verifier a call for each of its candidates.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="mur(n=2, branching=3)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 4, 96)
     """
 
     registered_as = "mur"

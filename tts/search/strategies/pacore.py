@@ -47,6 +47,13 @@ class PaCoRe(Strategy):
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions. temperature: None: the run's.
 
     Cost: the sum of widths, and one, in samples; behind the first round each reads all messages of the round before.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> found = tts.solve("What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="pacore(widths=[3, 2])")
+        >>> found.answer, found.usage.samples
+        ('7', 6)
     """
 
     registered_as = "pacore"

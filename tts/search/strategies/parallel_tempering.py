@@ -36,6 +36,12 @@ class ParallelTempering(ParticleMethod):
 
     Cost: n x sweeps x chains solutions, less the references; verifier calls as in particle filtering, for each sweep of each chain.
     Random: the ancestors, addressed by chain, sweep and step, the references and the swaps.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="parallel_tempering(n=2)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 13, 252)
     """
 
     registered_as = "parallel_tempering"

@@ -4,8 +4,8 @@ N particles take a step at a time. After each step every particle is weighed by 
 are drawn in proportion: likely prefixes multiply, unlikely ones mostly die, and randomness keeps a mistaken verifier from deciding
 alone.
 
-Source: algorithm A9, Puri et al., "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using Particle-Based Monte
-Carlo Methods" (2502.01618, NeurIPS 2025), verified in the paper and its code. The weight is a logit, as in the code, although the
+Source: algorithm A9: Puri et al., "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using Particle-Based Monte
+Carlo Methods" (2502.01618, NeurIPS 2025); verified in the paper and its code. The weight is a logit, as in the code, although the
 text writes softmax of the score: p_i is proportional to the odds r_i / (1 - r_i). Differs: what
 `tts.search.strategies._common.particles` says;
 copies of one finished particle are one candidate; a particle that stopped and died later is no candidate, unless the budget ended
@@ -27,15 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticleFilter(ParticleMethod):
-    """One sweep of N particles.
+    """One sweep of N particles: each is a path, and after each step they are resampled by the odds of their scores.
 
     Args:
-        weight_temperature: of the weights (tau): 1 is the paper's law, a great one resamples evenly, a small one keeps the best.
+        weight_temperature: of the resampling weights (tau), at least 0.001. 1 is the paper's distribution. Large values resample
+            evenly; small values copy the best particle.
         resample_below, target, twist, lookahead and the rest: as in `ParticleMethod`.
 
-    Cost: about n x mean length generated tokens, for particles that have ended write no more; a verifier call for each new step, at most
-        n x max_steps; in samples, n and one for each copy that goes on. Not nested in n.
+    Cost: about n x mean length generated tokens. One verifier call for each new step, at most n x max_steps. In samples: n, plus one for
+        each copy that goes on. A search with a larger n does not contain one with a smaller n.
     Random: the ancestors, addressed by step.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="particle_filter(n=4)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 4, 126)
     """
 
     registered_as = "particle_filter"

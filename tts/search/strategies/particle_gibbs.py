@@ -34,6 +34,12 @@ class ParticleGibbs(ParticleMethod):
 
     Cost: n x sweeps solutions, less the references; verifier calls as in particle filtering, for each sweep.
     Random: the ancestors, addressed by sweep and step, and the references.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="particle_gibbs(n=3, sweeps=2)", verifier="toy(error=0.1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 7, 210)
     """
 
     registered_as = "particle_gibbs"

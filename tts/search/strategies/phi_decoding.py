@@ -1,7 +1,7 @@
 """Phi-decoding: steps are drawn by what they promise, which is how likely their continuations are, and how many of these agree.
 
-Each of M paths proposes N next steps. Unlikely ones are left out, and each other is continued once, as foresight. M steps are drawn, by
-the gain of the continuation's log-probability over that of the path's own, and by the share of continuations that are alike.
+Each of M paths proposes N next steps. Unlikely ones are left out, and each other is continued once, as foresight. M steps are drawn by
+two weights: the gain of the continuation's log-probability over that of the path's own, and the share of continuations that are alike.
 
 Source: algorithm B7, Xu et al., "phi-Decoding: Adaptive Foresight Sampling for Balanced Inference-Time Exploration and Exploitation"
 (2503.13288), read in the paper and its code. The weights are the code's, half softmax(A / 0.1) and half softmax(C); the paper has
@@ -57,6 +57,12 @@ class PhiDecoding(Strategy):
 
     Cost: for each of up to `most` steps, M N steps and up to M N continuations; then M solutions. In samples, all of them.
     Random: what is drawn, addressed by search and step. Not nested in n.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 600, model="toy", strategy="phi_decoding(n=2, beams=2, branching=2)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 20, 180)
     """
 
     registered_as = "phi_decoding"

@@ -54,6 +54,12 @@ class PowerSampling(Strategy):
     Cost: a chain of length L in blocks of B generates about moves (L / 4B + 1/2) L + L tokens, and each move is one sample more. A move
         reads prompt and prefix anew, as input. A chain that the budget cuts is a candidate only where none is whole.
     Random: positions and acceptances, addressed by chain, block and move. Not nested in `chains`.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2 + 9", 400, model="toy", strategy="power_sampling(chains=2, moves=2, block=8)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('14', 18, 204)
     """
 
     registered_as = "power_sampling"

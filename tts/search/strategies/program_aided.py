@@ -40,7 +40,7 @@ _NOTHING = "assert True"  # the tests of a program of which only the output is a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramAided(SideBySide):
-    """Solutions whose Python blocks are run, and that go on behind the output.
+    r"""Solutions whose Python blocks are run, and that go on behind the output.
 
     Programs run in the sandbox of the verifier `code`. What is random in them is random here too: such a run is not reproducible.
 
@@ -55,6 +55,15 @@ class ProgramAided(SideBySide):
 
     Cost: n solutions and a second prompt; outputs are input tokens. A path that ended with its block is read again.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> program = "```python\nprint(3 + 4)\n```\n"
+        >>> model = lambda ask: "The answer is 7." if ask.text else program
+        >>> aided = "program_aided(n=2, sandbox='none')"
+        >>> found = tts.solve("What is 3 + 4?", tts.Budget(samples=4), backend=model, task="math", strategy=aided)
+        >>> found.answer, found.usage.samples
+        ('7', 2)
     """
 
     registered_as = "program_aided"

@@ -4,7 +4,7 @@
     for t = 2 .. rounds: each member of P_t is written with `subset` random members of P_(t-1) before its eyes, drawn without replacement
     the answer is the vote of the last population
 
-Source: Venkatraman et al., "Recursive Self-Aggregation Unlocks Deep Thinking in Large Language Models" (2509.26626), read in the abstract,
+Source: Venkatraman et al., "Recursive Self-Aggregation Unlocks Deep Thinking in Large Language Models" (2509.26626). Read in the abstract,
 the figures' captions and the README of the authors' code: n = 16, subset = 4, 2 to 10 rounds; the loop is from memory. Differs:
 - `rounds` counts populations, the plain one included.
 - The prompts are the task's "fuse" and, for a subset of one, "revise", in place of the paper's own.
@@ -51,6 +51,14 @@ class RecursiveSelfAggregation(Strategy):
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions. temperature: None: the run's.
 
     Cost: n x rounds samples; behind the first population each reads its own prompt, with `subset` solutions.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> plan = "recursive_self_aggregation(n=3, rounds=2, subset=2)"
+        >>> found = tts.solve("What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy=plan)
+        >>> found.answer, found.usage.samples
+        ('7', 6)
     """
 
     registered_as = "recursive_self_aggregation"

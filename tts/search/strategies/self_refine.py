@@ -46,6 +46,15 @@ class SelfRefine(Strategy):
 
     Cost: at most n x (1 + 2 rounds) samples; each critique and each refinement reads its prompt, with one solution.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="self_refine(n=2, rounds=1)"
+        ... )
+        >>> found.answer, found.usage.samples
+        ('7', 6)
     """
 
     registered_as = "self_refine"

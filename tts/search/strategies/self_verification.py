@@ -53,6 +53,15 @@ class SelfVerification(Strategy):
 
     Cost: n x (1 + V) samples; each solution is read once by the model that verifies. Candidates have the score "verified", in [0, 1].
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "Verdict: Yes" if "Verdict" in str(ask.prompt) else "The answer is 7."
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=9), backend=model, task="math", strategy="self_verification(n=3, verifications=2)"
+        ... )
+        >>> found.answer, found.usage.samples
+        ('7', 9)
     """
 
     registered_as = "self_verification"

@@ -46,6 +46,15 @@ class SemanticEntropy(Strategy):
         temperature: None: the run's.
 
     Cost: n x rounds samples at most; each round reads its prompt once.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="semantic_entropy(n=3, rounds=2)"
+        ... )
+        >>> found.answer, found.usage.samples
+        ('7', 3)
     """
 
     registered_as = "semantic_entropy"

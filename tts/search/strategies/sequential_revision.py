@@ -36,12 +36,21 @@ class SequentialRevision(Strategy):
     """Chains of revisions beside each other.
 
     Args:
-        chains: beside each other, at least 1. length: attempts in a chain, at least 1. Their product is N; one or both may be None:
-            with N solutions paid by the budget, the other is N over the given one, and both are as near as can be where none is.
+        chains: beside each other, at least 1. length: attempts in a chain, at least 1. Their product is N; one or both may be None.
+            N is then the solutions that the budget pays, and the other is N over the given one. Both None: both are near the root of N.
         shown: most earlier attempts in a prompt, at least 1.
         temperature: None: the run's.
 
     Cost: chains x length samples; each revision reads its prompt, with the attempts that are shown.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "The answer is 7."
+        >>> found = tts.solve(
+        ...     "What is 3 + 4?", tts.Budget(samples=12), backend=model, task="math", strategy="sequential_revision(chains=2, length=3)"
+        ... )
+        >>> found.answer, found.usage.samples
+        ('7', 6)
     """
 
     registered_as = "sequential_revision"

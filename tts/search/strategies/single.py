@@ -24,6 +24,12 @@ class Single(Strategy):
         temperature: of the model's law; 0 is greedy; None: the run's.
 
     Cost: one sample.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2", 400, model="toy", strategy="single(temperature=0)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('5', 1, 15)
     """
 
     registered_as = "single"

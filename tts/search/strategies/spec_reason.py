@@ -1,6 +1,6 @@
 """SpecReason: a small model drafts each step, the large one grades it with one question, and writes the step itself where it is poor.
 
-Reading a step costs a large model less than writing it, and a step need not be worded as the large model would have worded it.
+Reading a step costs a large model less than writing it. A step need not be worded as the large model would have worded it.
 
 Source: algorithm B11, Pan et al., "SpecReason: Fast and Accurate Inference-Time Compute via Speculative Reasoning" (2504.07891), the
 loop and its settings from its code: grades 0 to 9 behind a text, kept from 7 on, drafts of at most 512 tokens; results from the abstract.
@@ -53,6 +53,14 @@ class SpecReason(TwoModels):
     Cost: for each step a draft and a question, which is charged as verifier tokens; the policy's tokens are those of rejected steps.
         The policy reads each kept draft, and the draft's model each rewritten step, as input.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> drafted = "spec_reason(n=2, threshold=5, question='Its digit is ')"
+        >>> with tts.Solver({"policy": "toy", "draft": "toy"}, task="arithmetic") as solver:
+        ...     found = solver.solve("3 + 4 - 2", 400, strategy=drafted)
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('5', 6, 84)
     """
 
     registered_as = "spec_reason"

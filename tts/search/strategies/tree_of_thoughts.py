@@ -53,6 +53,12 @@ class TreeOfThoughts(Strategy):
 
     Cost: a level takes n x branching steps, and `votes` replies for each that is new. Candidates have their value as weight.
     Random: none of its own.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("3 + 4 - 2", 400, model="toy", strategy="tree_of_thoughts(n=2, branching=2, votes=1)")
+        >>> found.answer, found.usage.samples, found.usage.tokens
+        ('5', 11, 87)
     """
 
     registered_as = "tree_of_thoughts"

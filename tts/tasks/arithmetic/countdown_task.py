@@ -27,8 +27,8 @@ class CountdownTask(Task):
 
     The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the steps before it compose
     (`tts.tasks.arithmetic.countdown.composed`). Two answers are the same where they use the same numbers, each as often, and come to the
-    same value, worked out exactly; so a reference answer is any expression that solves the problem, and an answer that misses the target,
-    or uses a number twice, is an answer of another class.
+    same value, worked out exactly; so a reference answer is any expression that solves the problem. An answer that misses the target, or
+    uses a number twice, is of another class.
     """
 
     name: str = "countdown"
@@ -98,7 +98,7 @@ def _read(written: str) -> CountdownProblem:
     problem = countdown.read(written)
     if problem is None:
         raise ConfigError(
-            f"the problem is {shown(written)}, but the task 'countdown' reads only the likes of 'Reach 39 with 17 22.'",
+            f"the problem is {shown(written)}, but the task 'countdown' reads only problems such as 'Reach 39 with 17 22.'",
             hint=f"other arithmetic has --task pocket; for anything else, {ELSEWHERE}",
         )
     if not FEWEST <= len(problem.numbers) <= MOST:

@@ -1,8 +1,8 @@
 """Problems of the arithmetic family: seeded, endless, of a stated difficulty, in three splits that share no expression.
 
-An expression belongs to one split by the hash of its text, so the splits are disjoint by construction, whoever draws from them with
-whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has a step with such a pair, so
-that a model's accuracy on them shows whether it learned to calculate or to look up.
+An expression belongs to one split by the hash of its text. So the splits are disjoint by construction, whoever draws from them with
+whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has a step with such a pair. A
+model's accuracy on them shows whether it learned to calculate or to look up.
 
 What all problems keep to: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every result on the way at most 99 or 999 in size; a
 product has a factor of at most 9 in size. In a story nothing is ever less than none.

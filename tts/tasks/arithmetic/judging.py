@@ -13,10 +13,10 @@ from tts.tasks.arithmetic.lines import read_answer, read_step, solution
 def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     """Return whether each line of a solution is right.
 
-    Line number k is right if it is step number k of the worked solution, with the results that were *written* before it in place of the
-    right ones, and its own result is right; so what follows an error faithfully is right again. Behind a line that is no step, what it
-    should have come to stands. The answer line is right if every step has its line and it repeats the last result. Lines beyond the last
-    step, and behind the answer line, are wrong; no line, no verdict.
+    Line number k is compared with step number k of the worked solution, computed from the results that were *written* before it. It is
+    right if it is that step and its result is right; so what follows an error faithfully is right again. Behind a line that is no step,
+    what it should have come to stands. The answer line is right if every step has its line and it repeats the last result. Lines beyond the
+    last step, and behind the answer line, are wrong; no line, no verdict.
 
     Args:
         expression: what the problem asks for. lines: of a solution, with or without their newlines, whole or cut short.

@@ -37,7 +37,7 @@ class PocketTask(Task):
         """Return the text that the model goes on from; "revise" takes the last four of `texts` at most, oldest first.
 
         Raises:
-            ConfigError: the problem is none of the family (the message says why), `kind` is another, or "revise" has no attempt, or one
+            ConfigError: the problem is none of the family (the message says why); `kind` is another; or "revise" has no attempt, or one
                 that is not a solution in whole lines.
         """
         if kind not in ("solve", "revise"):

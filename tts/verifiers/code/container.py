@@ -34,8 +34,8 @@ def check_docker() -> None:
 def run_in_container(program: str, tests: str, limits: SandboxLimits) -> ProgramResult:
     """Run a Python program with its tests in a new container without network, and return the outcome.
 
-    Docker limits memory and processes and kills a program that passes the limits. Its outcome is then "crashed", where
-    `tts.verifiers.code.sandbox.run` names the limit. The image is downloaded once.
+    Docker limits memory and processes, and kills a program that passes a limit. The outcome is then "crashed"; the sandbox
+    (`tts.verifiers.code.sandbox.run`) would name the limit. The image is downloaded on first use.
 
     Raises:
         MissingDependency: llm-sandbox or docker is not installed.

@@ -1,8 +1,8 @@
 """Runs an untrusted program with its tests in a sandbox, and returns an outcome for every way in which it may end.
 
 The sandbox contains the accidents of generated programs: endless loops, forks, floods of output, deleted files, open connections.
-It uses Landlock, a root of its own with one writable folder, namespaces of users, network, processes and System V IPC, a filter of system
-calls, resource limits, and a control group where one can be made. The parent process polls processes, memory and output. `bounds` lists
+It uses Landlock; a root of its own with one writable folder; namespaces of users, network, processes and System V IPC; a filter of system
+calls; resource limits; and a control group where one can be made. The parent process polls processes, memory and output. `bounds` lists
 which mechanism holds which bound on this machine.
 
 It is not a defence against an attacker. A hole in this machine's kernel is a hole in the sandbox. A program can also manipulate tests that

@@ -1,7 +1,7 @@
 """A filter of system calls: what would hold memory or rights beyond the other limits is refused.
 
-It imports only the standard library: the sandbox process loads it by its path. Refused are memory files, System V memory, queues and
-semaphores, POSIX queues, kernel keys, larger pipes, new namespaces and mounts, tracing of processes, and interfaces that bypass the filter.
+It imports only the standard library: the sandbox process loads it by its path. Refused are memory files; System V memory, queues and
+semaphores; POSIX queues; kernel keys; larger pipes; new namespaces and mounts; tracing of processes; and interfaces that bypass the filter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tests of programs, split into what is evaluated beside the program and what is decided out of its reach.
 
-An assertion that compares a call with plain data becomes an expression, which the program's process evaluates, and a condition on its
-value, which this process decides. Loops over literals, and test functions of assertions alone, are written out first. All other
+An assertion that compares a call with plain data is split in two. The program's process evaluates an expression, and this process decides
+a condition on its value. Loops over literals, and test functions of assertions alone, are written out first. All other
 statements run beside the program as they are.
 """
 

@@ -40,7 +40,7 @@ class Code(Verifier):
     Comparisons of a call with plain data, `f(arguments) == data`, are decided outside of the program's process, which never has the data.
     This holds in assertions, in loops over literals, and in functions and test cases of such assertions. The result is compared as the
     plain data that it is; an object of another class equals no data. All other tests run in the program's process. A program can manipulate
-    those: by objects with an `__eq__` of their own, by replacing functions that the tests call, by reading the expected values in frames,
+    those: by objects with an `__eq__` of their own; by replacing functions that the tests call; by reading the expected values in frames;
     or by writing its own report. The sandbox itself contains accidents and is not a defence against an attacker
     (`tts.verifiers.code.sandbox`). If Landlock, seccomp or a namespace is not available, a solver raises CapabilityError with the reason;
     `tts doctor` lists the bounds that hold. With `sandbox="none"`, a program can also read the files and, as the same user, the memory of
@@ -57,6 +57,16 @@ class Code(Verifier):
     a limit passes none.
 
     Cost: no tokens; one process for each different program (tens of milliseconds), one verifier call a trajectory.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: "def double(x): return x * 2" if ask.seed % 2 else "def double(x): return x ** 2"
+        >>> tested = "code(tests='assert double(3) == 6', sandbox='none')"
+        >>> found = tts.solve(
+        ...     "Double a number.", tts.Budget(samples=4), backend=model, task="text", verifier=tested, strategy="best_of_n | best"
+        ... )
+        >>> found.answer, [round(c.scores["main"], 2) for c in found.candidates]
+        ('def double(x): return x * 2', [1.0, 0.0, 0.0, 0.0])
     """
 
     tests: str | None = None

@@ -1,7 +1,7 @@
 """Running reward models, and their state in one search.
 
-A model runs on a backend with handles in this process, which reads every step once (`HandleModel`), or on a server or vLLM, which
-reads whole trajectories (`tts.verifiers.reward.pooling`). Both get the same tokens and are read at the same positions.
+A model runs on a backend with handles in this process, or on a server or vLLM. The first reads every step once (`HandleModel`), the
+second whole trajectories (`tts.verifiers.reward.pooling`). Both get the same tokens and are read at the same positions.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def started(record: RewardRecord, model: ModelRecord, device: str | None) -> VLL
         MissingDependency: vLLM is not installed.
     """
     if device is not None:
-        raise ConfigError(f"device is {device!r}, but vLLM takes the machine's own", hint="leave it out")
+        raise ConfigError(f"device is {device!r}, but vLLM chooses the device itself", hint="leave it out")
     try:
         from tts.backends.vllm.loading import pooling_engine
     except ModuleNotFoundError as failure:

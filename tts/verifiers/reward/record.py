@@ -1,8 +1,8 @@
 """Records of reward models: YAML files that describe what a model is shown and where its scores are read.
 
-A record states the layout of problem and steps, the separator after a step, the token at which the score is read, and what is read
-there. Separators and labels are texts and not token ids, because an id is right for one tokenizer only. Each text must encode to the
-number of tokens that the record states; this is checked when the model is loaded.
+A record states the layout of problem and steps, and the separator after a step. It also states the token at which the score is read, and
+what is read there. Separators and labels are texts and not token ids, because an id is right for one tokenizer only. Each text must encode
+to the number of tokens that the record states; this is checked when the model is loaded.
 
 A record has no code. `records/` has those of this package; `load` takes the name of one, or the path of a YAML file.
 """
@@ -100,7 +100,7 @@ class Labels(_Strict):
     @model_validator(mode="after")
     def _apart(self) -> Self:
         if len({self.good, *self.bad}) != 1 + len(self.bad):
-            raise ValueError(f"good is {self.good!r} and bad {self.bad}, but every label must be another")
+            raise ValueError(f"good is {self.good!r} and bad {self.bad}, but all labels must differ")
         return self
 
 
@@ -132,7 +132,7 @@ class Head(_Strict):
         if self.good >= self.outputs:
             raise ValueError(f"good is {self.good}, but the head has {self.outputs} outputs, counted from 0")
         if self.activation == "softmax" and self.outputs < 2:
-            raise ValueError("activation is 'softmax', but of one output that is always 1")
+            raise ValueError("activation is 'softmax', but the softmax of one output is always 1")
         return self
 
 

@@ -69,8 +69,8 @@ class SolutionRenderer:
         prompt_overhead, step_overhead: tokens that the layout adds to a problem, and to one step.
 
     Raises:
-        ConfigError: a separator or label has another number of tokens than stated, the chat template is missing or does not fit the
-            layout, or a template has `{bos}` for a tokenizer without that token.
+        ConfigError: a separator or label has another number of tokens than stated; the chat template is missing or does not fit the
+            layout; or a template has `{bos}` for a tokenizer without that token.
     """
 
     def __init__(self, record: RewardRecord, tokenizer: Any, *, context: int | None = None) -> None:

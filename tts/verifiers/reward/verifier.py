@@ -55,6 +55,12 @@ class Reward(Verifier):
     Cost: at most ratio * new + slack + the template's tokens for each trajectory, as verifier tokens at the model's FLOPs. `new` is the
         whole trajectory on a server or vLLM, else the tokens after its last scored ancestor. The problem's tokens are prompt tokens, once a
         search; on a server they are verifier tokens, once a trajectory. The solution's warnings count the steps that are not shown.
+
+    Example:
+        >>> import tts
+        >>> found = tts.solve("What is 12 + 7 * 3?", 400, verifier="reward", strategy="best_of_n(n=2) | best")
+        >>> found.answer, found.usage.verifier_calls
+        ('33', 2)
     """
 
     record: str = "pocket-process"
@@ -84,7 +90,7 @@ class Reward(Verifier):
             raise ConfigError(f"slack is {shown(self.slack)}, but must be a whole number of at least 0")
         local = [part for part in ("backend", "device") if getattr(self, part) is not None]
         if self.url is not None and local:
-            raise ConfigError(f"{local[0]} is {getattr(self, local[0])!r}, but a server at a url runs the model as it was started with")
+            raise ConfigError(f"{local[0]} is {getattr(self, local[0])!r}, but the server at the url was started with settings of its own")
         if self.url is None and self.served_as is not None:
             raise ConfigError(f"served_as is {self.served_as!r}, but there is no url", hint="leave it out")
         object.__setattr__(self, "known", reward_record.load(self.record))

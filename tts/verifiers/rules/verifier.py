@@ -36,6 +36,15 @@ class Rules(Verifier):
         sandbox: of programs; see `code`. seconds: time limit of a program, above 0.
 
     Cost: no tokens; of programs one process each.
+
+    Example:
+        >>> import tts
+        >>> model = lambda ask: f"The answer is {ask.seed % 2 + 2}."
+        >>> found = tts.solve(
+        ...     "Solve x + 3 = 5.", tts.Budget(samples=4), backend=model, task="math", verifier="rules", strategy="best_of_n | best"
+        ... )
+        >>> found.answer, [round(c.scores["main"], 2) for c in found.candidates]
+        ('2', [1.0, 1.0, 0.0, 0.0])
     """
 
     sandbox: str = "landlock"

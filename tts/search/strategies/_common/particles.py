@@ -74,10 +74,12 @@ class ParticleMethod(Guided):
         n: particles (N in the paper), at least 1; None: as many as the budget pays over the sweeps, by the length of a plain solution
             that is written first and of others seen. What one search leaves pays another.
         resampling: "multinomial", "stratified", "systematic" or "residual".
-        resample_below: effective sample size, as a share of N in [0, 1], up to which ancestors are drawn; 1: behind every step.
-        target: the law is the model's times the odds of "levels", the product over all prefixes, or of the "last", the whole solution.
-        twist: exponent of the odds of a prefix that goes on, at least 0; a whole solution has its odds.
-        lookahead: steps that are written greedily behind a prefix before it is scored, and dropped; 0: none.
+        resample_below: the largest effective sample size, as a share of N in [0, 1], at which particles are resampled; 1: after every
+            step.
+        target: the distribution of solutions is the model's, times odds. "levels": the product of the odds of all prefixes; "last": the
+            odds of the whole solution alone.
+        twist: exponent of the odds of an unfinished prefix, at least 0; the odds of a whole solution have none.
+        lookahead: greedy steps that are written behind a prefix before it is scored, and then dropped; 0: none.
         temperature, max_steps, verifier, aggregate: as in `Guided`.
     """
 

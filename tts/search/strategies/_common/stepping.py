@@ -72,7 +72,7 @@ async def draw(search: Search, ts: Sequence[Trajectory], temperature: float | No
     """
     made: list[Candidate | None] = [None] * len(ts)
     while missing := [i for i, one in enumerate(made) if one is None]:
-        children = await advance(search, [ts[i] for i in missing], max_steps=1, temperature=temperature)
+        children = await advance(search, [ts[i] for i in missing], until=END, temperature=temperature)
         for i, of in zip(missing, children, strict=True):
             made[i] = search.finish(of[0]) if of else None
     return [one for one in made if one is not None]
