@@ -29,17 +29,25 @@ class Budget:
     """Upper limits on what one problem may cost; the first one met ends the search.
 
     Args:
-        tokens: everything models compute for the problem beyond prompts: generated (policy, judge, lookahead, discarded,
-            cancelled) plus verifier tokens.
-        generated_tokens: tokens that models generate. verifier_tokens: tokens that verifiers compute.
+        tokens: generated tokens plus verifier tokens. Prompts of the policy are not counted.
+        generated_tokens: tokens that the policy, and other models of the strategy, generate; those of lookahead, discarded and
+            cancelled rows included.
+        verifier_tokens: tokens that verifiers compute, a judge's prompts and replies included.
         verifier_calls: sequences that verifiers score.
-        samples: root-to-leaf branches ever made: a row from the root costs 1; another costs 0 when it is its parent's first
-            child, else 1.
-        flops: floating-point operations, prompts included. seconds: wall-clock time, held within one engine step or one
-            network read. usd: dollars, prompts included.
+        samples: branches from the root to a leaf. A row from the root costs 1. A row behind another path costs 0 if it is the
+            first there, else 1.
+        flops: floating-point operations, prompts included. usd: dollars, prompts included.
+        seconds: wall-clock time; exceeded by at most one engine step or one network read.
 
     Raises:
         ConfigError: a limit is not positive, not finite or, for a count, not whole; or there is no limit at all.
+
+    Example:
+        >>> import tts
+        >>> limits = tts.Budget(tokens=400, samples=4)
+        >>> found = tts.solve("3 + 4 - 2", limits, model="toy", strategy="best_of_n | majority")
+        >>> found.usage.samples, found.remaining["samples"], found.stopped_by
+        (4, 0, 'budget: samples')
     """
 
     tokens: int | None = None

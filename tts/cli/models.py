@@ -77,7 +77,7 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="A record of
 
 
 def presence(record: ModelRecord) -> str:
-    """Return "present", the server that runs the model, or the command that gets it."""
+    """Return where a model is: the url of its server, "present" for files that are here, else the command that gets them."""
     from tts.errors import ConfigError
     from tts.models.registry import locate
 

@@ -36,8 +36,8 @@ def plot(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Draw accuracy against cost, a line for each strategy.
 
-    With a baseline, also print how much cheaper the others reach the same accuracy, how much better they are at the same cost, and where
-    they cross it.
+    With a baseline, also print comparisons with it: how much cheaper the others reach the same accuracy, how much better they are at the
+    same cost, and where they cross it.
     """
     with boundary(debug=debug):
         from tts.cli.terminal import visible

@@ -80,8 +80,8 @@ def report(
 ) -> None:
     """Report the quality of a study's verifiers on recorded candidates with reference answers.
 
-    For each: discrimination by step and within problems, calibration, correlation with length, the gain of selection by its scores, the
-    limit for unlimited tries, and advice in one sentence. Pools of samples are the best evidence: tts sample.
+    For each: discrimination by step and within problems; calibration; correlation with length; the gain of selection by its scores; the
+    limit for unlimited tries; and advice in one sentence. Pools of samples are the best evidence: tts sample.
     """
     with boundary(debug=debug):
         from tts.cli.terminal import visible

@@ -57,6 +57,17 @@ class Study(Replayable):
     Raises:
         ConfigError: a setting is missing, unknown (the hint has the nearest names) or not valid. Methods that read results raise it
             where the store has none of this study.
+
+    Example:
+        >>> import tts
+        >>> sums = {"dataset": "arithmetic", "operators": "+-", "parentheses": False, "operations": [4], "limit": 20}
+        >>> study = tts.Study(
+        ...     name="sums", models="toy", problems=sums, strategies=["best_of_n | majority"], budgets={"samples": [1, 8]}
+        ... )
+        >>> study.run("sums.sqlite", progress=False).counts.done
+        40
+        >>> [(row.budget["samples"], round(row.accuracy.value, 2)) for row in study.rows()]
+        [(1, 0.65), (8, 0.85)]
     """
 
     def __init__(self, **settings: Any) -> None:

@@ -96,7 +96,7 @@ def read_keys(path: str | None, operators: Sequence[str] = ()) -> Keys:
             continue
         if len(words) != 2 or words[0] in named or words[1] in named.values() or len(words[1]) < 8:
             raise ConfigError(
-                f"line {number} of the keys {path!r} is not valid: a name and a key of at least 8 characters, each there once",
+                f"line {number} of the keys {path!r} is not valid: write a new name and a new key of at least 8 characters",
                 hint="make a key: python -c 'import secrets; print(secrets.token_urlsafe())'",
             )
         named[words[0]] = words[1]

@@ -60,7 +60,9 @@ class Archive:
             told = tuple(self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
             tables = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
             if tables and told != (_APPLICATION, _VERSION):
-                raise ConfigError(f"store is {path!r}, but that file is none of a gateway of this version", hint="name another file")
+                raise ConfigError(
+                    f"store is {path!r}, but that file is not the store of a gateway of this version", hint="name another file"
+                )
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
             for statement in (_TABLE, _INDEX, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):

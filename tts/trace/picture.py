@@ -50,7 +50,7 @@ def growth(record: Mapping[str, Any], winner: int | None) -> str:
     Args:
         record: `Trace.to_dict`. winner: the node that the answer was taken from. Of more than `MOST_NODES` nodes the first are shown.
     """
-    tree = _read(record["nodes"][:MOST_NODES])
+    tree = _read(record["nodes"])
     way = _way(tree, winner)
     x, depth = _placed(tree)
     top = 3.2 * svg.LETTER
@@ -99,7 +99,7 @@ def sharing(record: Mapping[str, Any]) -> str:
 
     A store of keys and values that shares holds a block once; one without sharing holds it once a path.
     """
-    tree = _read(record["nodes"][:MOST_NODES])
+    tree = _read(record["nodes"])
     live = max((_live(tree, wave) for wave in range(tree.waves + 1)), key=lambda found: _tokens(tree, found), default=set[int]())
     rows: dict[int, tuple[int, int]] = {}  # of a node: its first path, and behind its last
     begins: dict[int, int] = {}  # tokens above
@@ -185,11 +185,12 @@ def spending(record: Mapping[str, Any]) -> str:
     return svg.document(bottom + 2.4 * svg.LETTER, f"The budget of a search: {record['problem']}", told, body, _AREAS)
 
 
-def _read(nodes: Sequence[Mapping[str, Any]]) -> _Tree:
-    """Return the tree. A new wave begins where a node's parent came in the present one."""
+def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
+    """Return the tree of the first `MOST_NODES` nodes. A new wave begins where a node's parent came in the present one."""
     children: dict[int, list[int]] = {}
     born: dict[int, int] = {}
     wave = 0
+    nodes = _parents_first(record)[:MOST_NODES]
     for node in nodes:
         number, parent = node["node"], node["parent"]
         children[number] = []
@@ -203,6 +204,20 @@ def _read(nodes: Sequence[Mapping[str, Any]]) -> _Tree:
             died[parent] = max(died[parent], died[node["node"]])
     roots = [node["node"] for node in nodes if node["parent"] is None]
     return _Tree({node["node"]: node for node in nodes}, children, roots, born, died, wave)
+
+
+def _parents_first(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return nodes in their order, each behind its parent: where a piece was cut in two, the upper part has the higher number."""
+    known = {node["node"]: node for node in nodes}
+    made: dict[int, Mapping[str, Any]] = {}
+    for node in nodes:
+        above: Mapping[str, Any] | None = node
+        chain: list[Mapping[str, Any]] = []
+        while above is not None and above["node"] not in made:
+            chain.append(above)
+            above = None if above["parent"] is None else known[above["parent"]]
+        made.update((each["node"], each) for each in reversed(chain))
+    return list(made.values())
 
 
 def _way(tree: _Tree, winner: int | None) -> list[int]:

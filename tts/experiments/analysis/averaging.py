@@ -120,7 +120,7 @@ def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, v
 
     A stop rule goes by the order of samples, and so does a selection among equals: subsets in the recorded order are not enough.
 
-    A limit in tokens ends a run before the first sample that does not fit, so a pool that fits as a whole does not show where it ends.
+    A limit in tokens ends a run before the first sample that does not fit. So a pool that fits as a whole does not show where a run ends.
     """
     num, costs = len(pool.drawn), tokens_of(pool, verified=verified)
     means: dict[int, RunMeans] = {}

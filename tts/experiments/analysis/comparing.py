@@ -63,8 +63,9 @@ class Gain:
 def gain(curve: Curve, base: Curve, axis: str, *, rng: np.random.Generator, accuracy: float | None = None) -> Gain | None:
     """Return the efficiency gain of a curve over a base at equal accuracy, on the problems that both have at every point.
 
-    Idea: the cost of an accuracy is where the line through a curve's points first reaches it, linear in accuracy and in the logarithm of
-        the cost. The interval resamples problems for both curves at once, so it is wide where a curve is flat. Costs are taken as measured.
+    Idea: the cost of an accuracy is where the line through a curve's points first reaches it. The line is linear in accuracy and in the
+        logarithm of the cost. The interval resamples problems for both curves at once, so it is wide where a curve is flat. Costs are taken
+        as measured.
 
     Args:
         axis: a name in `AXES`. accuracy: to compare at; None: the highest that both reach, in each resample anew.

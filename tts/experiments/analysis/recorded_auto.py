@@ -1,7 +1,7 @@
 """`auto` on recorded samples: the live search itself, on a backend that hands out a pool's samples in order.
 
-A sample's text stands for it: its number and its class. Its task reads the class as the answer, and a verifier reads the recorded score,
-so that classes, scores and tokens are those of the pool. Departures from a live run: scores cost nothing within the budget, and their
+A sample's text stands for it: its number and its class. Its task reads the class as the answer, and a verifier reads the recorded score.
+So classes, scores and tokens are those of the pool. Departures from a live run: scores cost nothing within the budget, and their
 recorded tokens are added to the cost afterwards; no problem gets more samples than the smallest pool has.
 """
 
@@ -32,7 +32,10 @@ _MOST_ORDERS: Final = 16  # each is a whole search
 
 
 class RecordedTask(Task):
-    """Reads the class of a recorded sample in its text, "NUMBER CLASS"; without a class there is no answer."""
+    """The task of recorded samples. Their texts are "NUMBER CLASS": the sample's number, and the class of its answer as the answer.
+
+    A text of a number alone has no answer.
+    """
 
     name = "recorded"
     step_stop = ()

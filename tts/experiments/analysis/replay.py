@@ -253,7 +253,7 @@ def _too_large(pools: Sequence[ProblemPool], plan: Plan | None, reading: ReplayS
     if reading.shared and is_auto(plan):
         return ConfigError(
             f"{size} of each problem in the total, but {payable(pools, reading):,.0f} can be drawn: "
-            "none gets more samples than the fewest of a problem",
+            "no problem gets more samples than the smallest pool has",
             hint="ask for a smaller total, or draw larger pools: tts sample --n",
         )
     largest = max(len(pool.drawn) if reading.unit == "samples" else int(tokens_of(pool, verified=False).sum()) for pool in pools)

@@ -47,8 +47,8 @@ class Replayable(ABC):
             shared: whether `auto` divides the problems' sum of a size, which is then their mean. prices: for costs in dollars.
 
         Raises:
-            ConfigError: there are no pools (see `Study.sample`), none is of a problem with a reference answer, a strategy or size cannot be
-                replayed on them, or `shared` is given without `auto`.
+            ConfigError: there are no pools (see `Study.sample`), or none is of a problem with a reference answer; a strategy or size cannot
+                be replayed on them; or `shared` is given without `auto`.
 
         Warns:
             PartialResults: results are not pools of samples, or problems have no reference answer; they are left out.

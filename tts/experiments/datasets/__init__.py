@@ -163,7 +163,9 @@ def check(parts: Mapping[str, Sequence[Problem]]) -> None:
             if problem.id in ids:
                 raise ConfigError(f"the id {problem.id!r} of {part} is in {ids[problem.id]} already, but must be unique")
             if (other := seen.get(identity(problem))) is not None:
-                raise ConfigError(f"the problem {problem.id!r} of {part} is {other[1]!r} of {other[0]} again, but none may come twice")
+                raise ConfigError(
+                    f"the problem {problem.id!r} of {part} is {other[1]!r} of {other[0]} again, but each problem may be there once"
+                )
             ids[problem.id] = part
             seen[identity(problem)] = (part, problem.id)
 

@@ -70,7 +70,7 @@ class _Header:
             ConfigError: it has none, fewer than its results are of, or no version.
         """
         if not found:
-            raise ConfigError(f"{self.file}: it has no samples, so that it is no log of Inspect, or of an evaluation that kept none")
+            raise ConfigError(f"{self.file}: it has no samples: it is no log of Inspect, or its evaluation kept none")
         if self.version is None:
             raise _of_another_version(self.file, "it states no version")
         if found < self.completed:

@@ -33,6 +33,15 @@ class Pool(Replayable):
 
     Attributes:
         report: what the import found.
+
+    Example:
+        >>> import tts
+        >>> rows = [{"problem": "a", "answer": answer, "reference": "5"} for answer in ("5", "4", "5", "5")]
+        >>> pool = tts.Pool.from_rows(rows, name="sums", task="arithmetic")
+        >>> pool
+        Pool('sums', 1 problems, 4 samples)
+        >>> [round(each.value, 3) for each in pool.replay(["best_of_n | majority"], [1, 3])[0].curve.accuracy]
+        [0.75, 1.0]
     """
 
     def __init__(self, name: str, problems: Sequence[ProblemPool], *, found: Import) -> None:

@@ -32,8 +32,8 @@ def record_candidates(solution: Solution, task: TaskProtocol, problem: Problem) 
     """Return the candidates of a solution in the order in which they were drawn, judged and with all their scores.
 
     Each class of equivalent answers is judged once, by its first text. The verifier tokens of a call for several candidates are divided
-    among them by the tokens that had to be read of each. That is all of it, or only the steps that no earlier candidate has, where the
-    verifier scored steps and read fewer tokens than the candidates have. As `judge_answer`, it may take seconds.
+    among them by the tokens that had to be read of each. A verifier that scored steps, and read fewer tokens than the candidates have,
+    read only the steps that no earlier candidate has. Any other read all of each. As `judge_answer`, it may take seconds.
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
     known = _scores_of(solution)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tts.types import Usage
 
-RESULT_VERSION: Final = 7  # part of every key; raised when the result of the same cell changes
+RESULT_VERSION: Final = 9  # part of every key; raised when the result of the same cell changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class RecordedSample:
         answer: as written; None: there is none. answer_class: index of its class of equivalent answers in the pool; None without an
             answer. right: whether the checker accepts it; None: the problem has no reference answer.
         status: of its trajectory. tokens: generated for it. verifier_tokens: computed to score it, after all candidates before it.
-        like, shared: the earlier candidate with the same first steps, and the tokens of these steps, which a verifier that reads shared
-            steps once did not read again; None: the verifier read all of it.
+        like: the earlier candidate with the same first steps; None: the verifier read all of this one. shared: tokens of these steps,
+            which the verifier did not read again.
         same: the first earlier candidate with the same text; None: there is none.
         given: the verdict of the source that the sample was imported from; None: it gave none.
         scores: by verifier role, of the whole, aggregated as the verifier states. steps: by verifier role, of each step, where given.

@@ -119,8 +119,8 @@ def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequ
 
     Args:
         gold: labels of steps.
-        thresholds: at which samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some score reaches, or, where scores are
-            not probabilities or reach none, these quantiles of the scores.
+        thresholds: at which samples are accepted; none: those of 0.5, 0.8, 0.9, 0.95 and 0.99 that some score reaches. Where scores are not
+            probabilities, or reach none, they are these quantiles of the scores.
         seed: of the intervals.
     """
     rng = _Rngs(seed, scored)

@@ -137,7 +137,7 @@ async def _read(backend: BackendProtocol, order: CompletionOrder, cost: Completi
         text, ends = "", False
         if order.max_tokens:
             if not found.behind:
-                raise EngineError(f"the backend {backend.name!r} does not tell what follows a prompt")
+                raise EngineError(f"the backend {backend.name!r} does not give the probabilities of the token after a prompt")
             text, logprob, ends = found.behind[0]
             cost.generated += order.choices
             tops = (*(found.tops or ((),) * size), found.behind)
