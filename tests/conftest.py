@@ -11,37 +11,59 @@ import pytest
 NUMBERS = itertools.count()
 DOCS = (  # what users read and run besides the package: documents, examples, notebooks, pages, the commands that measure
     "benchmarks", "research", "test_documents.py", "experiments/test_examples.py", "experiments/test_first_curve.py",
-    "solver/test_notebooks.py", "test_site.py", "serve/test_docs.py",
+    "solver/test_notebooks.py", "test_site.py", "test_gallery.py", "serve/test_docs.py", "cli/test_recorded_page.py",
     "serve/test_page.py", "trace/test_html.py", "experiments/output/test_report.py",
 )  # fmt: skip
 
 
-# Products of cases, by folder, file or function, of which `make test` runs one in so many; `make test-slow` runs the others. The sum of a
-# case's indices decides, so that each value of each parameter still occurs, with others in turn.
+# Products of cases, by folder, file or function, of which `make test` runs one in so many; `make test-slow` runs the others. The sum of
+# the places of a case's values decides, so that each value of each parameter still occurs, with others in turn.
 ONE_IN = {
     "backends/engine/test_failures.py::test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right": 3,
     "backends/engine/test_linear.py::test_rows_have_their_own_bits": 4,
-    "backends/engine/test_logits.py::test_greedy_decoding_is_that_of_generate": 2,
+    "backends/engine/test_logits.py::test_every_shape_of_tree_has_its_laws": 2,
+    "backends/engine/test_logits.py::test_greedy_decoding_is_that_of_generate": 4,
+    "backends/engine/test_logits.py::test_it_is_no_further_from_float64_than_transformers_is": 3,
+    "backends/engine/test_memory.py::test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_steps": 3,
+    "backends/engine/test_memory.py::test_memory_is_empty_after_releases_in_any_order": 4,
     "backends/engine/test_reward_failures.py::test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for": 3,
+    "backends/engine/test_strict.py::test_a_second_thread_changes_no_bit": 3,
+    "backends/engine/test_strict.py::test_a_text_that_is_read_has_the_bits_of_the_same_tokens_drawn": 2,
+    "backends/engine/test_strict.py::test_companions_change_no_bit": 2,
+    "backends/engine/test_strict.py::test_limits_of_a_step_and_sharing_change_no_bit": 2,
+    "backends/engine/test_strict.py::test_what_was_evicted_is_computed_again_to_the_same_bits": 2,
     "backends/kernels/test_attention_strict.py": 3,
     "backends/kernels/test_attention_two_level.py": 3,
+    "backends/kernels/test_halves.py": 3,
+    "backends/kernels/test_lowering.py": 3,
+    "backends/transformers/test_transformers.py::test_a_path_sampled_in_pieces_is_the_path_sampled_at_once": 2,
     "budget/test_budget_programs.py::test_most_of_a_budget_of_tokens_is_spent_or_another_reason_is_named": 3,
+    "budget/test_hard_limits.py::test_reused_tokens_that_have_a_price_are_granted_before_they_are_used": 3,
     "budget/test_hard_limits_process.py::test_no_limit_is_passed_and_all_books_agree": 3,
     "budget/test_spending.py": 2,
-    "contracts/test_backends.py::test_a_path_drawn_by_numbers_of_tokens_is_one_plain_sample": 2,
-    "contracts/test_backends.py::test_a_path_drawn_step_by_step_is_one_plain_sample": 3,
-    "contracts/test_bad_input.py::test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_keeps_what_was_found": 2,
-    "contracts/test_bad_input.py::test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width": 3,
+    "budget/test_spending.py::test_on_the_embedded_policy": 4,
+    "contracts/test_backends.py::test_a_path_drawn_by_numbers_of_tokens_is_one_plain_sample": 3,
+    "contracts/test_backends.py::test_a_path_drawn_step_by_step_is_one_plain_sample": 5,
+    "contracts/test_backends.py::test_cancelling_resolves_every_row_and_counts_what_it_cost": 2,
+    "contracts/test_bad_input.py::test_a_verifier_that_breaks_its_contract_is_the_error_of_a_solution_that_keeps_what_was_found": 4,
+    "contracts/test_bad_input.py::test_a_width_of_which_the_budget_cannot_pay_one_step_is_a_smaller_width": 6,
     "contracts/test_bad_input.py::test_it_ends_where_steps_are_empty_repeat_the_prompt_or_never_end": 3,
     "contracts/test_selections.py::test_it_asks_about_no_candidate_of_which_it_said_that_it_never_would": 4,
-    "contracts/test_strategies.py::test_no_call_starts_after_the_last_second": 2,
+    "contracts/test_strategies.py::test_no_call_starts_after_the_last_second": 4,
+    "contracts/test_strategies.py::test_no_limit_is_passed_and_nothing_stays_held": 3,
     "contracts/test_verifiers.py::test_a_small_budget_leaves_scores_unknown_but_is_never_passed": 4,
     "experiments/analysis/test_prefixes.py": 2,
     "experiments/analysis/test_replay.py": 2,
     "search/stop_rules/test_sequential.py::test_a_sequential_test_errs_at_most_as_often_as_it_states": 4,
     "search/strategies/test_guided.py": 2,
-    "search/test_half_characters.py": 2,
+    "search/strategies/test_guided.py::test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end": 4,
+    "search/test_half_characters.py": 3,
+    "search/test_thoughts.py::test_no_budget_is_passed_and_most_of_it_is_used": 2,
     "tasks/arithmetic/test_generator.py": 3,
+    "tasks/test_math.py::test_an_answer_is_equivalent_to_its_normal_form": 3,
+    "tasks/test_math.py::test_exact_rules_work_without_mpmath": 3,
+    "tasks/test_math.py::test_what_stays_undecided_without_mpmath_is_different": 3,
+    "verifiers/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
     "verifiers/code/test_right_programs.py": 3,
 }  # fmt: skip
 
@@ -49,25 +71,50 @@ ONE_IN = {
 with contextlib.suppress(ImportError):  # absent where only the tests of a GPU run
     from hypothesis import settings
 
-    settings.register_profile("few", max_examples=25, deadline=None)
+    settings.register_profile("few", max_examples=15, deadline=None)
     settings.register_profile("many", max_examples=300, deadline=None)
     settings.load_profile("few")
 
 
+class Places:
+    """The place of each value of a parameter among all values that it takes, by test, class and parameter, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[object, ...], list[object]] = {}
+
+    def of(self, value: object, *where: object) -> int:
+        values = self.seen.setdefault(where, [])
+        at = next((i for i, one in enumerate(values) if one is value), len(values))
+        if at == len(values):
+            values.append(value)
+        return at
+
+    def total(self, item: pytest.Item, where: str) -> int:
+        """Return the sum of the places of a case's values; those that one decorator gives together count once."""
+        cls, params = getattr(item, "cls", None), dict[str, object](item.callspec.params)  # type: ignore[attr-defined]
+        for mark in item.iter_markers("parametrize"):
+            names = mark.args[0].replace(",", " ").split() if isinstance(mark.args[0], str) else mark.args[0]
+            for name in names[1:]:
+                params.pop(name, None)
+        return self.of(cls, where) + sum(self.of(value, where, cls, name) for name, value in params.items())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of what users read and run as `docs`, and most of a product's cases as `slow`."""
-    here, classes = Path(__file__).parent, dict[str, list[object]]()
+    here, places, names = Path(__file__).parent, Places(), dict[Path, str]()
     for item in items:
-        if not item.path.is_relative_to(here):
+        if item.path not in names:
+            names[item.path] = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        name = names[item.path]
+        if not name:
             continue
-        name = item.path.relative_to(here).as_posix()
         if name.startswith(DOCS):
             item.add_marker("docs")
-        of_file, own, case = classes.setdefault(name, []), getattr(item, "cls", None), getattr(item, "callspec", None)
-        if own not in of_file:
-            of_file.append(own)  # classes of one contract have other cases each
-        every = ONE_IN.get(f"{name}::{getattr(item, 'originalname', '')}") or ONE_IN.get(name, 1)
-        if case is not None and (sum(case.indices.values()) + of_file.index(own)) % every:
+        test = f"{name}::{getattr(item, 'originalname', '')}"
+        every = ONE_IN.get(test) or ONE_IN.get(name, 1)
+        if every == 1 or not hasattr(item, "callspec") or item.get_closest_marker("slow"):
+            continue  # of the cases that are not slow anyhow the first stays
+        if places.total(item, test) % every:
             item.add_marker("slow")
 
 

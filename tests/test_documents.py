@@ -45,7 +45,7 @@ def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
     found = script()
     environ = found.environment(tmp_path, "http://127.0.0.1:9")
     assert found.run(found.Command("x.md", "tts solve --budgt 3"), tmp_path, environ).startswith("exit code 2: ")
-    assert found.run(found.Command("x.md", "print(tts.__name__)", python=True), tmp_path, environ) == ""
+    assert found.run(found.Command("x.md", "import tts\nprint(tts.__name__)", python=True), tmp_path, environ) == ""
 
 
 def test_what_is_shown_is_what_is_printed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import tts
-from tests.support.browser import CHROMIUM, open_page
+from tests.support.browser import CHROMIUM
+from tests.support.devtools import tab
 from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
 from tts.verifiers import VERIFIERS
 
@@ -23,11 +25,8 @@ pytestmark = [
     pytest.mark.skipif(not (ROOT / "mkdocs.yml").exists(), reason="the documents are not here"),
     pytest.mark.xdist_group("site"),
 ]
-PAGES = ("index", "reference/methods", "reference/methods/beam", "reference/python/values", "how-to/gateway", "results/methods")
-# what the switch of colours keeps between pages
-CHOSEN = """localStorage.setItem(__md_scope.pathname + ".__palette", JSON.stringify(
-  {index: INDEX, color: {media: "(prefers-color-scheme: SCHEME)", scheme: "NAME", primary: "custom", accent: "custom"}}));"""
-SCHEMES = {"light": ("0", "default"), "dark": ("1", "slate")}
+PAGES = ("index.html", "reference/methods.html", "reference/methods/beam.html", "reference/python/values.html", "results/methods.html")
+SCHEMES = {"light": "default", "dark": "slate"}
 READABLE = (Path(__file__).parent / "support" / "readable.js").read_text(encoding="utf-8")
 
 
@@ -85,19 +84,86 @@ def test_every_command_and_every_key_of_the_files_has_its_line(site: Path) -> No
                 assert row[1].strip(), f"{section.__name__} does not say what {key} means"
 
 
+def shown(page: Path) -> str:
+    """What a page shows beside its head, foot and navigation."""
+    found = re.search(r"<article.*</article>", page.read_text(encoding="utf-8"), re.DOTALL)
+    return found[0] if found else ""
+
+
+def test_every_figure_has_words_and_the_command_that_made_it(site: Path) -> None:
+    figures = 0
+    for page in site.rglob("*.html"):
+        text = shown(page)
+        pictures = re.findall(r"<img\b[^>]*>", text)
+        assert all(re.search(r'\balt="[^"]{20,}"', picture) for picture in pictures), page
+        command = re.search(r"<code[^>]*>(?:python|make|tts)\b|<span[^>]*>(?:python|make|tts)</?\b", text)
+        assert command or not pictures, f"{page.relative_to(site)}: a figure, and no command"
+        figures += len(pictures)
+    assert figures > 90
+
+
+@pytest.mark.parametrize("name", [name for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS) for name in registry.entries])
+def test_a_methods_page_has_its_cost_and_its_figure(site: Path, name: str) -> None:
+    text = shown(site / "reference" / "methods" / f"{name}.html")
+    assert re.search(r"<th[^>]*>Cost</th>\s*<th[^>]*>Pays</th>\s*<th[^>]*>Measured</th>", text)
+    assert f'src="{name}.svg"' in text
+    assert f"<code>python scripts/site_figures.py {name}" in text
+    drawn = (site / "reference" / "methods" / f"{name}.svg").read_text(encoding="utf-8")
+    assert "prefers-color-scheme:dark" in drawn
+    assert 'viewBox="0 0 640 ' in drawn
+    assert not re.search(r"<script|href=", drawn)
+    assert len(drawn) < 40_000
+
+
+def test_a_figure_is_the_same_again(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    figures = importlib.import_module("site_figures")
+    for name in ("beam", "unanimous", "borda", "judge"):
+        assert figures.figure(name).picture == (site / "reference" / "methods" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_examples_of_docstrings_are_code(site: Path) -> None:
+    for page in (site / "reference").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"<blockquote>\s*<blockquote>", text), page
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("size", ["1400,900", "500,900"])
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_can_be_read(site: Path, name: str, size: str, scheme: str) -> None:
-    text = (site / f"{name}.html").read_text(encoding="utf-8")
-    html = text.replace("</body>", f"<script>{READABLE}</script></body>")
-    index, chosen = SCHEMES[scheme]
-    script = CHOSEN.replace("INDEX", index).replace("SCHEME", scheme).replace("NAME", chosen)
-    html = html.replace("</head>", f"<script>{script}</script></head>")
-    assert READABLE in html
-    page = open_page(html, (site / f"{name}.html").parent, size=size)
-    assert page.log == []
-    assert page.body["data-md-color-scheme"] == chosen
-    found = json.loads(page.body["data-found"])
-    assert found == {"faint": [], "bare": [], "wide": 0}
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("every", [16, pytest.param(4, marks=pytest.mark.slow)])
+def test_pages_can_be_read(site: Path, every: int, width: int, scheme: str, tmp_path: Path) -> None:
+    """The first pages of each part at both widths in both schemes; of the others one in four at one of them each, and all with 4."""
+    pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if path.name != "404.html")
+    turn = 2 * (width == 390) + (scheme == "dark")
+    found: dict[str, object] = {}
+    with tab(tmp_path) as browser:
+        browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        browser.send("Emulation.setScrollbarsHidden", hidden=True)
+        browser.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        for name in dict.fromkeys([*PAGES, *pages[turn * every // 4 :: every]]):
+            browser.send("Page.navigate", url=(site / name).as_uri())
+            browser.until(f"location.pathname.endsWith({json.dumps(name)}) && document.readyState === 'complete'")
+            assert browser.run("document.body.dataset.mdColorScheme") == SCHEMES[scheme]
+            browser.run(READABLE)
+            said = json.loads(browser.run("document.body.dataset.found"))
+            if said != {"faint": [], "bare": [], "wide": 0} or browser.log:
+                found[name] = [said, *browser.log]
+                browser.log.clear()
+    assert found == {}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("name", ["index", "reference/methods/beam"])
+def test_the_search_finds_pages_that_are_opened_as_files(site: Path, name: str, tmp_path: Path) -> None:
+    results = "[...document.querySelectorAll('.md-search-result__link')]"
+    with tab(tmp_path) as page:
+        page.send("Page.navigate", url=(site / f"{name}.html").as_uri())
+        page.until("location.protocol === 'file:' && document.readyState === 'complete'")
+        page.run("document.querySelector('[data-md-component=search-query]').focus()")
+        page.type("particle gibbs")
+        page.press("End")  # the page looks when a key is released
+        wanted = (site / "reference/methods/particle_gibbs.html").as_uri()
+        page.until(f"{results}.some(one => one.href.startsWith({json.dumps(wanted)}))")
+        assert page.log == []
+        assert [url for url in page.urls if not url.startswith(("file:", "data:"))] == []

@@ -18,7 +18,9 @@ pytest.importorskip("transformers")
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import cases
+from benchmarks.gpu.models import SHAPES
 from benchmarks.gpu.page import TABLES
+from tts.models import registry
 
 SMOKE = ("--smoke", "--device", "cpu")
 PARTS = {
@@ -27,7 +29,7 @@ PARTS = {
     "agreement": ["pocket float32", "tiny float32"],
     "strict": ["tiny W1", "tiny W2"],
     "workloads": [f"tiny W{number}" for number in range(1, 7)],
-    "graphs": ["tiny"],
+    "graphs": ["tiny strict", "tiny fast"],
 }
 Run = Callable[..., bool]
 
@@ -78,8 +80,13 @@ def test_every_part_has_its_json_and_its_rows(run: Run, tmp_path: Path) -> None:
         assert one["tokens_per_s"] * one["seconds"] >= 16
         assert one["faster"] == pytest.approx(one["generate"] / one["seconds"])
         assert all(0 < one[share] < 1 for share in ("of_floor", "of_bandwidth", "of_compute", "on_the_host"))
-    assert found["graphs"]["tiny"]["built"] is False
-    assert set(found["graphs"]["tiny"]["steps"]) == {"1", "16", "64"}
+    for one in found["graphs"].values():
+        assert set(one["steps"]) == {"1", "16", "64"}
+        for step in one["steps"].values():
+            assert step["faster"] == pytest.approx(step["off"] / step["on"])
+            assert (step["replayed"], step["busy"]) == (0, None)  # a CPU has no graphs
+    assert found["graphs"]["tiny strict"]["agrees"]
+    assert [row[-1] for row in shown["CUDA graphs of decode steps"]] == ["yes", "-"]
     page = (tmp_path / "page.md").read_text()
     about = json.loads((tmp_path / "limits.json").read_text())["machine"]
     assert {"device", "torch", "triton"} <= set(about)
@@ -93,22 +100,25 @@ def test_what_has_a_result_is_skipped_and_what_failed_runs_again(run: Run, tmp_p
         ran.append(name)
         if len(ran) == 1:
             raise RuntimeError("the device fell off\nand more")
-        return {"built": False, "steps": {}} if name == "tiny" else {"bandwidth": 2e9, "flops": 3e12}
+        step = {"off": 2e-3, "on": 1e-3, "faster": 2.0, "replayed": 0.875, "busy": 0.4}
+        return {"steps": dict.fromkeys(("1", "16", "64"), step), "agrees": True} if "tiny" in name else {"bandwidth": 2e9, "flops": 3e12}
 
     for part in ("limits", "graphs"):
         monkeypatch.setitem(command.CASES, part, fake)
     assert not run("--parts", "limits", "graphs")
-    assert ran == ["float32", "tiny"]
+    assert ran == ["float32", "tiny strict", "tiny fast"]
     assert results(tmp_path)["limits"]["float32"]["failure"] == "RuntimeError: the device fell off"
     assert rows(tmp_path)["What the device reaches"][0][:2] == ["float32", "FAILED: RuntimeError: the device fell off"]
     assert rows(tmp_path)["Trees beside `generate`"][0][:2] == ["tiny W1", "not run"]
+    graphs = ["tiny strict", *["2.00 / 1.00 ms, 2.00x"] * 3, "88%; 88%; 88%", "40%; 40%; 40%", "yes"]
+    assert rows(tmp_path)["CUDA graphs of decode steps"] == [graphs, ["tiny fast", *graphs[1:]]]
     assert run("--parts", "limits", "graphs")
-    assert ran == ["float32", "tiny", "float32"]
+    assert ran[3:] == ["float32"]
     assert results(tmp_path)["limits"]["float32"]["flops"] == 3e12
     assert run("--parts", "graphs", "--again")
-    assert ran[3:] == ["tiny"]
+    assert ran[4:] == ["tiny strict", "tiny fast"]
     assert run("--minutes", "0", "--again")
-    assert ran[4:] == []
+    assert ran[6:] == []
 
 
 def test_numbers_that_disagree_are_said_to_be_wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +173,19 @@ def test_the_outcome_of_tests_is_read_with_its_reasons(tmp_path: Path) -> None:
     )
     wanted = {"passed": 2, "failed": 1, "skipped": 1, "reasons": {"c": "assert 1 == 2 more", "d": "needs a device"}}
     assert cases.outcome(report) == wanted
+
+
+def test_a_device_is_asked_every_case_of_known_models() -> None:
+    asked = {part: cases.names(part, smoke=False, device="cuda") for part in cases.CASES}
+    assert set(asked) == set(TABLES) == set(PARTS)
+    assert asked["limits"] == ["float32", "bfloat16"]
+    assert asked["kernels"] == list(cases.KERNELS)
+    named = [case.split() for part in ("agreement", "strict", "workloads", "graphs") for case in asked[part]]
+    assert {model for model, _ in named} == {"pocket", "smollm2", "qwen2.5-1.5b", "qwen2.5-7b"} <= {*SHAPES, *registry.names()}
+    for model in ("pocket", "smollm2", "qwen2.5-1.5b", "qwen2.5-7b"):
+        assert [kind for one, kind in named if one == model and "float" in kind] == ["float32", "bfloat16"]
+    assert {f"qwen2.5-1.5b W{number}" for number in range(1, 7)} | {"qwen2.5-7b W1", "qwen2.5-7b W2"} == set(asked["workloads"])
+    assert asked["graphs"] == ["qwen2.5-1.5b strict", "qwen2.5-1.5b fast"]
 
 
 def test_every_test_for_a_device_has_a_case() -> None:

@@ -240,9 +240,10 @@ def test_so_it_is_where_its_text_is_spelled_in_more_tokens_than_it_was_written_i
     assert any(more), "every text is spelled as it was written: the test saw nothing"
 
 
-def test_flops_pay_a_sample_as_far_as_without_a_verifier() -> None:
+@pytest.mark.parametrize("step", [60, pytest.param(20, marks=pytest.mark.slow)])
+def test_flops_pay_a_sample_as_far_as_without_a_verifier(step: int) -> None:
     """What is held to read a prompt yields to the first row."""
-    for amount in range(20, 200, 20):
+    for amount in range(20, 200, step):
         plain, scored = Pair(), Pair()
         one = searched(run_of(plain, budget_of("flops", amount), "best_of_n | majority", verifiers={}))
         other = done(scored, searched(run_of(scored, budget_of("flops", amount), "best_of_n | weighted")))
@@ -252,14 +253,14 @@ def test_flops_pay_a_sample_as_far_as_without_a_verifier() -> None:
             assert first[0].full_text == first[1].full_text
 
 
+@pytest.mark.parametrize("amount", [1500, *(pytest.param(more, marks=pytest.mark.slow) for more in (3000, 6000))])
 @pytest.mark.parametrize("plan", ["best_of_n | weighted", "best_of_n | best"])
-def test_most_of_a_budget_of_flops_is_spent(plan: str) -> None:
-    for amount in (1500, 3000, 6000):
-        made = Pair()
-        end = done(made, searched(run_of(made, budget_of("flops", amount), plan)))
-        share = end.search.accounting.meter.spent["flops"] / end.search.accounting.meter.limits["flops"]
-        assert share >= 0.8 or any("were held" in note for note in end.solution.warnings), (share, end.solution.warnings)
-        assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
+def test_most_of_a_budget_of_flops_is_spent(plan: str, amount: int) -> None:
+    made = Pair()
+    end = done(made, searched(run_of(made, budget_of("flops", amount), plan)))
+    share = end.search.accounting.meter.spent["flops"] / end.search.accounting.meter.limits["flops"]
+    assert share >= 0.8 or any("were held" in note for note in end.solution.warnings), (share, end.solution.warnings)
+    assert not any(np.isnan(c.scores["main"]) for c in end.solution.candidates)
 
 
 def test_a_candidate_that_cannot_be_paid_keeps_no_other_waiting_whose_score_was_held() -> None:

@@ -63,7 +63,7 @@ MISTAKES = {
     ),
     "oracle without leave": (
         ["3 + 4", "--verifier", "checker", "--answer", "7", "--strategy", "best_of_n(n=2) | best"],
-        "the verifier 'checker' sees the reference answer, but an oracle needs leave",
+        "the verifier 'checker' sees the reference answer, but an oracle needs permission",
         "pass allow_oracle=True (--allow-oracle); the result is marked as an oracle's",
     ),
     "trace with another ending": (

@@ -55,11 +55,11 @@ def test_the_module_runs():
     assert json.loads(result.stdout)["answer"] == "5"
 
 
-def test_exit_codes_reach_the_shell():
+def test_exit_codes_reach_the_shell(tts):
     result = python("-m", "tts", "solve", "3 + 4 - 2", "--model", "toy", "--budget", "0")
     assert result.returncode == 2
     assert result.stderr.startswith("error: budget tokens is 0")
-    assert python("-m", "tts", "solv").returncode == 2
+    assert tts("solv").exit_code == 2
 
 
 def test_help_loads_no_number_library():
@@ -149,7 +149,7 @@ SOLVE = "solve 3+4 --model toy --strategy single"
 
 
 @pytest.mark.parametrize(
-    "arguments", [SOLVE, "--help", *(pytest.param(a, marks=pytest.mark.slow) for a in (f"{SOLVE} --json", "models", "--version"))]
+    "arguments", [SOLVE, *(pytest.param(a, marks=pytest.mark.slow) for a in ("--help", f"{SOLVE} --json", "models", "--version"))]
 )
 def test_an_output_that_nobody_reads_is_no_traceback(arguments: str):
     reader, writer = os.pipe()

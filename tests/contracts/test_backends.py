@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import runpy
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -212,6 +213,15 @@ def test_what_a_backend_of_ones_own_lacks_is_named_in_one_line(call: Callable[[]
     assert "\n" not in str(refused.value)
 
 
+@functools.cache
+def makers() -> dict[str, Any]:
+    """Return the makers of tiny models, which are read once."""
+    helper = Path(__file__).parents[1] / "backends" / "conftest.py"
+    if not helper.exists():
+        pytest.skip("tests/backends/conftest.py, which makes the tiny model, is not there")
+    return runpy.run_path(str(helper))
+
+
 class TestTransformers(SpreadsContract, PromptLogprobsContract):
     name = "transformers"
     prompts = ("the cat and the other one", "12 + 12 =", "a")
@@ -222,10 +232,7 @@ class TestTransformers(SpreadsContract, PromptLogprobsContract):
     def make(self) -> BackendProtocol:
         pytest.importorskip("torch").set_num_threads(1)
         pytest.importorskip("transformers")
-        helper = Path(__file__).parents[1] / "backends" / "conftest.py"
-        if not helper.exists():
-            pytest.skip("tests/backends/conftest.py, which makes the tiny model, is not there")
-        return self.tiny(runpy.run_path(str(helper)))
+        return self.tiny(makers())
 
     def tiny(self, made: dict[str, Any]) -> BackendProtocol:
         return made["tiny_backend"](context=256, tile_rows=4)

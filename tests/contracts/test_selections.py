@@ -13,6 +13,7 @@ import pytest
 
 from tests.contracts.walk import classes_with
 from tests.support.candidates import ScoredSearch, candidates, reordered
+from tests.support.repeats import repeats
 from tts.search.plan import SELECTIONS, parse
 from tts.search.protocols import Selected, SelectionProtocol
 from tts.types import Candidate
@@ -71,12 +72,13 @@ def test_it_chooses_among_what_is_there(selection: SelectionProtocol, answers: l
     assert selected.answers, "there are answers, but none was chosen"
 
 
+@repeats(6, 20, "orders")
 @pytest.mark.parametrize("answers", ANSWERS)
-def test_the_order_of_candidates_decides_nothing_but_ties(selection: SelectionProtocol, answers: list[str | None]) -> None:
+def test_the_order_of_candidates_decides_nothing_but_ties(selection: SelectionProtocol, answers: list[str | None], orders: int) -> None:
     of = candidates(answers)
     expected = select(selection, of)
     rng = np.random.Generator(np.random.Philox(1))
-    for _ in range(20):
+    for _ in range(orders):
         again = reordered(of, rng.permutation(len(of)).tolist())
         selected = select(selection, again, [REWARDS[c.answer] for c in again])
         check_selected(selected, again)

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import tts
 from tests.experiments.studies import toy
 from tests.search import places
+from tts.cli.app import app
 from tts.experiments.datasets import get, load
 from tts.experiments.run.runner import PreparedStudy
 
@@ -158,7 +160,7 @@ def _local() -> tts.Strategy:
 def test_a_part_whose_text_gives_no_equal_one_is_refused(given: Any, text: str) -> None:
     with pytest.raises(tts.ConfigError) as caught:
         toy(strategies=[given])
-    assert f"strategies: the strategy is {text}, but must have a text that gives the same again" in str(caught.value)
+    assert f"strategies: the strategy is {text}, but its text must be read back as the same strategy" in str(caught.value)
     assert "frozen dataclass" in caught.value.hint
     assert "\n" not in str(caught.value)
 
@@ -190,7 +192,7 @@ def test_a_data_set_of_ones_own_is_in_snapshot_and_page() -> None:
     assert f"the function {DATA}:sums" in Path("page.html").read_text(encoding="utf-8")
 
 
-def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path) -> None:
+def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module in the current folder, from the list of data sets to a run."""
     (tmp_path / "mine.py").write_text((Path(__file__).parent / "places.py").read_text())
     (tmp_path / "own.yaml").write_text(YAML.replace(DATA, "mine"))
@@ -205,11 +207,14 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path) -> None:
     done = command("run", "own.yaml")
     assert done.returncode == 0, done.stderr
     assert "mine:sums" in done.stdout
-    for missing in (command("datasets", "mine:SUM"), command("run", "own.yaml", "--set", "problems.dataset=mine:SUM")):
-        assert missing.returncode == 2
+    monkeypatch.syspath_prepend(tmp_path)  # what it refuses needs no process
+    for arguments in (["datasets", "mine:SUM"], ["run", "own.yaml", "--set", "problems.dataset=mine:SUM"]):
+        missing = CliRunner().invoke(app, arguments)
+        assert missing.exit_code == 2
         assert "the data set 'mine:SUM' cannot be loaded: 'mine' (" in missing.stderr
         assert "has no 'SUM'" in missing.stderr
         assert missing.stderr.splitlines()[1].startswith("hint: it has SUMS")
+    del sys.modules["mine"]
 
 
 # what is refused

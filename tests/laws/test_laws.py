@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.support.repeats import repeats
 from tests.support.runs import make_run, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -42,34 +43,39 @@ def solve_all(plan: str, problems: int, language: ToyLanguage, *, text: str, sam
 # Choosing -------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "expected"), [(1, 0.6), (3, 0.648), pytest.param(5, 0.68256, marks=pytest.mark.slow)])
-def test_majority_of_n_follows_the_binomial_law(n: int, expected: float) -> None:
-    votes, groups = pool(COIN, 3000 * n), 3000
+@repeats(1000, 3000, "groups")
+@pytest.mark.parametrize(
+    ("n", "expected"), [pytest.param(1, 0.6, marks=pytest.mark.slow), (3, 0.648), pytest.param(5, 0.68256, marks=pytest.mark.slow)]
+)
+def test_majority_of_n_follows_the_binomial_law(n: int, expected: float, groups: int) -> None:
+    votes = pool(COIN, groups * n)
     chosen = [asyncio.run(Majority().select(votes[g * n : (g + 1) * n], None)).answers[0] for g in range(groups)]  # type: ignore[arg-type]
-    # standard error sqrt(.6 * .4 / 3000) = .009; the three values are .035 apart and more
+    # standard error sqrt(.6 * .4 / groups), .009 of 3000; the three values are .035 apart and more
     assert np.mean([answer == "7" for answer in chosen]) == pytest.approx(expected, abs=3 * math.sqrt(0.24 / groups))
 
 
-def test_majority_of_n_follows_the_binomial_law_from_end_to_end() -> None:
-    solutions = solve_all("best_of_n(n=3) | majority", 300, COIN, text="3 + 4", samples=3)
-    # standard error sqrt(.648 * .352 / 300) = .0276
-    assert np.mean([s.answer == "7" for s in solutions]) == pytest.approx(0.648, abs=3 * 0.0276)
+@repeats(100, 300)
+def test_majority_of_n_follows_the_binomial_law_from_end_to_end(runs: int) -> None:
+    solutions = solve_all("best_of_n(n=3) | majority", runs, COIN, text="3 + 4", samples=3)
+    assert np.mean([s.answer == "7" for s in solutions]) == pytest.approx(0.648, abs=3 * math.sqrt(0.648 * 0.352 / runs))
 
 
+@repeats(80, 200)
 @pytest.mark.parametrize("n", [1, 2, 4])
-def test_best_of_n_with_a_perfect_verifier_is_pass_at_n(n: int) -> None:
+def test_best_of_n_with_a_perfect_verifier_is_pass_at_n(n: int, runs: int) -> None:
     language = ToyLanguage(accuracy=0.6, slips=((1, 1.0),), mute=0.1)  # slips of one sign: no right answer by luck
-    solutions = solve_all(f"best_of_n(n={n}) | best", 200, language, text="3 + 4 + 5", samples=n, verifiers={"main": ToyVerifier()})
+    solutions = solve_all(f"best_of_n(n={n}) | best", runs, language, text="3 + 4 + 5", samples=n, verifiers={"main": ToyVerifier()})
     right = [s.answer == "12" for s in solutions]
     assert right == [any(c.answer == "12" for c in s.candidates) for s in solutions]
-    # p = .6 * .6 * .9 = .324; standard error at most sqrt(.25 / 200) = .0354
-    assert np.mean(right) == pytest.approx(1 - (1 - 0.324) ** n, abs=3 * 0.0354)
+    # p = .6 * .6 * .9 = .324; standard error at most sqrt(.25 / runs)
+    assert np.mean(right) == pytest.approx(1 - (1 - 0.324) ** n, abs=3 * math.sqrt(0.25 / runs))
 
 
-def test_a_constant_verifier_makes_weighted_a_majority_and_best_the_first_with_an_answer() -> None:
+@repeats(15, 60)
+def test_a_constant_verifier_makes_weighted_a_majority_and_best_the_first_with_an_answer(runs: int) -> None:
     language = ToyLanguage(accuracy=0.4, mute=0.4)
     verifiers = {"main": ToyVerifier(error=0.5)}
-    for seed in range(60):
+    for seed in range(runs):
         by_plan = {
             plan: solve(
                 make_run("3 + 4 - 2", Budget(samples=6), f"best_of_n(n=6) | {plan}", ToyBackend(language), verifiers=verifiers, seed=seed)
@@ -106,10 +112,10 @@ def test_multiplying_scores_by_a_positive_constant_changes_no_choice(selection: 
 # Drawing --------------------------------------------------------------------------------------------------------------------------
 
 
+@repeats(1000, 3000, "count")
 @pytest.mark.parametrize("problem", ["3 + 4", "3 + 4 - 2", "10 - 7 + 5 - 20"])
-def test_the_exact_law_of_answers_is_the_law_that_searches_draw_from(problem: str) -> None:
+def test_the_exact_law_of_answers_is_the_law_that_searches_draw_from(problem: str, count: int) -> None:
     language = ToyLanguage(accuracy=0.7, mute=0.15)
-    count = 3000
     law = language.answer_distribution(problem)
     assert sum(law.values()) == pytest.approx(1)
     seen = Counter(c.answer for c in pool(language, count, problem))
@@ -155,12 +161,13 @@ def _expected_samples(law: tuple[float, ...], window: int, most: int) -> float:
     return window * (sum(q * (1 - q) ** i * (i + 1) for i in range(m - 1)) + (1 - q) ** (m - 1) * m)
 
 
-def test_the_expected_samples_of_unanimous_windows() -> None:
+@repeats(120, 400)
+def test_the_expected_samples_of_unanimous_windows(runs: int) -> None:
     assert _expected_samples((0.7, 0.2, 0.1), 5, 40) == pytest.approx(22.90, abs=0.005)
-    solutions = solve_all("best_of_n(n=40) | unanimous(window=5)", 400, THREE_ANSWERS, text="3 + 4", samples=40)
+    solutions = solve_all("best_of_n(n=40) | unanimous(window=5)", runs, THREE_ANSWERS, text="3 + 4", samples=40)
     used = [len(s.candidates) for s in solutions]
-    # the count is 5 times a geometric variable cut at 8 windows: standard deviation 13.1 by its law, standard error .66 at 400
-    assert np.mean(used) == pytest.approx(22.90, abs=3 * 0.66)
+    # the count is 5 times a geometric variable cut at 8 windows: standard deviation 13.1 by its law
+    assert np.mean(used) == pytest.approx(22.90, abs=3 * 13.1 / math.sqrt(runs))
     assert {s.stopped_by for s in solutions} == {"unanimous", "done"}
     for s in solutions:
         in_order = sorted(s.candidates, key=lambda c: c.index)

@@ -140,12 +140,12 @@ def test_every_shipped_file_has_a_checksum_and_together_they_are_small() -> None
     pins = json.loads((SHIPPED / CHECKSUMS).read_text())
     found = {
         p.relative_to(SHIPPED).as_posix()
-        for d in ("policy", "process", "countdown", "heads")
+        for d in ("policy", "process", "countdown", "reader", "heads")
         for p in (SHIPPED / d).rglob("*")
         if p.is_file()
     }
     assert set(pins) == found
-    assert sum((SHIPPED / name).stat().st_size for name in pins) <= 16 * 2**20
+    assert sum((SHIPPED / name).stat().st_size for name in pins) <= 24 * 2**20
     assert locate(get("pocket")) == SHIPPED / "policy"
 
 
@@ -161,6 +161,6 @@ def test_the_record_says_what_is_loaded() -> None:
     assert (backend.context, process.context) == (get("pocket").context, get("pocket-process").context)
     assert backend.runner.decoder.parameters == get("pocket").parameters
     assert process.decoder.parameters == get("pocket-process").parameters
-    assert sorted(backend.metadata.value_heads) == ["probe", "process", "reach"]
+    assert sorted(backend.metadata.value_heads) == ["likelihood", "probe", "process", "reach"]
     assert backend.reward_models["reach"].runner.decoder.parameters == get("pocket-countdown").parameters
     assert [text_bound(backend, text) for text in (pocket.RESTART, pocket.YES, pocket.NO)] == [1, 1, 1]

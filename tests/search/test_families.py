@@ -12,7 +12,7 @@ from tts.backends.base import Caps
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError, TTSError
 from tts.search.families import FAMILIES, RunSetting, lacking, nearest
-from tts.search.plan import SELECTIONS, STRATEGIES, parse
+from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse
 from tts.search.protocols import GoesByPairs, ShowsSolutions
 from tts.solver.settings import setting_of
 from tts.text_form import parse_call
@@ -29,8 +29,8 @@ def rows() -> dict[str, list[str]]:
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in found}
 
 
-def test_the_table_of_methods_has_every_strategy_selection_and_verifier_and_no_other() -> None:
-    assert rows().keys() == {*STRATEGIES.entries, *SELECTIONS.entries, *VERIFIERS.entries}
+def test_the_tables_of_methods_have_every_part_and_no_other() -> None:
+    assert rows().keys() == {*STRATEGIES.entries, *STOP_RULES.entries, *SELECTIONS.entries, *VERIFIERS.entries}
     assert all(len(cells) == 5 and all(cells) for cells in rows().values())
 
 
@@ -40,6 +40,12 @@ def test_it_states_what_a_strategy_needs(name: str) -> None:
     prompts = strategy.prompts if isinstance(strategy, ShowsSolutions) else ()
     needs = [*strategy.needs, *(["verifier"] if strategy.verifiers else []), *prompts]
     assert rows()[name][1] == ("; ".join(needs) or "chat only")
+
+
+@pytest.mark.parametrize("name", STOP_RULES.entries)
+def test_it_states_what_a_stop_rule_needs(name: str) -> None:
+    scored = hasattr(STOP_RULES.get(name)(), "verifier")
+    assert rows()[name][1] == ("verifier" if scored else "chat only")
 
 
 @pytest.mark.parametrize("name", SELECTIONS.entries)

@@ -11,6 +11,7 @@ import pytest
 
 import tts
 from tests.search.strategies.test_compositions import Valuing, answered, near, solved, text_of
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend
@@ -109,9 +110,10 @@ def test_roles_write_what_they_are_named_for() -> None:
     assert seen == {"policy": {"generate"}, "second": {"generate", "judge"}, "third": {"fuse"}}
 
 
-def test_layers_that_know_what_is_right_are_right_as_often_as_the_exact_law_says() -> None:
+@repeats(60, 200)
+def test_layers_that_know_what_is_right_are_right_as_often_as_the_exact_law_says(runs: int) -> None:
     """A verifier that knows, and an aggregator that copies what it is shown: one of three is right with the chance 1 - (1 - p)^3."""
-    p, runs = 0.3, 200
+    p = 0.3
 
     def say(text: str, draw: float) -> str:
         shown = answered(text)
@@ -150,10 +152,13 @@ def evolved(plan: str, say: Say, fitness: Callable[[str], float], seed: int = 0)
     return end
 
 
-@pytest.mark.parametrize(("generations", "islands"), [(1, 1), (2, 1), (3, 2)])
-def test_evolution_is_right_as_often_as_the_exact_law_says(generations: int, islands: int) -> None:
+@repeats(60, 150)
+@pytest.mark.parametrize(
+    ("generations", "islands"), [pytest.param(1, 1, marks=pytest.mark.slow), (2, 1), pytest.param(3, 2, marks=pytest.mark.slow)]
+)
+def test_evolution_is_right_as_often_as_the_exact_law_says(generations: int, islands: int, runs: int) -> None:
     """Children are right with a chance q, whoever their parents are: 1 - (1 - p)^(n islands) (1 - q)^(n islands (generations - 1))."""
-    p, q, n, runs = 0.15, 0.2, 2, 150
+    p, q, n = 0.15, 0.2, 2
 
     def say(text: str, draw: float) -> str:
         if "Name the first step that is wrong" in text:
@@ -214,10 +219,13 @@ def test_without_migration_islands_stay_apart() -> None:
 # Forest of thought -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("branching", "corrections"), [(1, 0), (1, 1), (2, 1)])
-def test_a_tree_with_true_values_is_right_as_often_as_the_exact_law_says(branching: int, corrections: int) -> None:
+@repeats(60, 150)
+@pytest.mark.parametrize(
+    ("branching", "corrections"), [pytest.param(1, 0, marks=pytest.mark.slow), (1, 1), pytest.param(2, 1, marks=pytest.mark.slow)]
+)
+def test_a_tree_with_true_values_is_right_as_often_as_the_exact_law_says(branching: int, corrections: int, runs: int) -> None:
     """One state is kept: a level is right where one of its k (1 + corrections) samples is. A slip is never undone."""
-    accuracy, runs, right = 0.4, 150, 0
+    accuracy, right = 0.4, 0
     for seed in range(runs):
         plan = f"forest_of_thought(n=1, branching={branching}, corrections={corrections})"
         end = searched(make_run("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed))

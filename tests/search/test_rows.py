@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -86,9 +87,10 @@ def test_a_row_of_one_run_is_a_prefix_of_that_row_in_another(problem: str) -> No
         assert len({text for text, ended in seen if ended}) <= 1
 
 
+@repeats(2, 6, "seeds")
 @pytest.mark.parametrize("rule", STOP_RULES.names())
-def test_every_rule_stops_at_the_same_candidate_however_rows_are_cut(rule: str) -> None:
-    for seed in range(6):
+def test_every_rule_stops_at_the_same_candidate_however_rows_are_cut(rule: str, seeds: int) -> None:
+    for seed in range(seeds):
         verifiers = {"main": ToyVerifier(error=0.1)}
         ends = [
             searched(make_run(PROBLEMS[0], Budget(samples=24), f"best_of_n | {rule} | majority", toy(), seed=seed, verifiers=verifiers), p)
@@ -125,7 +127,9 @@ def spent_well(solutions: list[Solution]) -> float:
     return answered / sum(s.usage.tokens for s in solutions)
 
 
-@pytest.mark.parametrize(("medians", "least"), [(8, 0.6), (32, 0.78), pytest.param(128, 0.88, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("medians", "least"), [(8, 0.6), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((32, 0.78), (128, 0.88)))]
+)
 def test_tokens_go_into_solutions_that_end(medians: int, least: float) -> None:
     """Heavy-tailed lengths, and a task whose constant is a fraction of them; the bounds are the measured means less 3 sigma."""
     ends = [searched(make_run("2 + 2", 60 * medians, "best_of_n | majority", heavy(), seed=seed)) for seed in range(40)]

@@ -182,7 +182,7 @@ def test_the_toy_has_no_other_marks() -> None:
     ("backend", "capability", "cure"),
     [
         (ToyBackend(), "thoughts", "toy-thinking"),
-        (FunctionBackend(lambda ask: ""), "thoughts", "thoughts=tts.ThoughtMarks()"),
+        (FunctionBackend(lambda ask: ""), "thoughts", "thoughts=tts.thoughts.ThoughtMarks()"),
         (ToyBackend(), "efforts", "only servers take it"),
         (ToyBackend(), "hidden", "backends that have it: "),
     ],

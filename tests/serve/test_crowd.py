@@ -15,9 +15,10 @@ from tests.backends.openai.server import serving as serving_model
 from tests.serve import parts
 from tests.serve.asking import QUESTION, VOTE, refused, serving, url_of
 from tests.support.guard import LIMIT_S
+from tests.support.repeats import repeats
 from tts.serve.offers import ModelServers
 
-CROWD = {"models": {"crowd": {"backend": "tests.serve.parts:CrowdBackend", "strategy": "single"}}}
+CROWDED = {"models": {"crowd": {"backend": "tests.serve.parts:CrowdBackend", "strategy": "single"}}}
 FOREVER = {"models": {"forever": {"backend": "tests.serve.parts:forever", "strategy": "single"}}}
 
 
@@ -37,10 +38,12 @@ async def posted(url: str, count: int, **body: Any) -> list[httpx.Response]:
         return await asyncio.gather(*asked)
 
 
-def test_256_searches_run_at_once_on_one_backend(crowd):
-    with serving(**CROWD) as server:  # each call of the model waits until all 256 are under way
-        replies = asyncio.run(posted(url_of(server), 256, model="crowd"))
-    assert [reply.status_code for reply in replies] == [200] * 256
+@repeats(64, 256, "count")
+def test_256_searches_run_at_once_on_one_backend(crowd, count, monkeypatch):
+    monkeypatch.setattr(parts, "CROWD", count)
+    with serving(**CROWDED) as server:  # each call of the model waits until all are under way
+        replies = asyncio.run(posted(url_of(server), count, model="crowd"))
+    assert [reply.status_code for reply in replies] == [200] * count
 
 
 def test_a_search_goes_to_the_server_with_the_fewest():

@@ -19,7 +19,7 @@ BUDGET = 300
 BAD = [b"{", b"[]", b"\xff", b'{"model": "toy"}', b'{"model": "toy", "messages": [], "tts": {"x": 1}}']
 
 
-@pytest.mark.parametrize("requests", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("requests", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_books_are_equal_and_nothing_stays_behind(requests):
     models = {"toy": {"strategy": VOTE, "budget": BUDGET}}
     with serving(models=models, limits={"searches": 16, "queue": 64, "tokens": BUDGET}, linger_s=0.0, kept=20) as server:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.support.repeats import repeats
 from tts.errors import ConfigError
 from tts.statistics import (
     Estimate,
@@ -146,13 +147,14 @@ def test_one_generator_gives_one_interval_in_blocks_of_whatever_size() -> None:
     assert clustered_mean(values, rng=rng(3)) != clustered_mean(values, rng=rng(4))
 
 
+@repeats(60, 200)
 @pytest.mark.parametrize(("problems", "a", "b"), [(10, 2, 2), (10, 9, 1), (10, 0.5, 9.5), (40, 2, 2), (40, 9, 1), (40, 0.5, 9.5)])
-def test_the_interval_of_an_accuracy_covers_it(problems: int, a: float, b: float) -> None:
+def test_the_interval_of_an_accuracy_covers_it(problems: int, a: float, b: float, runs: int) -> None:
     draws, covered = rng(problems), 0
-    for _ in range(200):
+    for _ in range(runs):
         right = draws.binomial(16, draws.beta(a, b, problems))
         covered += a / (a + b) in clustered_mean(right / 16, rng=draws, resamples=400, bounds=(0, 1))
-    assert covered >= 0.95 * 200 - 3 * math.sqrt(200 * 0.95 * 0.05)  # three standard errors
+    assert covered >= 0.95 * runs - 3 * math.sqrt(runs * 0.95 * 0.05)  # three standard errors
 
 
 @pytest.mark.parametrize(("solved", "problems"), [(0, 20), (3, 20), (20, 20), (39, 40)])
@@ -278,7 +280,8 @@ def test_the_auc_in_blocks_is_the_auc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.value == pytest.approx(roc_auc(scores, labels))
 
 
-def test_the_interval_of_an_auc_covers_it() -> None:
+@repeats(40, 120)
+def test_the_interval_of_an_auc_covers_it(runs: int) -> None:
     """Scores of a problem share its level; the truth is measured on far more problems."""
     draws, covered = rng(8), 0
 
@@ -287,10 +290,10 @@ def test_the_interval_of_an_auc_covers_it() -> None:
         return (x + draws.normal(size=x.shape)).ravel(), (x > 0).ravel(), np.repeat(np.arange(problems), each)
 
     truth = roc_auc(*sample(20_000, 10)[:2])  # known to .0015
-    for _ in range(120):
+    for _ in range(runs):
         scores, labels, clusters = sample(50, 8)
         covered += truth in clustered_auc(scores, labels, clusters, rng=draws)
-    assert covered >= 0.95 * 120 - 3 * math.sqrt(120 * 0.95 * 0.05)
+    assert covered >= 0.95 * runs - 3 * math.sqrt(runs * 0.95 * 0.05)
 
 
 def test_the_calibration_error_by_hand() -> None:
@@ -318,7 +321,8 @@ def test_a_probability_is_calibrated_and_its_error_is_chance_alone() -> None:
     assert expected_calibration_error(sharper, labels).error == pytest.approx(0.125, abs=0.01)
 
 
-def test_the_interval_of_a_calibration_error_covers_it() -> None:
+@repeats(40, 120)
+def test_the_interval_of_a_calibration_error_covers_it(runs: int) -> None:
     draws, covered = rng(11), 0
 
     def sample(problems: int, each: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -327,10 +331,10 @@ def test_the_interval_of_a_calibration_error_covers_it() -> None:
 
     truth = expected_calibration_error(*sample(40_000, 10)[:2]).error
     assert truth > 0.05
-    for _ in range(120):
+    for _ in range(runs):
         found = clustered_calibration_error(*sample(80, 15), rng=draws)
         covered += truth in found
-    assert covered >= 0.95 * 120 - 3 * math.sqrt(120 * 0.95 * 0.05)
+    assert covered >= 0.95 * runs - 3 * math.sqrt(runs * 0.95 * 0.05)
 
 
 def test_a_clustered_calibration_error_is_the_calibration_error() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tts.models.registry import ModelRecord, Question
+from tts.models.record import ModelRecord, Question
 
 # what tests write, each character a token; a newline is one in 30, so that paths have steps
 LETTERS = "0123456789+-=A:?,sothenywr"

@@ -52,6 +52,15 @@ def test_the_tree_has_every_node_and_the_answers_path() -> None:
     assert f"answer: {found.answer}" in texts(found.trace.to_svg())
 
 
+@pytest.mark.parametrize("strategy", ["fractured(n=2, depths=3)", "power_sampling(chains=2, moves=2, block=8)"])
+def test_pieces_that_were_cut_in_two_are_drawn_below_their_upper_part(strategy: str) -> None:
+    found = tts.solve("3 + 4 - 2 + 9", 600, model="toy", strategy=strategy)
+    assert any(node.parent is not None and node.parent > node.node for node in found.trace.nodes)
+    for kind in ("tree", "kv"):
+        assert ET.fromstring(found.trace.to_svg(kind)).tag.endswith("svg")
+    assert found.trace.to_svg("tree").count("<circle") == len(found.trace.nodes)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_trace_gives_the_same_bytes(kind: Any) -> None:
     found = searched("beam(n=4) | weighted")

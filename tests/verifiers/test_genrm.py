@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import tts
 from tests.support import pair
 from tests.support.pair import home  # noqa: F401 - a fixture
+from tests.support.repeats import repeats
 from tests.verifiers.paths import path, wholes
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.function import Ask, FunctionBackend
@@ -131,9 +132,10 @@ def test_aspects_by_log_probability_are_averaged() -> None:
 # The law of what comes next, and of sampled verdicts -----------------------------------------------------------------------------
 
 
-def test_choices_are_the_law_that_rows_are_drawn_from() -> None:
+@repeats(800, 3000, "n")
+def test_choices_are_the_law_that_rows_are_drawn_from(n: int) -> None:
     """On a tiny model of random weights: log-probabilities behind a prompt, against how often each digit is drawn there."""
-    backend, prompt, n, digits = pair.shared_engine(), "3 + 4\n", 3000, "0123456789"
+    backend, prompt, digits = pair.shared_engine(), "3 + 4\n", "0123456789"
 
     async def both() -> tuple[NDArray[np.float64], Counter[str]]:
         calls = MeteredCalls(backend, get("arithmetic"), 10**6, None, 7)  # type: ignore[arg-type]
@@ -167,9 +169,9 @@ def checked(verifier: Any, n: int, right: float = 0.8, wrong: float = 0.3, **bud
         return solver.solve("3 + 4 - 2 + 9", tts.Budget(**budget or {"samples": n}), strategy=f"best_of_n(n={n}) | best")
 
 
-def test_sampled_verdicts_have_the_mean_of_independent_draws() -> None:
-    votes = 200
-    solution = checked(GenRm(model="judge", votes=votes, verdict="words", max_tokens=64), 30)
+@pytest.mark.parametrize(("votes", "n"), [(80, 8), pytest.param(200, 30, marks=pytest.mark.slow)])
+def test_sampled_verdicts_have_the_mean_of_independent_draws(votes: int, n: int) -> None:
+    solution = checked(GenRm(model="judge", votes=votes, verdict="words", max_tokens=64), n)
     assert len({c.answer == "14" for c in solution.candidates}) == 2
     for c in solution.candidates:
         p = 0.8 if c.answer == "14" else 0.3

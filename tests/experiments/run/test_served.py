@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.backends.openai.server import ToyServer, serving
 from tests.experiments.run.test_crash import killed
 from tests.experiments.studies import final, toy
@@ -12,6 +14,7 @@ from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 
 
+@pytest.mark.slow  # test_crash.py has the same of a model without a server
 def test_a_killed_study_of_a_served_name_comes_to_the_same_table(tmp_path: Path) -> None:
     with serving(ToyServer(model="gpt-4o-mini", pause_s=0.001)) as url:
         models = {"srv": {"model": "gpt-4o-mini", "url": url, "usd_in": "0.15/M", "usd_out": "0.60/M"}}

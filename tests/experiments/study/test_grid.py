@@ -130,7 +130,7 @@ def test_the_selection_that_nobody_named_is_named():
     ("changes", "cause"),
     [
         ({"verifiers": "none"}, "scores with the role 'main', but no verifier has it"),
-        ({"verifiers": "checker"}, "sees the reference answer, but an oracle needs leave"),
+        ({"verifiers": "checker"}, "sees the reference answer, but an oracle needs permission"),
         ({"budgets": {"usd": 1}}, "has no rate for it"),
         ({"models": {"toy": {"model": "toy", "options": {"device": "cpu"}}}}, "option of the backend 'toy' is 'device', but no option"),
         ({"models": "tyo"}, "model is 'tyo', but no model has that name"),

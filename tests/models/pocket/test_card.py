@@ -30,8 +30,9 @@ def test_the_tables_of_the_card_are_those_that_were_measured() -> None:
 
 def test_what_ships_is_small_and_is_what_its_checksums_say() -> None:
     sums = json.loads((HOME / "checksums.json").read_text())
-    assert set(sums) >= {"policy/model.safetensors", "process/model.safetensors", "heads/probe.safetensors", "heads/process.safetensors"}
-    assert sum((HOME / name).stat().st_size for name in sums) < 16 * 2**20
+    assert {f"{model}/model.safetensors" for model in ("policy", "process", "countdown", "reader")} <= set(sums)
+    assert {f"heads/{head}.safetensors" for head in ("probe", "process", "reach", "likelihood")} <= set(sums)
+    assert sum((HOME / name).stat().st_size for name in sums) < 24 * 2**20
     assert sums["policy/model.safetensors"] == hashlib.sha256((HOME / "policy" / "model.safetensors").read_bytes()).hexdigest()
 
 

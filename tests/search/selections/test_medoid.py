@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import tts
 from tests.support.candidates import ScoredSearch, candidates
+from tests.support.repeats import repeats
 from tts.errors import ConfigError, EngineError
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.embedding_endpoint import Endpoint
@@ -152,7 +153,8 @@ def test_vectors_that_are_none_are_an_error(server: Any) -> None:
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 0])
 
 
-def test_texts_that_are_equal_are_compared_once() -> None:
+@repeats(400, 4000, "unit")
+def test_texts_that_are_equal_are_compared_once(unit: int) -> None:
     """40,000 candidates need no 40,000 x 40,000 similarities."""
 
     class Asked(Directions):
@@ -163,7 +165,7 @@ def test_texts_that_are_equal_are_compared_once() -> None:
             return await super().embed(texts)
 
     angles = {"left": -0.4, "middle": 0.1, "right": 0.4}
-    of = candidates(["left"] * 12_000 + ["right"] * 16_000 + ["middle"] * 12_000)
+    of = candidates(["left"] * 3 * unit + ["right"] * 4 * unit + ["middle"] * 3 * unit)
     search = ScoredSearch({}, of)
     search.embedder = embedder = Asked(angles)  # type: ignore[assignment]
     selected = asyncio.run(Medoid().select(of, search))  # type: ignore[arg-type]

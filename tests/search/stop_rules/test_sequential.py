@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from tests.support.candidates import candidates
+from tests.support.repeats import repeats
 from tests.support.runs import make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -245,13 +246,14 @@ def test_the_calibration_is_the_plain_way() -> None:
 # In searches ------------------------------------------------------------------------------------------------------------------------
 
 
+@repeats(2, 6, "seeds")
 @pytest.mark.parametrize(
     "rule", ["sprt(share=0.9, beta=0.05)", "mixture_sprt(prior=1, beta=0.05)", "cges(answers=3)", "reasc(mean=0.3, gate=0.99)"]
 )
-def test_rows_that_run_ahead_never_change_where_it_stops(rule: str) -> None:
+def test_rows_that_run_ahead_never_change_where_it_stops(rule: str, seeds: int) -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.6, slips=((1, 0.5), (2, 0.5))))
     plan, verifiers = f"best_of_n(n=30) | {rule} | majority", {"main": ToyVerifier(error=0.2)}
-    for seed in range(6):
+    for seed in range(seeds):
         runs = [make_run("3 + 4", Budget(samples=30), plan, backend, seed=seed, verifiers=verifiers) for _ in range(3)]
         found = [searched(run, cap).solution for run, cap in zip(runs, (1, 7, None), strict=True)]
         assert len({(one.stopped_by, one.answer, len(one.candidates)) for one in found}) == 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import betainc
 
 from tests.support.candidates import candidates, reordered
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -64,18 +65,19 @@ def test_a_threshold_of_one_is_self_consistency() -> None:
     assert len(draw("self_consistency(n=40) | posterior", sure).candidates) == 4
 
 
-def test_the_posterior_saves_samples_and_chooses_as_the_vote_of_all_would() -> None:
+@repeats(50, 150, "problems")
+def test_the_posterior_saves_samples_and_chooses_as_the_vote_of_all_would(problems: int) -> None:
     backend = ToyBackend(ToyLanguage(accuracy=0.8, slips=((1, 0.5), (2, 0.5))))
     runs = [
         make_run(Problem("3 + 4", id=f"p{i}"), Budget(samples=40), f"self_consistency(n=40) | {rule}", backend)
         for rule in ("posterior", "never")
-        for i in range(150)
+        for i in range(problems)
     ]
     ends = [end.solution for end in asyncio.run(solved(runs))]
-    early, full = ends[:150], ends[150:]
+    early, full = ends[:problems], ends[problems:]
     assert np.mean([len(s.candidates) for s in early]) < 40 / 5
-    # at an agreement of .95 and more a problem; standard error sqrt(.05 * .95 / 150) = .018
-    assert np.mean([a.answer == b.answer for a, b in zip(early, full, strict=True)]) > 0.95 - 3 * 0.018
+    # at an agreement of .95 and more a problem
+    assert np.mean([a.answer == b.answer for a, b in zip(early, full, strict=True)]) > 0.95 - 3 * math.sqrt(0.05 * 0.95 / problems)
     assert {s.stopped_by for s in early} <= {"posterior", "done"}
 
 

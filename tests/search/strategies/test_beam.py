@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.support.repeats import repeats
 from tests.support.runs import make_run, searched, solve, solved
 from tests.support.scripted import Scripted, hashed, table
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -67,7 +69,7 @@ def law_of_the_last(runs: int) -> float:
 
 
 def test_under_a_constant_verifier_a_final_path_follows_the_models_law() -> None:
-    assert law_of_the_last(400) > 1e-3  # one law in a thousand would fail by chance; the seeds are fixed
+    assert law_of_the_last(150) > 1e-3  # one law in a thousand would fail by chance; the seeds are fixed
 
 
 @pytest.mark.slow
@@ -104,22 +106,24 @@ def final_only(problem: Problem, text: str) -> float:
     return 0.5 if "A:" not in text else float(text.endswith("A: 14"))
 
 
-def test_paths_are_scored_at_the_end_of_their_lookahead() -> None:
+@repeats(40, 100)
+def test_paths_are_scored_at_the_end_of_their_lookahead(runs: int) -> None:
     verifiers = {"main": FunctionVerifier(final_only)}
     # greedy writing is right from a right prefix on. With it one of four is right at each of three steps: (1 - .4^4)^3 = .925;
-    # without it two steps are plain and the best of four ends: .6^2 (1 - .4^4) = .351. Standard error at most .05 at 100
+    # without it two steps are plain and the best of four ends: .6^2 (1 - .4^4) = .351. Standard error at most sqrt(.25 / runs)
     for lookahead, expected in ((4, 0.925), (0, 0.351)):
-        right = [s.answer == "14" for s in many(f"beam(n=4, branching=4, lookahead={lookahead})", 100, verifiers=verifiers)]
-        assert np.mean(right) == pytest.approx(expected, abs=3 * 0.05)
+        right = [s.answer == "14" for s in many(f"beam(n=4, branching=4, lookahead={lookahead})", runs, verifiers=verifiers)]
+        assert np.mean(right) == pytest.approx(expected, abs=3 * math.sqrt(0.25 / runs))
 
 
-def test_a_perfect_verifier_finds_a_right_path_between_two_bounds() -> None:
+@repeats(50, 150)
+def test_a_perfect_verifier_finds_a_right_path_between_two_bounds(runs: int) -> None:
     n, q = 4, 0.6
+    slack = 3 * math.sqrt(0.25 / runs)  # three standard errors at most
     for branching in (2, 4):
-        solutions = many(f"beam(n={n}, branching={branching})", 150, verifiers={"main": ToyVerifier()})
+        solutions = many(f"beam(n={n}, branching={branching})", runs, verifiers={"main": ToyVerifier()})
         found = np.mean([any(c.answer == "14" for c in s.candidates) for s in solutions])
-        # standard error at most .041 at 150
-        assert 1 - (1 - q**3) ** n - 3 * 0.041 <= found <= (1 - (1 - q) ** n) ** 3 + 3 * 0.041
+        assert 1 - (1 - q**3) ** n - slack <= found <= (1 - (1 - q) ** n) ** 3 + slack
 
 
 ROOT_STEPS = ("a\n", "b\n", "a\n", "c\n")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -61,9 +62,10 @@ def exact(samples: int, threshold: float) -> tuple[float, float]:
     return ends, right
 
 
+@repeats(60, 200)
 @pytest.mark.parametrize(("samples", "threshold"), [(3, 1.0), pytest.param(3, 0.6, marks=pytest.mark.slow), (5, 0.8)])
-def test_it_goes_on_and_is_right_as_often_as_the_exact_law_says(samples: int, threshold: float) -> None:
-    runs, (ends, right) = 200, exact(samples, threshold)
+def test_it_goes_on_and_is_right_as_often_as_the_exact_law_says(samples: int, threshold: float, runs: int) -> None:
+    ends, right = exact(samples, threshold)
     made = [solved(f"cascade(samples=[{samples}, 1], thresholds=[{threshold}])", seed=seed) for seed in range(runs)]
     for p, seen in ((ends, [s.usage.samples == samples for s in made]), (right, [s.answer == "7" for s in made])):
         assert sum(seen) / runs == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / runs) + 1e-9)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.base import Reply, RowSet, Sample, SampleRequest
 from tts.backends.function import Ask, FunctionBackend
@@ -69,9 +70,10 @@ def test_a_chain_goes_on_until_nothing_is_wrong(rounds: int, last: str, samples:
     assert solution.confidence == 1.0, "what was refined has no vote"
 
 
-def test_refining_is_right_as_often_as_the_exact_law_says() -> None:
+@repeats(60, 200)
+def test_refining_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
     """A wrong solution is always found wrong, and mended with a chance q: after r rounds 1 - (1 - p)(1 - q)^r are right."""
-    p, q, rounds, runs = 0.3, 0.4, 2, 200
+    p, q, rounds = 0.3, 0.4, 2
 
     def say(text: str, draw: float) -> str:
         shown = answered(text)
@@ -106,9 +108,10 @@ def test_each_layer_sees_what_the_layer_before_wrote() -> None:
     assert solution.usage.samples == 2 * 2 * 2 + 1
 
 
-def test_a_mixture_is_right_as_often_as_the_exact_law_says() -> None:
+@repeats(60, 200)
+def test_a_mixture_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
     """An aggregator that knows a right solution when it sees one: one of three is right with the chance 1 - (1 - p)^3."""
-    p, runs = 0.3, 200
+    p = 0.3
 
     def say(text: str, draw: float) -> str:
         shown = answered(text)
@@ -148,12 +151,13 @@ class Valuing(ToyBackend):
         return rows
 
 
+@repeats(60, 200)
 @pytest.mark.parametrize(
     ("branching", "n"), [pytest.param(1, 1, marks=pytest.mark.slow), (2, 1), pytest.param(3, 1, marks=pytest.mark.slow)]
 )
-def test_a_search_with_true_values_is_right_as_often_as_the_exact_law_says(branching: int, n: int) -> None:
+def test_a_search_with_true_values_is_right_as_often_as_the_exact_law_says(branching: int, n: int, runs: int) -> None:
     """One state is kept: each of two steps is right where one of its k samples is. A slip is never undone."""
-    accuracy, runs, right = 0.5, 200, 0
+    accuracy, right = 0.5, 0
     for seed in range(runs):
         plan = f"tree_of_thoughts(n={n}, branching={branching}, votes=1)"
         end = searched(make_run("3 + 4 - 2", Budget(tokens=4000), plan, Valuing(accuracy), seed=seed))

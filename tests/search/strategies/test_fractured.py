@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.repeats import repeats
 from tests.support.runs import Solved, check_books, make_run, searched
 from tts.backends.function import FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -82,10 +83,11 @@ def test_further_answers_of_a_whole_thought_are_its_own() -> None:
         assert votes == Counter([c.answer for c in end.search.candidates[:2]] * 3)
 
 
-def test_behind_a_cut_a_solution_goes_on_by_the_law_of_the_model() -> None:
+@repeats(50, 150)
+def test_behind_a_cut_a_solution_goes_on_by_the_law_of_the_model(runs: int) -> None:
     """A plain toy has no thought to end: behind the cue it goes on where it was, with the law of the steps that are left."""
     right, expected, variance = 0, 0.0, 0.0
-    for seed in range(150):
+    for seed in range(runs):
         trace, cut = texts(search("fractured(n=1, depths=2)", seed))
         whole = reasoning(trace)
         prefix = "".join(whole[: len(whole) // 2])

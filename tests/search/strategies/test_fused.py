@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.repeats import repeats
 from tests.support.revising import RevisingTask, revising  # noqa: F401 - a fixture
 from tests.support.runs import Clock, Solved, check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -72,18 +73,19 @@ def test_a_subset_as_large_as_the_population_shows_all_of_it_in_an_order_drawn_f
     assert len({tuple(chosen) for chosen in sets}) > 1
 
 
-def test_subsets_are_uniform() -> None:
-    """Each pair of three members is shown with chance 1/3: over 300 subsets, within five standard errors."""
+@repeats(40, 100)
+def test_subsets_are_uniform(runs: int) -> None:
+    """Each pair of three members is shown with chance 1/3: over three subsets a run, within five standard errors."""
     pairs: Counter[frozenset[int]] = Counter()
-    for seed in range(100):
+    for seed in range(runs):
         end = search("recursive_self_aggregation(n=3, rounds=2, subset=2)", seed)
         rng_sets = [end.search.rng("subset", 1, member).choice(3, 2, replace=False) for member in range(3)]
         written = texts(end)[:3]
         assert [tuple(written[i] for i in chosen) for chosen in rng_sets] == [solutions for _, solutions in shown(end)]
         pairs.update(frozenset(chosen.tolist()) for chosen in rng_sets)
     assert len(pairs) == 3
-    error = (300 * (1 / 3) * (2 / 3)) ** 0.5
-    assert all(abs(count - 100) < 5 * error for count in pairs.values())
+    error = (3 * runs * (1 / 3) * (2 / 3)) ** 0.5
+    assert all(abs(count - runs) < 5 * error for count in pairs.values())
 
 
 @pytest.mark.parametrize("plan", ["n=1, rounds=4", "n=3, rounds=4, subset=1"])

@@ -88,3 +88,12 @@ def test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end(plan: st
     end = searched(make_run("3 + 4 - 2 + 9", 600 + more, f"{plan} | best", ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
     assert len(end.solution.candidates) > 1
     assert [c for c in end.solution.candidates if not c.scores["main"] >= 0] == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "candidates"), [("phi_decoding(n=2, beams=2, branching=2)", 2), ("mcts(n=4, width=2, value='rollout')", 4)]
+)
+def test_deep_paths_are_written_to_their_ends(plan: str, candidates: int) -> None:
+    end = searched(make_run(TEXT, Budget(tokens=10**6), plan, ToyBackend(LAW), verifiers={"main": ToyVerifier(error=0.2)}))
+    assert end.solution.stopped_by == "done"
+    assert len(end.solution.candidates) >= candidates

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.support.repeats import repeats
 from tests.support.runs import Solved, check_books, make_run, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -100,12 +101,13 @@ def phi_law() -> dict[int, float]:
     return dict(law)
 
 
-def test_foresight_of_one_step_alone_follows_the_law_of_the_model() -> None:
+@repeats(100, 300, "count")
+def test_foresight_of_one_step_alone_follows_the_law_of_the_model(count: int) -> None:
     """What comes next is independent of the step's slip, so that the gain is: the law is the model's, whatever the weights."""
     plan = "phi_decoding(n=1, beams=1, branching=2, clusters=1, deviations=99, foresight=1, least=0, most=1)"
     law = phi_law()
     assert law == pytest.approx(OUTCOMES)
-    check_law(Counter(offsets(end.solution.candidates[0].trajectory.full_text)[0] for end in runs(plan, 300)), law, best_of(2))
+    check_law(Counter(offsets(end.solution.candidates[0].trajectory.full_text)[0] for end in runs(plan, count)), law, best_of(2))
 
 
 def last_law() -> dict[int, float]:
@@ -118,11 +120,12 @@ def last_law() -> dict[int, float]:
     return dict(law)
 
 
-def test_steps_below_the_mean_are_left_out() -> None:
+@repeats(80, 200, "count")
+def test_steps_below_the_mean_are_left_out(count: int) -> None:
     plan = "phi_decoding(n=1, beams=1, branching=2, clusters=1, deviations=0, foresight=1, least=0, most=2, agreement=1)"
     law = last_law()
     assert law == pytest.approx(best_of(2))
-    seen = Counter(offsets(end.solution.candidates[0].trajectory.full_text)[0] for end in runs(plan, 200))
+    seen = Counter(offsets(end.solution.candidates[0].trajectory.full_text)[0] for end in runs(plan, count))
     check_law(seen, law, OUTCOMES)
 
 
@@ -151,8 +154,9 @@ def test_a_continuation_is_worth_its_mean_log_probability() -> None:
 # Guided by Gut --------------------------------------------------------------------------------------------------------------------
 
 
-def test_without_novelty_the_likeliest_sibling_goes_on() -> None:
-    ends = runs("guided_by_gut(n=3, branching=3, novelty=0)", 200)
+@repeats(80, 200, "count")
+def test_without_novelty_the_likeliest_sibling_goes_on(count: int) -> None:
+    ends = runs("guided_by_gut(n=3, branching=3, novelty=0)", count)
     seen = Counter(offsets(end.solution.candidates[0].trajectory.full_text) for end in ends)
     one = best_of(3)
     pairs = list(itertools.product(OUTCOMES, repeat=2))
@@ -198,18 +202,20 @@ def mur_law(gamma: float, momentum: float, branching: int) -> dict[tuple[int, in
     return dict(law)
 
 
+@repeats(120, 300, "count")
 @pytest.mark.parametrize(("gamma", "momentum"), [(1.0, 0.2), (1e6, 0.9)])
-def test_uncertain_steps_are_the_best_of_several(gamma: float, momentum: float) -> None:
+def test_uncertain_steps_are_the_best_of_several(gamma: float, momentum: float, count: int) -> None:
     law, plain = mur_law(gamma, momentum, 4), {(a, b): OUTCOMES[a] * OUTCOMES[b] for a, b in itertools.product(OUTCOMES, repeat=2)}
     if gamma > 1:
         assert law == pytest.approx({(a, b): OUTCOMES[a] * best_of(4)[b] for a, b in law})
-    ends = runs(f"mur(n=1, branching=4, gamma={gamma}, momentum={momentum})", 300)
+    ends = runs(f"mur(n=1, branching=4, gamma={gamma}, momentum={momentum})", count)
     check_law(Counter(offsets(end.solution.candidates[0].trajectory.full_text) for end in ends), law, {key: plain[key] for key in law})
     assert all(len([t for t in end.search.tree.nodes if t.depth == 1]) == 1 for end in ends if end.search)  # the first step never is
 
 
-def test_a_verifier_chooses_among_the_candidates_where_one_is_named() -> None:
-    ends = runs("mur(n=1, branching=3, gamma=1e9, verifier='main')", 200, verifiers={"main": ToyVerifier()})
+@repeats(80, 200, "count")
+def test_a_verifier_chooses_among_the_candidates_where_one_is_named(count: int) -> None:
+    ends = runs("mur(n=1, branching=3, gamma=1e9, verifier='main')", count, verifiers={"main": ToyVerifier()})
     first_right = [offsets(end.solution.candidates[0].trajectory.full_text) for end in ends]
     second = [b == 0 for a, b in first_right if a == 0]
     p = 1 - 0.5**3  # behind a right first step, the verifier finds a right second one

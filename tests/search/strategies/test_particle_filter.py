@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from tests.support.odd import EndsAtRandom
+from tests.support.repeats import repeats
 from tests.support.runs import make_run, searched, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -56,7 +57,7 @@ def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model(plan:
 
 
 def test_under_a_constant_verifier_a_particle_follows_the_law_of_the_model_in_small() -> None:
-    check_law(first_answers(PLANS[0], 500, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
+    check_law(first_answers(PLANS[0], 200, "3 + 4 - 2", CONSTANT), LANGUAGE.answer_distribution("3 + 4 - 2"))
 
 
 @pytest.mark.parametrize("budget", [Budget(tokens=2000), Budget(samples=1), Budget(samples=9)])
@@ -131,8 +132,8 @@ def _target(*, divided: bool) -> dict[tuple[bool, bool], float]:
     return {key: value / total for key, value in mass.items()}
 
 
-def test_many_particles_follow_the_product_of_the_levels_potentials() -> None:
-    n = 3000
+@repeats(1000, 3000, "n")
+def test_many_particles_follow_the_product_of_the_levels_potentials(n: int) -> None:
     end = searched(
         make_run(
             "3 + 4 - 2",
@@ -148,8 +149,8 @@ def test_many_particles_follow_the_product_of_the_levels_potentials() -> None:
         lines = candidate.trajectory.full_text.splitlines()
         seen[result_of(lines[0]) == asked_of(lines[0]), result_of(lines[1]) == asked_of(lines[1])] += 1
     wanted, other = _target(divided=False), _target(divided=True)
-    # twice resampled with an effective sample size above n / 2: standard error at most 2 sqrt(.25 / 1500) = .026
-    assert all(abs(seen[key] / n - p) < 0.05 for key, p in wanted.items())
+    # twice resampled with an effective sample size above n / 2: standard error at most 2 sqrt(.25 / (n / 2)), .026 of 3000
+    assert all(abs(seen[key] / n - p) < 0.05 * math.sqrt(3000 / n) for key, p in wanted.items())
     assert max(abs(wanted[key] - p) for key, p in other.items()) > 0.12, "the test could not tell the two targets apart"
 
 

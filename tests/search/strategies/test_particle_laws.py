@@ -15,6 +15,7 @@ from scipy import stats
 
 import tts.search.strategies.particle_gibbs
 from tests.search.strategies.test_particle_filter import LANGUAGE, SCORES, asked_of, judged, result_of
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched, solved
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
@@ -143,13 +144,14 @@ def references(plan: str, count: int, last: int, monkeypatch: pytest.MonkeyPatch
     return seen
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case not in CASES[::2])) for case in CASES])
-def test_particle_gibbs_follows_its_exact_law(case: tuple[str, float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+@repeats(120, 300)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case != CASES[0])) for case in CASES])
+def test_particle_gibbs_follows_its_exact_law(case: tuple[str, float, float], runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target, twist, below = case
     plan = f"particle_gibbs(n=2, sweeps=3, target='{target}', twist={twist}, resample_below={below}) | majority"
-    law, count = Enumerated(*case).law(3), 300
-    seen = references(plan, count, 2, monkeypatch)
-    assert stats.chisquare([seen[state] for state in STATES], [law[state] * count for state in STATES]).pvalue > 1e-3
+    law = Enumerated(*case).law(3)
+    seen = references(plan, runs, 2, monkeypatch)
+    assert stats.chisquare([seen[state] for state in STATES], [law[state] * runs for state in STATES]).pvalue > 1e-3
     assert max(abs(law[state] - 0.25) for state in STATES) > 0.1, "the test could not tell the law from the model's"
 
 

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched, solve
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -118,16 +119,18 @@ def test_a_chain_of_few_moves_follows_its_exact_law(alpha: float, block: int, mo
     check_fit(drawn(f"power_sampling(alpha={alpha}, block={block}, moves={moves}, chains=400)"), law)
 
 
-def test_many_moves_bring_whole_texts_to_the_power_of_their_law() -> None:
+@repeats(200, 300, "chains")
+def test_many_moves_bring_whole_texts_to_the_power_of_their_law(chains: int) -> None:
     assert apart(chain_law(2.0, 8, 8), powered(2.0)) < 0.002
-    seen = drawn("power_sampling(alpha=2.0, block=8, moves=8, chains=300)")
+    seen = drawn(f"power_sampling(alpha=2.0, block=8, moves=8, chains={chains})")
     check_fit(seen, powered(2.0))
     with pytest.raises(AssertionError):
         check_fit(seen, powered(1.0))
 
 
-def test_the_power_one_is_the_law_of_the_model_after_any_moves() -> None:
-    check_fit(drawn("power_sampling(alpha=1, block=7, moves=2, chains=400)"), powered(1.0))
+@repeats(150, 400, "chains")
+def test_the_power_one_is_the_law_of_the_model_after_any_moves(chains: int) -> None:
+    check_fit(drawn(f"power_sampling(alpha=1, block=7, moves=2, chains={chains})"), powered(1.0))
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])

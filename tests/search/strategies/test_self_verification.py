@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.budget.budget import Budget
@@ -61,11 +62,12 @@ def exact(n: int, votes: int, *, best: bool) -> float:
     return total
 
 
+@repeats(100, 400)
 @pytest.mark.parametrize(
     ("n", "votes", "best"), [(2, 1, False), *(pytest.param(3, 2, best, marks=pytest.mark.slow) for best in (False, True))]
 )
-def test_it_is_right_as_often_as_the_exact_law_says(n: int, votes: int, best: bool) -> None:
-    runs, p = 400, exact(n, votes, best=best)
+def test_it_is_right_as_often_as_the_exact_law_says(n: int, votes: int, best: bool, runs: int) -> None:
+    p = exact(n, votes, best=best)
     plan = f"self_verification(n={n}, verifications={votes})" + " | best(verifier='verified')" * best
     right = sum(solved(plan, seed=seed).answer == "7" for seed in range(runs))
     assert right / runs == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / runs))

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import tts
+from tests.support.repeats import repeats
 from tests.support.runs import Solved, check_books, make_run, searched, solve, solved
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -73,9 +74,10 @@ def spec_law(threshold: float) -> dict[str | None, float]:
     return {str(value): p for value, p in law.items()}
 
 
+@repeats(100, 300)
 @pytest.mark.parametrize("threshold", [6.0, pytest.param(8.0, marks=pytest.mark.slow)])
-def test_drafts_are_kept_by_their_grade_and_else_rewritten(threshold: float) -> None:
-    check_law(answers(f"spec_reason(n=1, threshold={threshold}, {ASKED})", 300), spec_law(threshold), LARGE.answer_distribution(PROBLEM))
+def test_drafts_are_kept_by_their_grade_and_else_rewritten(threshold: float, runs: int) -> None:
+    check_law(answers(f"spec_reason(n=1, threshold={threshold}, {ASKED})", runs), spec_law(threshold), LARGE.answer_distribution(PROBLEM))
 
 
 @pytest.mark.parametrize(("threshold", "model", "language"), [(0, "draft", SMALL), (10, "policy", LARGE)])
@@ -145,9 +147,10 @@ def switched_law(threshold: float) -> dict[str | None, float]:
     return found
 
 
-def test_an_uncertain_step_hands_over_to_the_policy() -> None:
+@repeats(100, 300)
+def test_an_uncertain_step_hands_over_to_the_policy(runs: int) -> None:
     threshold = 0.17  # -ln .4 / 6 = .153, -ln .3 / 6 = .201
-    check_law(answers(f"entropy_switching(n=1, threshold={threshold})", 300), switched_law(threshold), LARGE.answer_distribution(PROBLEM))
+    check_law(answers(f"entropy_switching(n=1, threshold={threshold})", runs), switched_law(threshold), LARGE.answer_distribution(PROBLEM))
     for c in run(f"entropy_switching(n=20, threshold={threshold})").solution.candidates:
         first, *later = c.trajectory.path[1:]
         assert first.model == "draft"

@@ -27,7 +27,7 @@ def test_the_prompt_is_the_problem_as_it_was_written_in_training():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("12 + 7", "the problem is '12 + 7', but the task 'countdown' reads only the likes of 'Reach 39 with 17 22.' (hint: other"),
+        ("12 + 7", "the problem is '12 + 7', but the task 'countdown' reads only problems such as 'Reach 39 with 17 22.' (hint: other"),
         ("12 + 7", "other arithmetic has --task pocket"),
         ("Who wrote Faust?", "brings a task of its own"),
         ("Reach 9 with 1 2 3 4 5 6 7", "the countdown 'Reach 9 with 1 2 3 4 5 6 7' has 7 numbers, but there must be 2 to 6"),

@@ -68,12 +68,12 @@ def test_memory_that_looks_like_a_disk_is_bounded(place: str) -> None:
 
 @pytest.mark.parametrize("isolated", MODES)
 def test_memory_that_forked_processes_share_counts_once(isolated: bool) -> None:
-    forks = "import os, time\nx = bytearray(b'x' * (200 << 20))\n"
+    forks = "import os, time\nx = bytearray(b'x' * (100 << 20))\n"
     forks += "for _ in range(8):\n    if not os.fork():\n        time.sleep(600)\ntime.sleep(1.5)\n"
-    result = ran(forks, isolated=isolated, memory=1024 * MIB)
+    result = ran(forks, isolated=isolated, memory=512 * MIB)
     assert result.outcome is ProgramOutcome.PASSED, result
     own = forks.replace("time.sleep(600)", "x[::4096] = bytes(len(x[::4096])); time.sleep(600)").replace("sleep(1.5)", "sleep(20)")
-    assert ran(own, isolated=isolated, memory=1024 * MIB).outcome is ProgramOutcome.MEMORY
+    assert ran(own, isolated=isolated, memory=512 * MIB).outcome is ProgramOutcome.MEMORY
 
 
 def test_memory_of_processes_counts_shared_pages_once() -> None:

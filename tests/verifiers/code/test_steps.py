@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.repeats import repeats
 from tests.verifiers.paths import NoCalls, path, wholes
 from tts.errors import ConfigError
 from tts.verifiers.code.sandbox import ProgramOutcome, SandboxLimits, run
@@ -168,10 +169,11 @@ def drawn(rng: np.random.Generator, depth: int) -> Any:
         return inner
 
 
-def test_plain_values_are_equal_where_python_says_so() -> None:
+@repeats(80, 250, "count")
+def test_plain_values_are_equal_where_python_says_so(count: int) -> None:
     """A law over random pairs of plain data: the comparison of what is sent is `==`."""
     rng = np.random.default_rng(7)
-    values = [drawn(rng, 3) for _ in range(250)]
+    values = [drawn(rng, 3) for _ in range(count)]
     for left in values:
         for right in values:
             assert equal(wire(left), wire(right)) is (left == right), (left, right)
