@@ -41,7 +41,7 @@ LEFT_OUT: Mapping[str, str] = {
     "OLLAMA_": "a server that is not installed; the page says so",
     "tts serve-model": "a server that runs until it is stopped: tests/cli/test_serve_model.py starts it where its engine is installed",
     'tts solve "What is 12 + 7 * 3?" --backend vllm': "needs vLLM: tests/backends/vllm runs it there",
-    "if __name__": "needs vLLM: tests/backends/vllm runs it there",
+    "import tts\n\nif __name__": "needs vLLM: tests/backends/vllm runs it there",
 }
 # beginnings of commands that take minutes on the embedded models, which --slow runs
 SLOW = ("tts sample examples/selections.yaml", "tts verifiers report", "tts verifiers threshold", "tts fit")
@@ -53,7 +53,6 @@ _PORT = "8400"  # the gateway's, in documents; here a free one stands for it
 _SESSION = """
 import contextlib, io, json, sys, traceback
 told, names = sys.stdout, {"__name__": "__session__"}
-exec("import tts", names)
 for line in sys.stdin:
     out, wrong = io.StringIO(), ""
     try:

@@ -27,7 +27,7 @@ def rewritten(text: str, names: list[str]) -> str:
     for line in text.split("\n"):
         if line and not line.startswith(" "):
             under = "label" if _LABEL.match(line) else line
-        made.append(line.strip() if under == "label" else line)
+        made.append("Examples:" if line == "Example:" else line.strip() if under == "label" else line)
     return "\n".join(_entries(made, names))
 
 

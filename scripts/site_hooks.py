@@ -37,16 +37,6 @@ def on_page_markdown(markdown: str, *, page: Any, files: Any, **_: Any) -> str:
     return "\n".join(_readable([_linked(line, page.file.src_uri, files) for line in markdown.split("\n")]))
 
 
-def on_post_page(output: str, **_: Any) -> str:
-    """Return a page without the script that the plugin `offline` would load from elsewhere."""
-    return re.sub(r'<script src="https://[^"]+"></script>', "", output)
-
-
-def on_post_template(output_content: str, **_: Any) -> str:
-    """Return a page that is no document, such as that of errors, likewise."""
-    return on_post_page(output_content)
-
-
 def _linked(line: str, here: str, files: Any) -> str:
     """Return a line whose paths of pages are links."""
 

@@ -1,14 +1,16 @@
 """The pages of the site that are made of the code: methods, command line, the two files of settings.
 
-A method's page has its row of docs/reference/methods.md, its docstrings, its file, and the boxes that the file names.
+A method's page has its row of docs/reference/methods.md, and a figure of a search that runs as the site is built. Its docstrings, its
+file, and the boxes that the file names follow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import site_figures
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -22,7 +24,9 @@ _WHERE = {
 
 def pages(root: Path) -> dict[str, str]:
     """Return the text of every generated page by its path in the documentation."""
-    made = {f"reference/methods/{name}.md": text for name, text in _methods(root)}
+    made: dict[str, str] = {}
+    for name, text, figure in _methods(root):
+        made |= {f"reference/methods/{name}.md": text, f"reference/methods/{name}.svg": figure.picture}
     return {**made, "reference/cli.md": command_line(), **_settings()}
 
 
@@ -40,8 +44,8 @@ def _measured(cell: str, folder: str) -> str:
     return f"[{cell}]({folder}/{_WHERE[cell]})" if cell in _WHERE else cell
 
 
-def _methods(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield each strategy, stop rule, selection and verifier with its page."""
+def _methods(root: Path) -> Iterator[tuple[str, str, site_figures.Figure]]:
+    """Yield each strategy, stop rule, selection and verifier with its page and its figure."""
     from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
     from tts.verifiers import VERIFIERS
 
@@ -49,7 +53,9 @@ def _methods(root: Path) -> Iterator[tuple[str, str]]:
     boxes = _boxes((root / "docs/reference/boxes.md").read_text(encoding="utf-8"))
     for registry in (STRATEGIES, STOP_RULES, SELECTIONS, VERIFIERS):
         for name, place in registry.entries.items():
-            yield name, _method(root, f"{registry.kind} `{name}`", place, table.get(name, ""), boxes)
+            figure = site_figures.figure(name)
+            shown = ["## A search", "", f"![{figure.words}]({name}.svg)", "", figure.caption, *figure.spent, ""]
+            yield name, _method(root, f"{registry.kind} `{name}`", place, [*_cells(table[name]), *shown], boxes), figure
 
 
 def _boxes(text: str) -> dict[str, str]:
@@ -57,20 +63,26 @@ def _boxes(text: str) -> dict[str, str]:
     return {part.split(".", 1)[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]}
 
 
-def _method(root: Path, title: str, place: str, row: str, boxes: Mapping[str, str]) -> str:
-    """Return the page of one method."""
+def _cells(row: str) -> list[str]:
+    """Return a row of the table of methods as a table of its own."""
+    cells = row.split(" | ")
+    cells[-1] = _measured(cells[-1], "../../results")
+    return [f"| {' | '.join(_COLUMNS)} |", "| :-- | :-- | :-- | :-- | :-- |", f"| {' | '.join(cells)} |", ""]
+
+
+def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Mapping[str, str]) -> str:
+    """Return the page of one method; begin: what stands before its parameters."""
     module, _, attribute = place.partition(":")
     path = root / (module.replace(".", "/") + ".py")
     if not path.exists():
         path = path.with_suffix("") / "__init__.py"
     source = path.read_text(encoding="utf-8")
     lines = ["---", "hide: [navigation, toc]", "---", f"# {title[0].upper()}{title[1:]}", "", "[All methods](../methods.md)", ""]
-    if row:
-        cells = row.split(" | ")
-        cells[-1] = _measured(cells[-1], "../../results")
-        lines += [f"| {' | '.join(_COLUMNS)} |", "| :-- | :-- | :-- | :-- | :-- |", f"| {' | '.join(cells)} |", ""]
     lines += [
+        *begin,
         "## Parameters",
+        "",
+        "A parameter outside of its range is refused with a `ConfigError`, before anything is spent.",
         "",
         f"::: {module}.{attribute}",
         "    options: {members: false, show_root_heading: false, heading_level: 3}",
