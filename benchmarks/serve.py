@@ -2,10 +2,10 @@
 
     python -m benchmarks.serve [--requests 400] [--rounds 7] [--connections 64] [--smoke]
 
-Two processes solve the same problems with the same seeds, in turn: one by `tts.asolve`, so many at once as there are connections, and one
-behind the gateway, which keeps traces in memory as it does by default. Its clients are in a third process. Milliseconds are processor time
-of the whole process, a request; each row is the median of the rounds, with the least and the greatest. What a request costs beyond `asolve`
-is the median of the rounds' differences.
+Two processes solve the same problems with the same seeds, in turn. One calls `tts.asolve`, with as many calls at once as there are
+connections. The other is the gateway, which keeps traces in memory as it does by default; its clients are in a third process.
+Milliseconds are processor time of the whole process, a request; each row is the median of the rounds, with the least and the greatest.
+What a request costs beyond `asolve` is the median of the rounds' differences.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.engine.int8_quality [MODEL] [--precision int8|bfloat16|float32] [--halves] [--head] [--tokens 64] [--json]
 
-Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation, and at each of its tokens the
-divergence KL(float32 || int8) in nats and whether both would choose the same token are taken. Free-running: int8 continues the
+Every prompt is continued greedily in float32. Teacher-forced: both models read that continuation. At each of its tokens two things are
+taken: the divergence KL(float32 || int8) in nats, and whether both would choose the same token. Free-running: int8 continues the
 prompts itself; agreement is the share of places with the same token, and the prefix is how many tokens come before the first other.
 The LM head stays float32 unless --head is given, as in the engine. With --halves rotated keys and values are rounded to float16,
 which is what the engine's option `kv_precision="float16"` does.

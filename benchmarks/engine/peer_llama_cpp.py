@@ -2,8 +2,8 @@
 
     python -m benchmarks.engine.peer_llama_cpp MODEL.gguf [--kv f32|f16]
 
-A node is a sequence of one unified cache: a child begins as a copy of its parent's sequence, which copies no keys, and all rows of
-a level decode in one batch a step. A process model is a second context on the same weights, which reads each path once.
+A node is a sequence of one unified cache. A child begins as a copy of its parent's sequence, which copies no keys. All rows of a
+level decode in one batch a step. A process model is a second context on the same weights, which reads each path once.
 """
 
 from __future__ import annotations

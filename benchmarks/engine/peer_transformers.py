@@ -3,8 +3,8 @@
     python -m benchmarks.engine.peer_transformers MODEL_FOLDER --variant generate|cache
 
 `generate`: one call of `model.generate` a level, all rows together; their paths are read anew each time, once for each row, as
-`num_return_sequences` does it. `cache`: `forward` with a cache; each node keeps its own keys, a child's row starts from a copy of
-its path's, rows of all parents decode in one batch, padded on the left, and a finished row leaves the batch.
+`num_return_sequences` does it. `cache`: `forward` with a cache. Each node keeps its own keys, and a child's row starts from a
+copy of its path's. Rows of all parents decode in one batch, padded on the left. A finished row leaves the batch.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Replayer:
         checkpoint = read_checkpoint(registry.get(model)) if isinstance(model, str) else model
         made, self.renderer = make_runner(checkpoint, self.options)
         self.decoder, self.blocks = made.decoder, made.tree.pool.num_blocks
-        self.limits = made._limits
+        self.limits, self.fixed = made._limits, made.fixed
         self.decoder.spans = Spans()
         self.reset()
 
@@ -102,6 +102,9 @@ class Replayer:
         """Forget everything."""
         self.reports: list[StepReport] = []
         self.runner, self.process = self._fresh(), self._fresh()
+        if self.fixed is not None:  # graphs read and write the memory that they were captured on
+            pool, self.runner.fixed = self.runner.tree.pool, self.fixed
+            pool.keys, pool.values = self.fixed.pool.keys, self.fixed.pool.values
         self.runner.report = self.reports.append
         self.decoder.spans = Spans()
         self.prompts: list[list[int]] = []
@@ -201,6 +204,7 @@ class Replayer:
             "peak_unique_tokens": self.runner.tree.pool.peak_used * BLOCK,
             "process_tokens": process.prefill_computed,
             "process_peak_tokens": self.process.tree.pool.peak_used * BLOCK,
+            "replays": self.fixed.replays if self.fixed else 0,
             "seconds_planning": sum(report.planning for report in self.reports),
             "seconds_linear": spans.linear,
             "seconds_attention": spans.attention,
