@@ -41,8 +41,8 @@ def test_show_prints_the_newest_study(tts, store):
     result = tts("show")
     assert (result.exit_code, result.stderr) == (0, "")
     assert re.search(r"^strategy +best_of_n\(n=4\) \| majority$", result.stdout, re.MULTILINE)
-    assert re.search(r"^tokens=100 +40\.0 % \[\d+\.\d, \d+\.\d\]$", result.stdout, re.MULTILINE)
-    assert re.search(r"^tokens=200 +70\.0 % \[\d+\.\d, \d+\.\d\]$", result.stdout, re.MULTILINE)
+    assert re.search(r"^tokens=100 +40\.0 % \[\d+\.\d, \d+\.\d\] +\d+\.\d$", result.stdout, re.MULTILINE)
+    assert re.search(r"^tokens=200 +70\.0 % \[\d+\.\d, \d+\.\d\] +\d+\.\d$", result.stdout, re.MULTILINE)
     assert tts("show", "done").stdout == tts("show", "2", "--store", str(store)).stdout == result.stdout
 
 
