@@ -302,15 +302,22 @@ class _Probe:
         """Whether one seed gives one text twice, for two seeds, and three seeds do not all give the same."""
         texts: list[str] = []
         for seed in (7, 7, 8, 8, 9):
-            reply = self._write(path, {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name]), "temperature": 1.5, "seed": seed})
+            reply = self._write(path, {**self._longer(start), "temperature": 1.5, "seed": seed})
             if reply is None:
                 return False
             texts.append("".join(reply.choices[0].pieces))
         return texts[0] == texts[1] and texts[2] == texts[3] and len(set(texts)) > 1
 
+    def _longer(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a request of four times the usual tokens."""
+        return {**start, self._cap_name: max(4 * _TOKENS, start[self._cap_name])}
+
     def _filters(self, path: str, start: Mapping[str, Any], neutral: Mapping[str, Any]) -> tuple[bool, str]:
-        """Whether top_k=1, and a min_p just below 1, are greedy at a high temperature; and why that is not known."""
-        cold, warm = {"temperature": 0.0}, {"temperature": 2.0}
+        """Whether top_k=1, and a min_p just below 1, are greedy at a high temperature; and why that is not known.
+
+        Rows are longer, so that rows without filters are hardly greedy by chance.
+        """
+        cold, warm, start = {"temperature": 0.0}, {"temperature": 2.0}, self._longer(start)
         texts = set[str]()
         for more in (cold, {**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
             reply = self._write(path, {**start, **neutral, **more})
