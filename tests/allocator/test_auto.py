@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.allocator.test_performance import COVERAGE, model
+from tests.allocator.test_performance import COVERAGE, SIZES, model
 from tts.allocator.auto import Auto
 from tts.allocator.difficulty import Population
 from tts.allocator.evidence import Evidence
@@ -104,6 +104,31 @@ def test_a_model_of_other_problems_is_told_by_how_votes_agree(tmp_path, populati
     with Solver(ToyBackend(LANGUAGE), {}, task="arithmetic", strategy=f"auto(model={name!r}, pilots=4) | majority") as one:
         ends = one.solve_many(HARD, Budget(samples=240), seed=1)
     assert all(any("not like those of the problems" in line for line in end.warnings) == foreign for end in ends)
+
+
+def searching(tmp_path):
+    """Return a plan by a model in which a search without a width, a bound or a goal is worth far more than samples."""
+    curves = {"best_of_n | weighted": 0.2 * COVERAGE, "a_star | best": 0.9 * np.ones_like(COVERAGE) * (SIZES >= 8)}
+    name = str(tmp_path / "search.json")
+    dataclasses.replace(model(**curves), model="toy", task="arithmetic", verifiers={"main": "toy(error=0.1)"}).save(name)
+    return f"auto(model={name!r}, pilots=1)"
+
+
+def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_a_shared_total(tmp_path):
+    with Solver(ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)) as one:
+        ends = one.solve_many(HARD, Budget(tokens=2400 * len(HARD)), seed=1)
+    spent = [end.usage.tokens for end in ends]
+    assert max(spent) < 0.15 * 2400 * len(HARD)  # else three problems take a third of the total each
+    assert min(spent) > 400
+    assert all("a_star" in " ".join(end.trace.reasons) for end in ends)
+
+
+def test_a_search_that_only_a_budget_ends_takes_what_it_was_granted_of_an_own_budget(tmp_path):
+    with Solver(ToyBackend(LANGUAGE), {"main": ToyVerifier(error=0.1)}, task="arithmetic", strategy=searching(tmp_path)) as one:
+        wide, narrow = (one.solve(HARD[0], Budget(tokens=tokens), seed=1) for tokens in (20_000, 300))
+    assert wide.usage.tokens < 2400
+    assert wide.stopped_by.startswith("settled")
+    assert 200 < narrow.usage.tokens <= 300
 
 
 def test_problems_that_nobody_can_solve_return_the_rest_or_spend_all_as_the_price_says():

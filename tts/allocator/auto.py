@@ -161,15 +161,21 @@ class Auto(Strategy):
                 state_of(search).reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
             if not step.samples:
                 raise _ended(step.why, answer)
-            first, ended = len(search.candidates), None
+            first, ended, meter = len(search.candidates), None, state_of(search).accounting.meter
+            whole = dict(meter.limits)
             try:
                 if step.plan:
                     had[step.plan] = max(step.samples, had.get(step.plan, 0))
-                    await self._sized(search, step).run(search)
+                    sized = self._sized(search, step)
+                    if not _bounded(sized):
+                        meter.limits = {unit: min(limit, self._lent(search, step, unit)) for unit, limit in whole.items()}
+                    await sized.run(search)
                 else:
                     await self._drawn(search, step.samples)
             except SearchEnded as end:
-                ended = end
+                ended = None if end.out_of_budget and meter.limits != whole else end
+            finally:
+                meter.limits = whole
             strategy = parse(self.plans()[step.plan]).strategy
             if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[first:]):
                 answer = slice(first, len(search.candidates))
@@ -184,6 +190,12 @@ class Auto(Strategy):
         state, unit = state_of(search), self.compares_in or "tokens"
         own, other = (state.sample_cost(role, unit) for role in ("policy", strategy.writer))
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
+
+    def _lent(self, search: Search, step: Round, unit: str) -> int:
+        """Return the limit of a round of a search that the budget alone would end: what its samples cost is added to what was spent."""
+        state = state_of(search)
+        meter = state.accounting.meter
+        return meter.spent[unit] + meter.held[unit] + step.samples * state.sample_cost("policy", unit)
 
     async def _drawn(self, search: Search, samples: int) -> None:
         """Draw plain samples; the first of a problem at the temperature that the performance model has for it."""
@@ -341,6 +353,15 @@ class OwnBudget:
             return "pilots, to see how hard it is"
         chance = float(allocator.values.chance(state)[0])
         return f"{self.auto.plans()[plan]}: right by {chance:.2f} as it stands, and each further sample adds {rate:.2g}"
+
+
+def _bounded(strategy: StrategyProtocol) -> bool:
+    """Return whether a strategy ends where no budget ends it."""
+    try:
+        strategy.size(None)
+    except ConfigError:
+        return False
+    return True
 
 
 def _ended(reason: str, answer: slice) -> SearchEnded:

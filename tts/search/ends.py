@@ -165,6 +165,11 @@ class SearchEnded(Exception):
         self.reason = reason
         self.stop = stop
 
+    @property
+    def out_of_budget(self) -> bool:
+        """Whether a limit ended it other than time, and no stop rule."""
+        return self.stop is None and self.reason.startswith("budget") and self.reason != "budget: seconds"
+
 
 @runtime_checkable
 class StopRuleProtocol(Protocol):

@@ -370,7 +370,7 @@ class BudgetShare:
 
     def goes_on(self, end: SearchEnded) -> bool:
         """Return whether the search may continue: its credit was used up, not its time, and no stop rule fired."""
-        return end.stop is None and end.reason.startswith("budget") and end.reason != "budget: seconds"
+        return end.out_of_budget
 
     def size(self, units: int | None) -> BudgetShare:
         """Return itself: the shared budget decides."""
