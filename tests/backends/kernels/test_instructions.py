@@ -33,6 +33,8 @@ LIMITS = {
     },
 }
 
+NEXT = "AVX2" if INSTRUCTIONS not in LIMITS else "portable"  # the nearest to this CPU's; the others are slow
+
 
 def limited(name: str, folder: Path) -> dict[str, Any]:
     """Return what a process with fewer instructions computes, after it has checked its own rows."""
@@ -48,7 +50,7 @@ def limited(name: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the limits are those of x86")
-@pytest.mark.parametrize("name", [pytest.param("AVX2", marks=pytest.mark.slow), "portable"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == NEXT else [pytest.mark.slow]) for name in LIMITS])
 def test_fewer_instructions_change_results_within_rounding(name: str, tmp_path: Path) -> None:
     if name == "AVX2" and INSTRUCTIONS == "portable":
         pytest.skip("this CPU has no AVX2")
