@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 from pathlib import Path
 
@@ -19,6 +20,9 @@ DOCS = (  # what users read and run besides the package: documents, examples, no
 # Products of cases, by folder, file or function, of which `make test` runs one in so many; `make test-slow` runs the others. The sum of
 # the places of a case's values decides, so that each value of each parameter still occurs, with others in turn.
 ONE_IN = {
+    "allocator/test_performance_file.py::test_no_value_anywhere_is_let_through_or_breaks_what_reads_it": 3,
+    "backends/engine/test_draw.py::test_frequencies_follow_the_law": 2,
+    "backends/engine/test_draw.py::test_it_is_the_plain_draw": 4,
     "backends/engine/test_failures.py::test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right": 3,
     "backends/engine/test_linear.py::test_rows_have_their_own_bits": 4,
     "backends/engine/test_logits.py::test_every_shape_of_tree_has_its_laws": 2,
@@ -26,7 +30,9 @@ ONE_IN = {
     "backends/engine/test_logits.py::test_it_is_no_further_from_float64_than_transformers_is": 3,
     "backends/engine/test_memory.py::test_a_tiny_pool_gives_what_an_unbounded_one_gives_in_a_bounded_number_of_steps": 3,
     "backends/engine/test_memory.py::test_memory_is_empty_after_releases_in_any_order": 4,
+    "backends/engine/test_prompts.py::test_bits_depend_on_no_companion_no_order_and_no_step": 2,
     "backends/engine/test_reward_failures.py::test_a_process_models_pass_that_breaks_fails_the_call_leaves_nothing_and_is_made_up_for": 3,
+    "backends/engine/test_reward_models.py::test_a_process_model_reads_what_a_plain_pass_over_the_whole_path_reads": 3,
     "backends/engine/test_strict.py::test_a_second_thread_changes_no_bit": 3,
     "backends/engine/test_strict.py::test_a_text_that_is_read_has_the_bits_of_the_same_tokens_drawn": 2,
     "backends/engine/test_strict.py::test_companions_change_no_bit": 2,
@@ -36,11 +42,13 @@ ONE_IN = {
     "backends/kernels/test_attention_two_level.py": 3,
     "backends/kernels/test_halves.py": 3,
     "backends/kernels/test_lowering.py": 3,
+    "backends/openai/test_faults.py::test_a_reply_that_breaks_is_drawn_again_within_its_grant_and_harms_no_other": 2,
+    "backends/text/test_stopping_at_text.py::test_pieces_are_those_of_the_task_and_join_to_the_text": 3,
     "backends/transformers/test_transformers.py::test_a_path_sampled_in_pieces_is_the_path_sampled_at_once": 2,
     "budget/test_budget_programs.py::test_most_of_a_budget_of_tokens_is_spent_or_another_reason_is_named": 3,
     "budget/test_hard_limits.py::test_reused_tokens_that_have_a_price_are_granted_before_they_are_used": 3,
     "budget/test_hard_limits_process.py::test_no_limit_is_passed_and_all_books_agree": 3,
-    "budget/test_spending.py": 2,
+    "budget/test_spending.py": 3,
     "budget/test_spending.py::test_on_the_embedded_policy": 4,
     "contracts/test_backends.py::test_a_path_drawn_by_numbers_of_tokens_is_one_plain_sample": 3,
     "contracts/test_backends.py::test_a_path_drawn_step_by_step_is_one_plain_sample": 5,
@@ -54,15 +62,18 @@ ONE_IN = {
     "contracts/test_verifiers.py::test_a_small_budget_leaves_scores_unknown_but_is_never_passed": 4,
     "experiments/analysis/test_prefixes.py": 2,
     "experiments/analysis/test_replay.py": 2,
+    "laws/test_streams.py::test_a_path_written_in_pieces_is_one_plain_sample": 3,
     "search/stop_rules/test_sequential.py::test_a_sequential_test_errs_at_most_as_often_as_it_states": 4,
     "search/strategies/test_guided.py": 2,
     "search/strategies/test_guided.py::test_what_is_held_for_the_steps_of_a_path_pays_the_score_of_its_end": 4,
     "search/test_half_characters.py": 3,
     "search/test_thoughts.py::test_no_budget_is_passed_and_most_of_it_is_used": 2,
+    "statistics/test_coverage.py::test_an_interval_of_95_percent_covers_in_93_to_97": 2,
     "tasks/arithmetic/test_generator.py": 3,
     "tasks/test_math.py::test_an_answer_is_equivalent_to_its_normal_form": 3,
     "tasks/test_math.py::test_exact_rules_work_without_mpmath": 3,
     "tasks/test_math.py::test_what_stays_undecided_without_mpmath_is_different": 3,
+    "verifiers/code/test_bounds.py::test_memory_that_forked_processes_share_counts_once": 2,
     "verifiers/code/test_cheats.py::test_none_passes_where_calls_are_compared_with_data": 2,
     "verifiers/code/test_right_programs.py": 3,
 }  # fmt: skip
@@ -97,6 +108,16 @@ class Places:
             for name in names[1:]:
                 params.pop(name, None)
         return self.of(cls, where) + sum(self.of(value, where, cls, name) for name, value in params.items())
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and cases out of every later garbage collection, which would take longer than many tests."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # so that extension modules find what is theirs at exit
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
