@@ -67,6 +67,7 @@ def _arithmetic(backend: EngineBackend, number: int, head: str) -> tuple[list[Ga
         *gates.auc_of_samples(everything, intervals),
         *gates.best_of_n(pools[rung], what, intervals, wanted=gates.WANTED),
         gates.calibration(everything, f"{RUNGS[0]} to {RUNGS[-1]} operations", intervals),
+        gates.ladder(dict(pools)),
         gates.computing(draw_pools(backend, _sums(2 * number), COMPUTED_SAMPLES, head=head), intervals),
     ]
     return found, Cell("plain-2", rung), what

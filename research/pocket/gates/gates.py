@@ -115,6 +115,15 @@ def computing(pools: Sequence[Pool], intervals: Intervals) -> Gate:
     return Gate("one sample of a sum or a difference of two digits", f"{shown(found)}, {len(pools)} problems", found.value >= COMPUTED)
 
 
+def ladder(pools: dict[int, Sequence[Pool]]) -> Gate:
+    """Return how many samples are right, and how many problems have a right one, by the number of operations."""
+    rungs = []
+    for size, of in pools.items():
+        right = np.array([np.mean([one.right for one in pool.samples]) for pool in of])
+        rungs.append(f"{size}: {right.mean():.3f}, {np.mean(right > 0):.3f} of {len(of[0].samples)}")
+    return Gate("one sample, and any of several, by the number of operations", "; ".join(rungs), None)
+
+
 def nearest_rung(pools: dict[int, Sequence[Pool]], target: float = 0.4) -> int:
     """Return the number of operations whose accuracy of one sample is nearest a target."""
     return min(pools, key=lambda size: abs(float(np.mean([one.right for pool in pools[size] for one in pool.samples])) - target))

@@ -90,3 +90,10 @@ def test_problems_are_fresh_and_of_the_test_split() -> None:
         assert isinstance(item.asked, CountdownProblem)
         assert countdown.split_of(item.asked) == "test"
         assert f"/{FRESH_SEED}/" in (item.problem.id or "")
+
+
+def test_the_ladder_tells_one_sample_and_any_of_them_by_rung() -> None:
+    rungs = {3: pools([(True, 0.5), (False, 0.5)], 2), 4: [*pools([(False, 0.5)] * 2, 1), *pools([(True, 0.5), (False, 0.5)], 1)]}
+    found = gates.ladder(rungs)
+    assert found.found == "3: 0.500, 1.000 of 2; 4: 0.250, 0.500 of 2"
+    assert found.met is None

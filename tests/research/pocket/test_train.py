@@ -16,7 +16,7 @@ pytest.importorskip("research.pocket", reason="research is no part of the wheel"
 
 from research.pocket.train import __main__ as command
 from research.pocket.train import policy as policy_stage
-from research.pocket.train import prm, reader, rollouts, sampling, self_eval, shipping
+from research.pocket.train import drill, prm, reader, rollouts, sampling, self_eval, shipping
 from research.pocket.train.examples import IGNORED, Asked, Batches, asked, worked
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.network import (
@@ -339,6 +339,23 @@ def test_the_reader_goes_on_from_the_shipped_policy_and_learns_few_long_problems
     assert 0.5 < np.mean([3 <= count <= 6 for count in lines]) < 0.8
     assert max(lines) > 7
     assert all(piece.right is not False for one in drawn for piece in one)
+
+
+def test_a_drill_is_half_the_policys_mixture_and_half_short_expressions_without_held_out_pairs() -> None:
+    drawn = [drill.example(3, i) for i in range(300)]
+    assert drawn[7] == drill.example(3, 7)
+    from_mixture = [one == policy_stage.mixed(3, drill.FIRST_INDEX + i) for i, one in enumerate(drawn)]
+    assert 0.4 < np.mean(from_mixture) < 0.6
+    short = [one for one, mixed in zip(drawn, from_mixture, strict=True) if not mixed]
+    assert {one[1].text.count("\n") - 1 for one in short} == {1, 2, 3}
+    assert all(one[1].written and one[1].right for one in short)
+
+
+@pytest.mark.slow
+def test_a_drill_goes_on_from_the_shipped_policy(tmp_path: Path, capsys) -> None:
+    assert command.main(["drill", "--out", str(tmp_path), "--minutes", "0.02", "--seed", "0", "--device", "cpu"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["validation_loss"] < 1.0
+    assert (tmp_path / "drilled" / "model.safetensors").stat().st_size < 6_500_000
 
 
 @pytest.mark.slow
