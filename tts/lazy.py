@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy_exports(package: str, homes: Mapping[str, str | Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
-        package: its name. homes: the public names, by the module that defines them, or the package that they are modules of.
+        package: its name. homes: the public names, with spaces between them or in a tuple, by the module that defines them, or the package
+            that they are modules of.
     """
-    home_of = {name: module for module, names in homes.items() for name in names}
+    home_of = {name: module for module, names in homes.items() for name in (names.split() if isinstance(names, str) else names)}
     names = sorted(home_of)
 
     def load(name: str) -> Any:

@@ -18,16 +18,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "tts.budget.budget": (
-            "Budget",
-            "USD_UNIT",
-        ),
-        "tts.budget.meter": (
-            "Exhausted",
-            "Grant",
-            "Meter",
-            "Rates",
-            "RowCost",
-        ),
+        "tts.budget.budget": "Budget USD_UNIT",
+        "tts.budget.meter": "Exhausted Grant Meter Rates RowCost",
     },
 )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, shown, unknown_name
 
 _COUNTS = ("tokens", "generated_tokens", "verifier_tokens", "verifier_calls", "samples")
 
@@ -81,6 +82,18 @@ class Budget:
 
     def __str__(self) -> str:
         return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in self.limits.items())
+
+
+def check_units(given: Iterable[str]) -> None:
+    """Refuse a unit that no budget has.
+
+    Raises:
+        ConfigError: with the nearest of those that there are.
+    """
+    units = list(Budget.__dataclass_fields__)
+    for unit in given:
+        if unit not in units:
+            raise unknown_name("budget unit", str(unit), units)
 
 
 def _whole(unit: str, value: Any) -> int:

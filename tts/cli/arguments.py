@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from pathlib import Path
 
-from tts.budget.budget import Budget
-from tts.errors import ConfigError, unknown_name
+from tts.budget.budget import Budget, check_units
+from tts.errors import ConfigError
 from tts.tasks.conversation import conversation, read_examples, read_messages
 from tts.types import Prompt
 
@@ -101,15 +100,13 @@ def parse_budget(text: str) -> Budget:
     Raises:
         ConfigError: the text is malformed, a unit is unknown (the nearest are named) or given twice, or a limit is not valid.
     """
-    units = [f.name for f in dataclasses.fields(Budget)]
     limits: dict[str, float] = {}
     if _GROUPED.fullmatch(text.strip()):
         raise ConfigError(f"the budget is {text!r}, but a comma separates units", hint=f"write {text.replace(',', '')}")
     for part in text.split(","):
         unit, equals, value = (piece.strip() for piece in part.rpartition("="))
         unit = unit if equals else "tokens"
-        if unit not in units:
-            raise unknown_name("budget unit", unit, units)
+        check_units([unit])
         if unit in limits:
             raise ConfigError(f"the budget is {text!r}, but gives {unit} twice", hint="give each unit once")
         limits[unit] = _number(value, text)

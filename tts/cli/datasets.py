@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tts.cli.boundary import Debug, boundary
+from tts.cli.terminal import output, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +24,6 @@ def datasets(name: Name = None, *, debug: Debug = False) -> None:
     "package.module:name" is one of your own.
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import output
         from tts.experiments.datasets import get
 
         output().print(_all() if name is None else _one(name, get(name)))
@@ -32,29 +32,19 @@ def datasets(name: Name = None, *, debug: Debug = False) -> None:
 def _all() -> Table:
     from tts.experiments.datasets import DATASETS, get
 
-    table = _table("data set", "source", "licence")
+    shown = table("data set", "source", "licence", whole="data set")
     for name in DATASETS.names():
         dataset = get(name)
-        table.add_row(name, dataset.source, dataset.licence)
-    return table
+        shown.add_row(name, dataset.source, dataset.licence)
+    return shown
 
 
 def _one(name: str, dataset: DataSet) -> Table:
-    table = _table("data set", name)
-    table.add_row("source", dataset.source)
-    table.add_row("licence", dataset.licence)
+    shown = table("data set", name, whole="data set")
+    shown.add_row("source", dataset.source)
+    shown.add_row("licence", dataset.licence)
     if dataset.note:
-        table.add_row("note", dataset.note)
+        shown.add_row("note", dataset.note)
     for parameter in inspect.signature(dataset).parameters.values():
-        table.add_row("parameter", f"{parameter.name} = {parameter.default!r}")
-    return table
-
-
-def _table(*titles: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.ROUNDED)
-    for title in titles:
-        table.add_column(title, overflow="fold", no_wrap=title == "data set")
-    return table
+        shown.add_row("parameter", f"{parameter.name} = {parameter.default!r}")
+    return shown

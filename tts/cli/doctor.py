@@ -13,6 +13,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary
 from tts.cli.model_options import KeyFrom, Settings, settings_of
+from tts.cli.terminal import facts, output, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,7 +63,6 @@ def doctor(
 
         from tts import __version__
         from tts.cli.models import presence
-        from tts.cli.terminal import output
         from tts.models import registry
         from tts.verifiers.code.bounds import bounds
 
@@ -165,11 +165,7 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
     Raises:
         ConfigError: it cannot be used; see `tts.backends.openai.probe.probe_server`.
     """
-    from rich import box
-    from rich.table import Table
-
     from tts.backends.openai.access import ServerAccess
-    from tts.cli.terminal import output, visible
     from tts.errors import ConfigError
     from tts.models import registry
 
@@ -180,9 +176,7 @@ def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> Non
         raise ConfigError(f"model is {model!r}, which no server runs, and only servers are probed", hint="give --url, or see `tts models`")
     access = ServerAccess.of(record)
     capabilities = access.probed()
-    table = Table(box=box.ROUNDED, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = facts()
     for name, found in shown_lines(capabilities):
         if name == "strategies":
             table.add_section()

@@ -9,6 +9,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
+from tts.cli.terminal import visible
 
 if TYPE_CHECKING:
     from tts.allocator.performance import PerformanceModel
@@ -46,7 +47,6 @@ def fit(
 
 def _print(data: PerformanceData, model: PerformanceModel) -> None:
     """Print what was fitted, and how well it predicts."""
-    from tts.cli.terminal import visible
     from tts.experiments.analysis.performance_fit import PARTS, PILOTS
     from tts.experiments.output.tables import text_of
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tts.cli.boundary import Debug, boundary
+from tts.cli.terminal import messages, one_line
 
 if TYPE_CHECKING:
     from tts.experiments.run.forecast import RowForecast
@@ -20,7 +21,6 @@ _DIFFERENCES = (0.01, 0.02, 0.05, 0.1)
 def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -> None:
     """Print the expected cost of a study, given the results in a store. The store is only read."""
     from tts.budget.budget import Budget
-    from tts.cli.terminal import messages, one_line
     from tts.experiments.output.tables import text_of
     from tts.experiments.run.forecast import EarlierResults, forecast
     from tts.experiments.store.store import Store

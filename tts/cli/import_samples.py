@@ -9,6 +9,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
+from tts.cli.terminal import visible
 
 
 def import_samples(  # noqa: PLR0913 - the options of the command
@@ -40,7 +41,6 @@ def import_samples(  # noqa: PLR0913 - the options of the command
     lists of samples. Answers alone are enough.
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import visible
         from tts.experiments.imported.importing import Import, ImportSettings, rows_of
         from tts.experiments.imported.source import Source, SourceFacts
         from tts.experiments.store.store import Store, default_store

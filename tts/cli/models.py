@@ -8,6 +8,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary
 from tts.cli.model_options import KeyFrom, Settings, settings_of
+from tts.cli.terminal import output, table
 
 if TYPE_CHECKING:
     from tts.models.registry import ModelRecord
@@ -23,23 +24,17 @@ def listed(context: typer.Context, *, debug: Debug = False) -> None:
     if context.invoked_subcommand is not None:
         return
     with boundary(debug=debug):
-        from rich import box
-        from rich.table import Table
-
-        from tts.cli.terminal import output
         from tts.models import registry
 
-        table = Table(box=box.ROUNDED)
-        for title in ("model", "does", "backend", "parameters", "licence", "here"):
-            table.add_column(title, justify="right" if title == "parameters" else "left", overflow="fold", no_wrap=title == "model")
+        shown = table("model", "does", "backend", "parameters", "licence", "here", whole="model", numbers=["parameters"])
         for name in registry.names():
             record = registry.get(name)
             size = "unknown" if record.parameters is None else scaled(record.parameters)
             size = "none" if record.source == "none" and record.url is None else size
-            table.add_row(
+            shown.add_row(
                 name, "scores" if record.readout else "writes", record.backend, size, record.licence or "unknown", presence(record)
             )
-        output().print(table)
+        output().print(shown)
 
 
 @models.command()

@@ -10,6 +10,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
+from tts.cli.terminal import visible
 
 
 def plot(  # noqa: PLR0913 - the options of the command
@@ -40,7 +41,6 @@ def plot(  # noqa: PLR0913 - the options of the command
     same cost, and where they cross it.
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import visible
         from tts.experiments.analysis.comparing import in_words
         from tts.experiments.api import Study
 

@@ -9,6 +9,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
+from tts.cli.terminal import visible
 
 if TYPE_CHECKING:
     from tts.experiments.analysis.replay import Prices
@@ -44,7 +45,6 @@ def replay(  # noqa: PLR0913 - the options of the command
     A point is the mean over all subsets of each problem's samples: exact where possible, else over random subsets, with the error.
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import visible
         from tts.errors import ConfigError
         from tts.experiments.analysis.laws import describe_laws
         from tts.experiments.analysis.points import points_of

@@ -13,6 +13,7 @@ import typer
 from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import StoreFile
+from tts.cli.terminal import visible
 
 if TYPE_CHECKING:
     from tts.experiments.run.runner import RunSummary
@@ -133,7 +134,6 @@ def _warn_of_failures(store: Store, ended: RunSummary) -> None:
 def _print_table(store: Store, study: int) -> None:
     import numpy as np
 
-    from tts.cli.terminal import visible
     from tts.experiments.analysis.table import table
     from tts.experiments.api import SEED
     from tts.experiments.output import tables

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.boundary import Debug, boundary
+from tts.cli.terminal import one_line, output, table
 
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")]
 
@@ -27,21 +28,16 @@ def runs(
         if check:
             _check(store)
             return
-        from rich import box
-        from rich.table import Table
-
-        from tts.cli.terminal import one_line, output
         from tts.experiments.store.store import Store, default_store
 
-        table = Table(box=box.ROUNDED)
-        for title in ("id", "study", "begun", "cells", "done", "failed", "lost tokens"):
-            table.add_column(title, justify="left" if title in ("study", "begun") else "right", overflow="fold")
+        counted = ("cells", "done", "failed", "lost tokens")
+        shown = table("id", "study", "begun", *counted, numbers=["id", *counted])
         with Store.existing(store or default_store()) as opened:
             for study in opened.studies():
                 begun = datetime.fromtimestamp(study.created_at).astimezone().isoformat(sep=" ", timespec="minutes")
                 counts = (study.cells, study.done, study.failed, opened.lost_tokens(study.id))
-                table.add_row(str(study.id), one_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
-        output().print(table)
+                shown.add_row(str(study.id), one_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
+        output().print(shown)
 
 
 def merge(

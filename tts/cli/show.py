@@ -9,6 +9,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
+from tts.cli.terminal import visible
 
 
 def show(
@@ -26,7 +27,6 @@ def show(
     A study may be unfinished.
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import visible
         from tts.errors import ConfigError
         from tts.experiments.api import Study
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.boundary import Debug, boundary
+from tts.cli.terminal import one_line, output, table, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,6 @@ def strategies(name: Name = None, *, setting: For = None, debug: Debug = False) 
     With --for, for example "server chat-only no-verifier", the strategies that can run there are listed, and what the others lack.
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import output
         from tts.errors import ConfigError
         from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
 
@@ -51,50 +51,38 @@ def strategies(name: Name = None, *, setting: For = None, debug: Debug = False) 
 
 
 def _list_runnable(words: str, console: Console) -> None:
-    from rich import box
-    from rich.table import Table
-
     from tts.search.families import lacking, nearest
     from tts.search.plan import STRATEGIES, parse
     from tts.solver.settings import setting_of
 
     setting = setting_of(words)
-    table = Table(box=box.ROUNDED)
-    for title in ("strategy", "runs", "lacks", "nearest that runs"):
-        table.add_column(title, overflow="fold", no_wrap=title == "strategy")
+    shown = table("strategy", "runs", "lacks", "nearest that runs", whole="strategy")
     for name in STRATEGIES.names():
         strategy = parse(name).strategy
         missing = lacking(strategy, setting)
-        table.add_row(name, "no" if missing else "yes", ", ".join(missing), (nearest(strategy, setting) or "none") if missing else "")
-    console.print(table)
+        shown.add_row(name, "no" if missing else "yes", ", ".join(missing), (nearest(strategy, setting) or "none") if missing else "")
+    console.print(shown)
 
 
 def _list(names: Names, console: Console) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from tts.cli.terminal import one_line
     from tts.errors import TTSError
 
-    table = Table(box=box.ROUNDED)
-    for title in (names.kind, "parameters", "what it does"):
-        table.add_column(title, overflow="fold", no_wrap=title == names.kind)
+    shown = table(names.kind, "parameters", "what it does", whole=names.kind)
     for name in names.names():
         try:
             made = names.get(name)
         except TTSError as failure:  # of another package: the others are listed all the same
-            table.add_row(name, "", one_line(failure.cause))
+            shown.add_row(name, "", one_line(failure.cause))
             continue
-        table.add_row(
+        shown.add_row(
             name,
             ", ".join(t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in _parameters(made)),
             one_line(_doc(made).split("\n\n")[0]),
         )
-    console.print(table)
+    console.print(shown)
 
 
 def _show(name: str, tables: tuple[Names, ...], console: Console) -> None:
-    from tts.cli.terminal import visible
     from tts.errors import unknown_name
 
     names = next((table for table in tables if name in table), None)

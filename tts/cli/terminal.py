@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _LEAST_WIDTH = 40
 
@@ -34,3 +36,29 @@ def messages() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table:
+    """Return an empty table.
+
+    Args:
+        titles: of its columns. whole: the column that is never wrapped. numbers: the columns that are aligned to the right.
+    """
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.ROUNDED)
+    for title in titles:
+        made.add_column(title, justify="right" if title in numbers else "left", overflow="fold", no_wrap=title == whole)
+    return made
+
+
+def facts() -> Table:
+    """Return an empty table of names and values, without a header."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.ROUNDED, show_header=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    return made

@@ -9,6 +9,7 @@ import typer
 
 from tts.cli.boundary import Debug, boundary, warn
 from tts.cli.runs import StoreFile
+from tts.cli.terminal import facts, one_line, output, table, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +42,6 @@ def check(
     with boundary(debug=debug):
         from tts import tasks
         from tts.cli.arguments import read_problem
-        from tts.cli.terminal import output
         from tts.models import registry
         from tts.types import Problem
         from tts.verifiers.reward import record as reward_record
@@ -84,7 +84,6 @@ def report(
     limit for unlimited tries; and advice in one sentence. Pools of samples are the best evidence: tts sample.
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import visible
         from tts.experiments.output import plots
         from tts.experiments.store.store import Store, default_store
         from tts.experiments.verifier_report import report as reporting
@@ -123,7 +122,6 @@ def threshold(
     there on, and gives no answer below (the selection `selective`).
     """
     with boundary(debug=debug):
-        from tts.cli.terminal import visible
         from tts.experiments.store.store import Store, default_store
         from tts.experiments.verifier_report import thresholds as choosing
 
@@ -133,10 +131,6 @@ def threshold(
 
 
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from tts.cli.terminal import visible
 
     template, readout = record.template, record.readout
     separator = "none" if template.separator is None else f"{template.separator.text!r}, {template.separator.tokens} token(s)"
@@ -152,13 +146,11 @@ def _show_record(console: Console, record: RewardRecord, limit: int | None) -> N
         "source": record.source,
         "notes": record.notes,
     }
-    table = Table(box=box.ROUNDED, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    shown = facts()
     for title, value in rows.items():
         if value:
-            table.add_row(title, visible(value))
-    console.print(table)
+            shown.add_row(title, visible(value))
+    console.print(shown)
 
 
 def _head(readout: Any) -> str:
@@ -168,7 +160,6 @@ def _head(readout: Any) -> str:
 
 def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -> None:
     """Print every token, and the positions where scores are read."""
-    from tts.cli.terminal import one_line
 
     read = {at: i for i, at in reversed(list(enumerate(rendered.at))) if at is not None}
     line = "problem:"
@@ -185,17 +176,11 @@ def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -
 
 
 def _show_steps(console: Console, rendered: RenderedSolution, steps: list[str], tokenizer: Any) -> None:
-    from rich import box
-    from rich.table import Table
 
-    from tts.cli.terminal import visible
-
-    table = Table(box=box.ROUNDED)
-    for title in ("step", "text", "position", "token", "id", "why not"):
-        table.add_column(title, justify="right" if title in ("step", "position", "id") else "left", overflow="fold")
+    listed = table("step", "text", "position", "token", "id", "why not", numbers=["step", "position", "id"])
     for number, (step, at, why) in enumerate(zip(steps, rendered.at, rendered.why, strict=True), start=1):
         shown = visible(repr(step if len(step) <= 60 else f"{step[:59]}…"))
         token = () if at is None else (str(at), repr(tokenizer.convert_ids_to_tokens(rendered.ids[at])), str(rendered.ids[at]))
-        table.add_row(str(number), shown, *(token or ("unknown", "", "")), visible(why))
-    console.print(table)
+        listed.add_row(str(number), shown, *(token or ("unknown", "", "")), visible(why))
+    console.print(listed)
     console.print(f"{len(rendered.ids)} tokens, {rendered.prompt} of them the problem's")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "tts.experiments.api": ("Study",),
-        "tts.experiments.imported.pool": ("Pool",),
+        "tts.experiments.api": "Study",
+        "tts.experiments.imported.pool": "Pool",
     },
 )

@@ -14,7 +14,8 @@ from tts.serve.failures import ApiError, JsonReply
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
 from tts.serve.replies import completion
-from tts.serve.streams import ChatStream, leaving
+from tts.serve.server_events import leaving
+from tts.serve.streams import ChatStream
 from tts.solver import telemetry
 
 BODY_S = 60.0  # for which a request may take to send its body
@@ -30,9 +31,9 @@ async def chat_completions(request: Request) -> Response:
     with telemetry.continued(request.headers):
         search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry)
     if body.stream:
-        return ChatStream(gateway, search, usage=body.stream_options is not None and body.stream_options.include_usage)
+        return ChatStream(gateway, search, usage=body.streams_usage)
     with gateway.attached(search, linger=key is not None or retry is not None):
-        async with leaving(request.receive, search) as gone:
+        async with leaving(request.receive, search.wake) as gone:
             while not search.over and not gone.is_set():
                 await search.signal.wait()
     if not search.over:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tts.errors import shown
 from tts.sections import field_path, main_fault, refusal
 from tts.serve.config import BudgetGiven, GatewayLimits
-from tts.serve.failures import ApiError
+from tts.serve.failures import ApiError, refused
 from tts.types import Message
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -69,33 +69,68 @@ class TtsOptions(BaseModel):
     trace: bool = True
 
 
-class ChatBody(BaseModel):
-    """The fields that are honoured or refused; others are reported as without effect."""
+class RequestBody(BaseModel):
+    """The fields that requests for chats and for completions have in common. Those that are not known are reported as without effect."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
     model: str
-    messages: list[ChatMessage] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
     stop: str | list[str] | None = None
     reasoning_effort: str | None = None
-    response_format: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     tts: TtsOptions | None = None
 
     @property
     def unknown(self) -> dict[str, Any]:
-        """Fields that are none of the above, and their values."""
+        """Fields that are not known, and their values."""
         return self.model_extra or {}
+
+    @property
+    def choices(self) -> int:
+        """Choices for each prompt."""
+        return self.n or 1
+
+    @property
+    def streams_usage(self) -> bool:
+        """Whether the last chunk of a stream has the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def stops(self, most: int) -> tuple[str, ...]:
+        """Return the texts that end a choice.
+
+        Raises:
+            ApiError: 400, one is empty, or there are more than `most`.
+        """
+        found = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        if not all(found) or len(found) > most:
+            raise refused("stop", f"stop is {shown(self.stop)}, but must be at most {most} texts, none empty")
+        return found
+
+    def check_choices(self, limits: GatewayLimits) -> None:
+        """Refuse more choices than the server gives.
+
+        Raises:
+            ApiError: 400, with the field.
+        """
+        if self.choices > limits.n:
+            raise refused("n", f"n is {self.n}, but this server gives at most {limits.n} choices; ask for fewer")
+
+
+class ChatBody(RequestBody):
+    """A request for a chat completion."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    response_format: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
 
 
 def parsed(raw: bytes) -> Any:
@@ -138,7 +173,7 @@ def checked(kind: type[Body], value: Any) -> Body:
         return kind.model_validate(value)
     except ValidationError as failure:
         fault = main_fault(failure)
-        raise ApiError(400, str(refusal(fault, kind)), param=field_path(fault["loc"]) or None, code="invalid_value") from None
+        raise refused(field_path(fault["loc"]) or None, str(refusal(fault, kind))) from None
 
 
 def texts_of(messages: Sequence[ChatMessage], limits: GatewayLimits) -> tuple[Message, ...]:
@@ -161,17 +196,13 @@ def texts_of(messages: Sequence[ChatMessage], limits: GatewayLimits) -> tuple[Me
 
 
 def _too_long(what: str, found: int, most: int) -> ApiError:
-    return ApiError(
-        400, f"messages has {found} {what}, but this server takes {most}; shorten the history", param="messages", code="too_long"
-    )
+    return refused("messages", f"messages has {found} {what}, but this server takes {most}; shorten the history", "too_long")
 
 
 def _message(place: int, one: ChatMessage) -> Message:
     """Return a turn; calls of tools and their results are written as `request_task` shows them to models."""
     if one.content is None and not one.tool_calls:
-        raise ApiError(
-            400, f"messages[{place}].content is missing, but must be text", param=f"messages[{place}].content", code="invalid_value"
-        )
+        raise refused(f"messages[{place}].content", f"messages[{place}].content is missing, but must be text")
     text = content_of(place, one.content or "")
     if one.role == "tool":
         return Message("user", f"<tool_response>\n{text}\n</tool_response>")
@@ -180,9 +211,7 @@ def _message(place: int, one: ChatMessage) -> Message:
             told = {"name": call.function.name, "arguments": json.loads(call.function.arguments or "{}", parse_constant=_refuse_constant)}
         except (ValueError, RecursionError):
             where = f"messages[{place}].tool_calls[{number}].function.arguments"
-            raise ApiError(
-                400, f"{where} is {shown(call.function.arguments)}, but must be JSON", param=where, code="invalid_value"
-            ) from None
+            raise refused(where, f"{where} is {shown(call.function.arguments)}, but must be JSON") from None
         text += f"\n<tool_call>\n{json.dumps(told, ensure_ascii=False)}\n</tool_call>"
     return Message("system" if one.role == "developer" else one.role, text.strip("\n") if one.tool_calls else text)
 
@@ -199,13 +228,9 @@ def content_of(place: int, content: str | list[dict[str, Any]]) -> str:
     for number, part in enumerate(content):
         where = f"messages[{place}].content[{number}]"
         if part.get("type") not in ("text", "refusal"):
-            raise ApiError(
-                400, f"{where} is of type {shown(part.get('type'))}, but this server reads text alone", param=where, code="unsupported"
-            )
+            raise refused(where, f"{where} is of type {shown(part.get('type'))}, but this server reads text alone", "unsupported")
         text = part.get(part["type"])
         if not isinstance(text, str):
-            raise ApiError(
-                400, f"{where}.{part['type']} is {shown(text)}, but must be text", param=f"{where}.{part['type']}", code="invalid_value"
-            )
+            raise refused(f"{where}.{part['type']}", f"{where}.{part['type']} is {shown(text)}, but must be text")
         texts.append(text)
     return "".join(texts)

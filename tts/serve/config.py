@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from tts.backends.base import Sampling
-from tts.budget.budget import Budget
+from tts.budget.budget import Budget, check_units
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments.study.config import ModelConfig
 from tts.experiments.study.file import read_yaml
@@ -42,15 +42,16 @@ def budget_of(given: float | Mapping[str, float | None]) -> Budget:
     """
     if not isinstance(given, Mapping):
         return Budget.of(given)
-    units = list(Budget.__dataclass_fields__)
-    for unit in given:
-        if unit not in units:
-            raise unknown_name("budget unit", unit, units)
+    check_units(given)
     return Budget(**given)  # pyright: ignore[reportArgumentType]
 
 
 # tokens, or limits by unit, as users write them; refused in the words of `Budget`
 BudgetGiven = Annotated[int | dict[str, int | float | None], BeforeValidator(lambda given: (budget_of(given), given)[1])]
+
+
+StrategyText = Annotated[str, AfterValidator(lambda given: str(parse(given)))]
+Temperature = Annotated[float, AfterValidator(lambda given: Sampling(temperature=given).temperature)]
 
 
 class Preset(Section):
@@ -61,23 +62,11 @@ class Preset(Section):
         description: one line for people.
     """
 
-    strategy: str | None = None
+    strategy: StrategyText | None = None
     budget: BudgetGiven | None = None
     verifier: str | None = None
-    temperature: float | None = None
+    temperature: Temperature | None = None
     description: str = ""
-
-    @field_validator("strategy")
-    @classmethod
-    def _strategy(cls, given: str | None) -> str | None:
-        return given if given is None else str(parse(given))
-
-    @field_validator("temperature")
-    @classmethod
-    def _temperature(cls, given: float | None) -> float | None:
-        if given is not None:
-            Sampling(temperature=given)
-        return given
 
 
 class GatewayModel(ModelConfig):
@@ -88,12 +77,10 @@ class GatewayModel(ModelConfig):
         url: servers of one model; a search goes to the one with the fewest searches in flight.
     """
 
-    strategy: str | None = None
+    strategy: StrategyText | None = None
     budget: BudgetGiven = 2000
     presets: dict[str, Preset] = Field(default_factory=dict[str, Preset])
     description: str = ""
-
-    _checked_strategy = field_validator("strategy")(lambda given: given if given is None else str(parse(given)))
 
     @field_validator("presets")
     @classmethod

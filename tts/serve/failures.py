@@ -56,6 +56,11 @@ class ApiError(Exception):
         return JsonReply(self.body(), self.status, {**self.headers(), **more})
 
 
+def refused(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
+    """Return the refusal of a field of a request."""
+    return ApiError(400, message, param=param, code=code)
+
+
 class JsonReply(Response):
     """A JSON response without NaN, which is not JSON."""
 

@@ -14,7 +14,7 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -26,7 +26,7 @@ from tts.serve.archive import SearchRecord
 from tts.serve.failures import ApiError, JsonReply
 from tts.serve.gateway import Gateway
 from tts.serve.searches import RunningSearch
-from tts.serve.streams import PING, leaving
+from tts.serve.server_events import PING, EventsReply, leaving
 from tts.trace.html import embedded
 from tts.trace.trace import Trace, TraceNode, plain_values, winning_node
 
@@ -98,23 +98,18 @@ async def end(request: Request) -> Response:
     return JsonReply({"id": search.number, "object": "search", "state": "cancelled"})
 
 
-class EventStream(Response):
+class EventStream(EventsReply):
     """The events of a running search, for as long as its client listens. To listen does not keep a search running."""
 
     def __init__(self, gateway: Gateway, search: RunningSearch) -> None:
-        super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__()
         self._gateway, self._search = gateway, search
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the events."""
         del scope
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with leaving(receive, self._search) as gone, aclosing(self._events(gone)) as parts:
-            async for part in parts:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-        if not gone.is_set():
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        async with leaving(receive, self._search.wake) as gone:
+            await self.write(send, self._events(gone), gone)
 
     async def _events(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         search = self._search

@@ -14,7 +14,7 @@ from tts.search.plan import Plan, parse
 from tts.search.strategies.single import Single
 from tts.serve.chat_body import ChatBody, texts_of
 from tts.serve.config import EFFORTS, budget_of
-from tts.serve.failures import ApiError, api_error
+from tts.serve.failures import api_error, refused
 from tts.serve.gateway import Gateway, within
 from tts.serve.offers import Offer
 from tts.serve.request_task import request_task, tools_of
@@ -52,10 +52,7 @@ def order_of(body: ChatBody, gateway: Gateway) -> Order:
     offer, notes = gateway.offers.get(body.model), checked_fields(body.unknown)
     options, limits = body.tts, gateway.config.limits
     messages = texts_of(body.messages, limits)
-    if body.n is not None and body.n > limits.n:
-        raise ApiError(
-            400, f"n is {body.n}, but this server gives at most {limits.n} choices; ask for fewer", param="n", code="invalid_value"
-        )
+    body.check_choices(limits)
     strategy = _named_strategy(offer, None if options is None else options.strategy)
     sampling, more = _sampling(body, offer, strategy)
     seed = options.seed if options is not None and options.seed is not None else body.seed
@@ -68,7 +65,7 @@ def order_of(body: ChatBody, gateway: Gateway) -> Order:
         verifier=_verifier(body, gateway, offer),
         task=_task(body, gateway, offer),
         sampling=sampling,
-        choices=body.n or 1,
+        choices=body.choices,
         notes=(*notes, *more),
         keep_trace=options is None or options.trace,
     )
@@ -83,7 +80,7 @@ def checked_fields(unknown: Mapping[str, Any]) -> tuple[str, ...]:
     """Refuse fields that ask for what the gateway cannot do; report those that it does not know."""
     for name, value in unknown.items():
         if name in _NEUTRAL and value not in _NEUTRAL[name]:
-            raise ApiError(400, f"{name} is {shown(value)}, but searches cannot honour it; leave it out", param=name, code="unsupported")
+            raise refused(name, f"{name} is {shown(value)}, but searches cannot honour it; leave it out", "unsupported")
     others = [name for name in unknown if name not in _IDLE and name not in _NEUTRAL]
     return tuple(f"the field {shown(name)} is not known here and had no effect" for name in others)
 
@@ -112,17 +109,13 @@ def _verifier(body: ChatBody, gateway: Gateway, offer: Offer) -> str | None:
         *([offer.preset.verifier] if offer.preset.verifier else []),
     }
     if given not in own:
-        raise ApiError(400, str(unknown_name("verifier", given, own)), param="tts.verifier", code="invalid_value")
+        raise refused("tts.verifier", str(unknown_name("verifier", given, own)))
     return given
 
 
 def _task(body: ChatBody, gateway: Gateway, offer: Offer) -> TaskProtocol | None:
     """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: just the model's."""
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if len(stops) > _MOST_STOPS or not all(stops):
-        raise ApiError(
-            400, f"stop is {shown(body.stop)}, but must be at most {_MOST_STOPS} texts, none empty", param="stop", code="invalid_value"
-        )
+    stops = body.stops(_MOST_STOPS)
     inner: Any = of_field("response_format", lambda: _json_task(body.response_format))
     parallel = body.parallel_tool_calls is not False
     tools = of_field("tools", lambda: tools_of(body.tools or (), body.tool_choice, parallel=parallel))
@@ -153,7 +146,7 @@ def _refuse_places(param: str, text: str) -> None:
     """Refuse texts by which a client could load code, files or models of its choice."""
     if _PLACES.search(text):
         cause = f"{param} is {shown(text)}, but places, paths, urls and embedders are the operator's to name, in a preset"
-        raise ApiError(400, cause, param=param, code="invalid_value")
+        raise refused(param, cause)
 
 
 def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:
@@ -164,7 +157,7 @@ def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:
         param = "reasoning_effort"
         effort = body.reasoning_effort
         if effort not in gateway.config.efforts:
-            raise ApiError(400, str(unknown_name(param, str(effort), [*EFFORTS])), param=param, code="invalid_value")
+            raise refused(param, str(unknown_name(param, str(effort), [*EFFORTS])))
         given = min(gateway.config.efforts[effort], limits.tokens)
     if options is not None and options.budget is not None:
         param, given = "tts.budget", options.budget

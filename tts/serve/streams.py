@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tts.serve.failures import api_error
 from tts.serve.gateway import Gateway
 from tts.serve.replies import AnswerChoice, choices_of, heading, report_of, usage_of
 from tts.serve.searches import RunningSearch
+from tts.serve.server_events import DONE, PING, EventsReply, event, leaving
 from tts.solver.problem_run import Event
 
-PING = b": ping\n\n"
 _KIND = "chat.completion.chunk"
 _NOTHING: Mapping[str, Any] = {}
-DONE = b"data: [DONE]\n\n"
 _OPENING: Mapping[str, Any] = {"role": "assistant", "content": ""}  # the first delta of each choice
 _PROGRESS_S = 0.25  # between two lines of progress
 _HEADERS_S = 1.0  # after which a stream begins even if its search has not
 
 
-class ChatStream(Response):
+class ChatStream(EventsReply):
     """The response to a streamed request; the search is cancelled when its client leaves.
 
     Args:
@@ -34,8 +31,7 @@ class ChatStream(Response):
     """
 
     def __init__(self, gateway: Gateway, search: RunningSearch, *, usage: bool) -> None:
-        super().__init__(media_type="text/event-stream", headers={"x-request-id": search.number, "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__(search.number)
         self._gateway, self._search, self._usage = gateway, search, usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,16 +43,11 @@ class ChatStream(Response):
         del scope
         search = self._search
         with self._gateway.attached(search), search.followed():
-            async with leaving(receive, search) as gone:
+            async with leaving(receive, search.wake) as gone:
                 await _begun(search)
                 if search.over:
                     search.result()
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async with aclosing(self._chunks(gone)) as chunks:
-                    async for chunk in chunks:
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                if not gone.is_set():
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await self.write(send, self._chunks(gone), gone)
 
     async def _chunks(self, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         search = self._search
@@ -76,14 +67,14 @@ class ChatStream(Response):
         try:
             solution = search.result()
         except Exception as failure:  # noqa: BLE001 - told in the stream
-            return [_event(api_error(failure).body())]
+            return [event(api_error(failure).body())]
         choices, chunks = choices_of(search, solution), list[bytes]()
         for place, choice in enumerate(choices):
             chunks += [self._chunk(delta, place) for delta in [*([_OPENING] if place else []), *_deltas(choice)]]
             last = {"tts": report_of(search, solution, choices)} if place == len(choices) - 1 else {}
             chunks.append(self._chunk({}, place, choice.finish, last))
         if self._usage:
-            chunks.append(_event({**heading(search, _KIND), "choices": [], "usage": usage_of(solution, choices)}))
+            chunks.append(event({**heading(search, _KIND), "choices": [], "usage": usage_of(solution, choices)}))
         return [*chunks, DONE]
 
     async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
@@ -110,7 +101,7 @@ class ChatStream(Response):
     def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, more: Mapping[str, Any] = _NOTHING) -> bytes:
         choice = {"index": place, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage = {"usage": None} if self._usage else {}
-        return _event({**heading(self._search, _KIND), "choices": [choice], **usage, **more})
+        return event({**heading(self._search, _KIND), "choices": [choice], **usage, **more})
 
 
 def _deltas(choice: AnswerChoice) -> list[dict[str, Any]]:
@@ -127,31 +118,9 @@ def _progress_line(event: Event, search: RunningSearch) -> str:
     return f"{event.candidates} candidates{leading}, {event.tokens:,} of {limit:,} tokens\n"
 
 
-def _event(value: Any) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n\n"
-
-
 async def _begun(search: RunningSearch) -> None:
     """Wait for the first progress or the end of a search, at most `_HEADERS_S`."""
     signal = search.signal
     if not search.over and search.event is None:
         with suppress(TimeoutError):
             await asyncio.wait_for(signal.wait(), _HEADERS_S)
-
-
-@asynccontextmanager
-async def leaving(receive: Receive, search: RunningSearch) -> AsyncGenerator[asyncio.Event]:
-    """Give an event that is set, and wake those who wait for the search, when the client has left; its body must have been read."""
-    gone = asyncio.Event()
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        gone.set()
-        search.wake()
-
-    task = asyncio.create_task(watch())
-    try:
-        yield gone
-    finally:
-        task.cancel()

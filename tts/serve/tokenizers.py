@@ -18,7 +18,7 @@ from tts.backends.protocol import BackendProtocol
 from tts.errors import CapabilityError, shown
 from tts.serve.chat import read_body
 from tts.serve.chat_body import ChatMessage, checked, parsed, texts_of
-from tts.serve.failures import ApiError, JsonReply, api_error
+from tts.serve.failures import ApiError, JsonReply, api_error, refused
 from tts.serve.gateway import Gateway
 
 
@@ -47,7 +47,7 @@ async def tokenize(request: Request) -> Response:
     """Return the tokens of a text or of messages."""
     body = checked(TokenizeBody, parsed(await read_body(request)))
     if (body.prompt is None) == (body.messages is None):
-        raise ApiError(400, "prompt or messages must be given, and not both", param="prompt", code="invalid_value")
+        raise refused("prompt", "prompt or messages must be given, and not both")
     gateway: Gateway = request.app.state.gateway
     backend, tokenizer = await _tokenizer(gateway, body.model)
     messages = None if body.messages is None else texts_of(body.messages, gateway.config.limits)
@@ -81,7 +81,7 @@ async def detokenize(request: Request) -> Response:
 
 def _detokenized(tokens: list[int], tokenizer: Tokenizer) -> str:
     if (wrong := next((token for token in tokens if not 0 <= token < 2**31), None)) is not None:
-        raise ApiError(400, f"tokens has {shown(wrong)}, which is the id of no token", param="tokens", code="invalid_value")
+        raise refused("tokens", f"tokens has {shown(wrong)}, which is the id of no token")
     try:
         return tokenizer.written(tokens)
     except Exception as failure:
@@ -90,7 +90,7 @@ def _detokenized(tokens: list[int], tokenizer: Tokenizer) -> str:
 
 def _too_long(param: str, found: int, what: str, gateway: Gateway) -> ApiError:
     most = gateway.config.limits.characters
-    return ApiError(400, f"{param} has {found} {what}, but this server takes {most}; send fewer at once", param=param, code="too_long")
+    return refused(param, f"{param} has {found} {what}, but this server takes {most}; send fewer at once", "too_long")
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "tts.solver.api": (
-            "asolve",
-            "close",
-            "solve",
-            "solve_many",
-        ),
-        "tts.solver.solver": ("Solver",),
+        "tts.solver.api": "asolve close solve solve_many",
+        "tts.solver.solver": "Solver",
     },
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from tts.backends.base import Sampling
 from tts.backends.function import WriteFunction
@@ -22,25 +23,47 @@ from tts.solver.verifier_roles import VerifierLike
 from tts.tasks.base import TaskProtocol
 from tts.types import Solution
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 _SHARED = ModelCache()
 
 
-def solve(  # noqa: PLR0913 - every option by name
+class SolveOptions(TypedDict, total=False):
+    """The options that all functions of this module have; see `solve`."""
+
+    model: Model | None
+    verifier: VerifierLike | Mapping[str, VerifierLike] | None
+    backend: str | WriteFunction | BackendProtocol | None
+    url: str | None
+    task: str | TaskProtocol | None
+    sampling: Sampling | None
+    allow_oracle: bool
+    expected_tokens: ExpectedTokens | None
+    on_error: OnError
+    on_event: Callable[[Event], None] | None
+
+
+def _with_options(function: Function) -> Function:
+    """Show each of a function's options by name and default in its signature, which `help` and notebooks print."""
+    defaults = {"allow_oracle": False, "on_error": "raise"}
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind.__forward_arg__)
+        for name, kind in SolveOptions.__annotations__.items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *options])
+    return function
+
+
+@_with_options
+def solve(
     problem: ProblemLike,
     budget: Budget | float,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model | None = None,
-    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | WriteFunction | BackendProtocol | None = None,
-    url: str | None = None,
-    task: str | TaskProtocol | None = None,
     seed: int = 0,
-    sampling: Sampling | None = None,
-    allow_oracle: bool = False,
-    expected_tokens: ExpectedTokens | None = None,
-    on_error: OnError = "raise",
-    on_event: Callable[[Event], None] | None = None,
+    **options: Unpack[SolveOptions],
 ) -> Solution:
     """Return the solution of a problem within a hard budget. Models stay loaded until `close`.
 
@@ -64,38 +87,17 @@ def solve(  # noqa: PLR0913 - every option by name
         '5'
     """
     LOOP.refuse_inside()
-    solver = _quick(
-        model,
-        backend,
-        verifiers=verifier,
-        url=url,
-        task=task,
-        sampling=sampling,
-        allow_oracle=allow_oracle,
-        expected_tokens=expected_tokens,
-        on_error=on_error,
-        on_event=on_event,
-        budget=budget,
-    )
-    return solver.solve(problem, budget, strategy=strategy, seed=seed)
+    return _solver(budget, options).solve(problem, budget, strategy=strategy, seed=seed)
 
 
-async def asolve(  # noqa: PLR0913 - every option by name
+@_with_options
+async def asolve(
     problem: ProblemLike,
     budget: Budget | float,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model | None = None,
-    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | WriteFunction | BackendProtocol | None = None,
-    url: str | None = None,
-    task: str | TaskProtocol | None = None,
     seed: int = 0,
-    sampling: Sampling | None = None,
-    allow_oracle: bool = False,
-    expected_tokens: ExpectedTokens | None = None,
-    on_error: OnError = "raise",
-    on_event: Callable[[Event], None] | None = None,
+    **options: Unpack[SolveOptions],
 ) -> Solution:
     """`solve`, awaited, in any event loop. Options and errors are those of `solve`.
 
@@ -104,40 +106,19 @@ async def asolve(  # noqa: PLR0913 - every option by name
         >>> asyncio.run(tts.asolve("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=8) | majority")).answer
         '5'
     """
-    solver = await asyncio.to_thread(
-        _quick,
-        model,
-        backend,
-        verifiers=verifier,
-        url=url,
-        task=task,
-        sampling=sampling,
-        allow_oracle=allow_oracle,
-        expected_tokens=expected_tokens,
-        on_error=on_error,
-        on_event=on_event,
-        budget=budget,
-    )
+    solver = await asyncio.to_thread(_solver, budget, options)
     return await solver.asolve(problem, budget, strategy=strategy, seed=seed)
 
 
-def solve_many(  # noqa: PLR0913 - every option by name
+@_with_options
+def solve_many(
     problems: Iterable[ProblemLike],
     budget: Budget | float | None = None,
     *,
     each: Budget | float | None = None,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model | None = None,
-    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | WriteFunction | BackendProtocol | None = None,
-    url: str | None = None,
-    task: str | TaskProtocol | None = None,
     seed: int = 0,
-    sampling: Sampling | None = None,
-    allow_oracle: bool = False,
-    expected_tokens: ExpectedTokens | None = None,
-    on_error: OnError = "raise",
-    on_event: Callable[[Event], None] | None = None,
+    **options: Unpack[SolveOptions],
 ) -> list[Solution]:
     """Return the solutions of many problems, solved at once on one model, as `Solver.solve_many` does.
 
@@ -151,39 +132,18 @@ def solve_many(  # noqa: PLR0913 - every option by name
         ['7', '4']
     """
     LOOP.refuse_inside()
-    solver = _quick(
-        model,
-        backend,
-        verifiers=verifier,
-        url=url,
-        task=task,
-        sampling=sampling,
-        allow_oracle=allow_oracle,
-        expected_tokens=expected_tokens,
-        on_error=on_error,
-        on_event=on_event,
-        budget=budget,
-    )
-    return solver.solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
+    return _solver(budget, options).solve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 
-async def asolve_many(  # noqa: PLR0913 - every option by name
+@_with_options
+async def asolve_many(
     problems: Iterable[ProblemLike],
     budget: Budget | float | None = None,
     *,
     each: Budget | float | None = None,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model | None = None,
-    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | WriteFunction | BackendProtocol | None = None,
-    url: str | None = None,
-    task: str | TaskProtocol | None = None,
     seed: int = 0,
-    sampling: Sampling | None = None,
-    allow_oracle: bool = False,
-    expected_tokens: ExpectedTokens | None = None,
-    on_error: OnError = "raise",
-    on_event: Callable[[Event], None] | None = None,
+    **options: Unpack[SolveOptions],
 ) -> list[Solution]:
     """`solve_many`, awaited, in any event loop. Options and errors are those of `solve_many`.
 
@@ -193,39 +153,18 @@ async def asolve_many(  # noqa: PLR0913 - every option by name
         >>> [each.answer for each in asyncio.run(tts.asolve_many(sums, 400, model="toy", strategy="best_of_n(n=4) | majority"))]
         ['7', '4']
     """
-    solver = await asyncio.to_thread(
-        _quick,
-        model,
-        backend,
-        verifiers=verifier,
-        url=url,
-        task=task,
-        sampling=sampling,
-        allow_oracle=allow_oracle,
-        expected_tokens=expected_tokens,
-        on_error=on_error,
-        on_event=on_event,
-        budget=budget,
-    )
+    solver = await asyncio.to_thread(_solver, budget, options)
     return await solver.asolve_many(problems, budget, each=each, strategy=strategy, seed=seed)
 
 
-async def stream(  # noqa: PLR0913 - every option by name
+@_with_options
+async def stream(
     problem: ProblemLike,
     budget: Budget | float,
     *,
     strategy: str | Plan | StrategyProtocol | None = None,
-    model: Model | None = None,
-    verifier: VerifierLike | Mapping[str, VerifierLike] | None = None,
-    backend: str | WriteFunction | BackendProtocol | None = None,
-    url: str | None = None,
-    task: str | TaskProtocol | None = None,
     seed: int = 0,
-    sampling: Sampling | None = None,
-    allow_oracle: bool = False,
-    expected_tokens: ExpectedTokens | None = None,
-    on_error: OnError = "raise",
-    on_event: Callable[[Event], None] | None = None,
+    **options: Unpack[SolveOptions],
 ) -> AsyncGenerator[Event]:
     """Yield the events of a search as they come; the last one has the solution.
 
@@ -244,31 +183,22 @@ async def stream(  # noqa: PLR0913 - every option by name
         >>> asyncio.run(last())
         '5'
     """
-    solver = await asyncio.to_thread(
-        _quick,
-        model,
-        backend,
-        verifiers=verifier,
-        url=url,
-        task=task,
-        sampling=sampling,
-        allow_oracle=allow_oracle,
-        expected_tokens=expected_tokens,
-        on_error=on_error,
-        on_event=on_event,
-        budget=budget,
-    )
+    solver = await asyncio.to_thread(_solver, budget, options)
     async with aclosing(solver.stream(problem, budget, strategy=strategy, seed=seed)) as events:
         async for event in events:
             yield event
 
 
-def _quick(model: Model | None, backend: Any, **parts: Any) -> Solver:
-    if backend is not None and not isinstance(backend, str):
-        if model is not None:
+def _solver(budget: Budget | float | None, options: SolveOptions) -> Solver:
+    """Return a solver with options, on the models that are kept."""
+    given: dict[str, Any] = {**options}
+    if unknown := given.keys() - SolveOptions.__annotations__:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    if (backend := given.get("backend")) is not None and not isinstance(backend, str):
+        if (model := given.get("model")) is not None:
             raise ConfigError(f"model is {shown(model)}, but the backend that was given stands for a model", hint="give one of them")
-        model, backend = backend, None
-    return Solver(model, backend=backend, keep=_SHARED, **parts)
+        given |= {"model": backend, "backend": None}
+    return Solver(given.pop("model", None), given.pop("verifier", None), budget=budget, keep=_SHARED, **given)
 
 
 def close() -> None:

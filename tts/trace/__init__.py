@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "tts.trace.trace": (
-            "Trace",
-            "TraceNode",
-        ),
+        "tts.trace.trace": "Trace TraceNode",
     },
 )

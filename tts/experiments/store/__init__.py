@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "tts.experiments.store.store": (
-            "Store",
-            "default_store",
-        ),
+        "tts.experiments.store.store": "Store default_store",
     },
 )

@@ -18,12 +18,12 @@ import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tts.backends.base import Sampling
-from tts.budget.budget import Budget
+from tts.budget.budget import Budget, check_units
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments import datasets
 from tts.models import registry
@@ -40,6 +40,25 @@ _MOST_CELLS = 10_000_000
 _NOT_KEYS = ("name", "backend", "url", "options", "expected_tokens")
 _NO_PART_OF_RESULTS = ("rpm", "tpm", "probe")  # settings that a resumed study may have otherwise
 _RECORD_KEYS = tuple(field.name for field in dataclasses.fields(ModelRecord) if field.name not in _NOT_KEYS)
+
+
+def _by_role(given: Any) -> Any:
+    if isinstance(given, str):
+        return {} if given == NO_VERIFIERS else {"main": given}
+    return given
+
+
+def _checked_sampling(given: dict[str, Any]) -> dict[str, Any]:
+    known = [f.name for f in dataclasses.fields(Sampling)]
+    for name in given:
+        if name not in known:
+            raise unknown_name("parameter of the sampling", name, known)
+    Sampling(**given)
+    return given
+
+
+Verifiers = Annotated[dict[str, str] | None, BeforeValidator(_by_role)]
+SamplingParameters = Annotated[dict[str, Any], AfterValidator(_checked_sampling)]
 
 
 class ModelConfig(Section):
@@ -59,19 +78,16 @@ class ModelConfig(Section):
 
     more_keys = _RECORD_KEYS
 
-    model: dict[str, str]
+    model: Annotated[dict[str, str], BeforeValidator(lambda given: {"policy": given} if isinstance(given, str) else given)]
     backend: str | None = None
-    url: list[str] = Field(default_factory=list[str])
+    url: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
+        default_factory=list[str]
+    )
     options: dict[str, str | int | float] = Field(default_factory=dict[str, str | int | float])
-    verifiers: dict[str, str] | None = None
-    sampling: dict[str, Any] = Field(default_factory=dict[str, Any])
+    verifiers: Verifiers = None
+    sampling: SamplingParameters = Field(default_factory=dict[str, Any])
     expected_tokens: int | None = Field(default=None, ge=1)
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _roles(cls, given: Any) -> Any:
-        return {"policy": given} if isinstance(given, str) else given
 
     @model_validator(mode="before")
     @classmethod
@@ -84,21 +100,6 @@ class ModelConfig(Section):
             told = {**{name: value for name, value in told.items() if name not in own}, "settings": {**told.get("settings", {}), **own}}
         nameless = ":" in str(told.get("backend")) or told.get("url")
         return {"model": {}, **told} if nameless else told
-
-    @field_validator("url", mode="before")
-    @classmethod
-    def _urls(cls, given: Any) -> Any:
-        return [given] if isinstance(given, str) else given
-
-    @field_validator("verifiers", mode="before")
-    @classmethod
-    def _verifiers(cls, given: Any) -> Any:
-        return _by_role(given)
-
-    @field_validator("sampling")
-    @classmethod
-    def _sampling(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return _checked_sampling(given)
 
     @field_validator("settings")
     @classmethod
@@ -181,13 +182,15 @@ class StudyConfig(Section):
 
     name: str = Field(min_length=1)
     models: dict[str, ModelConfig] = Field(min_length=1)
-    problems: list[ProblemsConfig] = Field(min_length=1)
+    problems: Annotated[list[ProblemsConfig], BeforeValidator(lambda given: given if isinstance(given, list) else [given])] = Field(
+        min_length=1
+    )
     task: str | None = None
     strategies: list[str] = Field(min_length=1)
     budgets: list[dict[str, int | float]] = Field(min_length=1)
     seeds: list[int] = Field(default=[0], min_length=1)
-    verifiers: dict[str, str] | None = None
-    sampling: dict[str, Any] = Field(default_factory=dict[str, Any])
+    verifiers: Verifiers = None
+    sampling: SamplingParameters = Field(default_factory=dict[str, Any])
     allow_oracle: bool = False
     record: RecordConfig = RecordConfig()
     concurrency: int = Field(default=64, ge=1)
@@ -207,11 +210,6 @@ class StudyConfig(Section):
         if isinstance(given, dict):
             return {name: {"model": model} if isinstance(model, str) else model for name, model in given.items()}
         return given
-
-    @field_validator("problems", mode="before")
-    @classmethod
-    def _listed(cls, given: Any) -> Any:
-        return given if isinstance(given, list) else [given]
 
     @field_validator("problems")
     @classmethod
@@ -239,16 +237,6 @@ class StudyConfig(Section):
         if type(given) is int and not 1 <= given <= _MOST:
             raise ConfigError(f"seeds is {shown(given)}, but must be from 1 to {_MOST:,}", hint="give how many, from 0, or a list of them")
         return list(range(given)) if type(given) is int else without_duplicates("seeds", given) if isinstance(given, list) else given
-
-    @field_validator("verifiers", mode="before")
-    @classmethod
-    def _verifiers(cls, given: Any) -> Any:
-        return _by_role(given)
-
-    @field_validator("sampling")
-    @classmethod
-    def _sampling(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return _checked_sampling(given)
 
     def with_settings(self, settings: Mapping[str, Any]) -> StudyConfig:
         """Return the study with settings of every model's policy in place of its own; see `tts.models.registry.with_settings`.
@@ -322,29 +310,11 @@ def _strategy(given: Any) -> str:
     return stored_text(parse(given)) if isinstance(given, str) else stored_text(Plan.of(given), equal=True)
 
 
-def _by_role(given: Any) -> Any:
-    if isinstance(given, str):
-        return {} if given == NO_VERIFIERS else {"main": given}
-    return given
-
-
-def _checked_sampling(given: dict[str, Any]) -> dict[str, Any]:
-    known = [f.name for f in dataclasses.fields(Sampling)]
-    for name in given:
-        if name not in known:
-            raise unknown_name("parameter of the sampling", name, known)
-    Sampling(**given)
-    return given
-
-
 def _swept(budget: Any) -> list[dict[str, float]]:
     """Return the limits of a number of tokens, or every combination of limits by unit."""
     if not isinstance(budget, dict):
         return [Budget.of(budget).limits]
-    units = [f.name for f in dataclasses.fields(Budget)]
-    for unit in budget:
-        if unit not in units:
-            raise unknown_name("budget unit", str(unit), units)
+    check_units(budget)
     sweeps = [value if isinstance(value, list) else [value] for value in budget.values()]
     if (count := math.prod(map(len, sweeps))) > _MOST_BUDGETS:
         raise ConfigError(f"a budget has {count:,} combinations of limits, but may have {_MOST_BUDGETS:,}", hint="sweep fewer values")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tts.backends.prompt_logprobs import MOST_TOPS
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import shown
-from tts.serve.chat_body import StreamOptions, TtsOptions
+from tts.serve.chat_body import RequestBody
 from tts.serve.config import GatewayLimits
-from tts.serve.failures import ApiError
-
-_MOST_STOPS = 16
+from tts.serve.failures import ApiError, refused
 
 
-class CompletionBody(BaseModel):
-    """The fields that are honoured or refused; others are reported as without effect.
+class CompletionBody(RequestBody):
+    """A request for a completion.
 
     Args:
         prompt: a text, its token ids, or a list of texts or of lists of ids.
@@ -26,48 +24,12 @@ class CompletionBody(BaseModel):
         echo: whether the prompt, and its log-probabilities, stand in front of what is written.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    model: str
     prompt: Any
     max_tokens: int | None = Field(default=None, ge=0)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    n: int | None = Field(default=None, ge=1)
     best_of: int | None = Field(default=None, ge=1)
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MOST_TOPS)
     echo: bool | None = None
-    stop: str | list[str] | None = None
     suffix: str | None = None
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    reasoning_effort: str | None = None
-    tts: TtsOptions | None = None
-
-    @property
-    def unknown(self) -> dict[str, Any]:
-        """Fields that are none of the above, and their values."""
-        return self.model_extra or {}
-
-    @property
-    def choices(self) -> int:
-        """Choices for each prompt."""
-        return self.n or 1
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The texts that end a choice.
-
-        Raises:
-            ApiError: 400, one is empty, or there are too many.
-        """
-        found = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        if not all(found) or len(found) > _MOST_STOPS:
-            raise ApiError(
-                400, f"stop is {shown(self.stop)}, but must be up to {_MOST_STOPS} texts, none empty", param="stop", code="invalid_value"
-            )
-        return found
 
     def check(self, limits: GatewayLimits) -> None:
         """Refuse what cannot be honoured.
@@ -75,17 +37,12 @@ class CompletionBody(BaseModel):
         Raises:
             ApiError: 400, with the field.
         """
-        if self.choices > limits.n:
-            raise ApiError(
-                400, f"n is {self.n}, but this server gives at most {limits.n} choices; ask for fewer", param="n", code="invalid_value"
-            )
+        self.check_choices(limits)
         if self.suffix:
-            raise ApiError(
-                400, "suffix is given, but models here write behind a prompt alone; leave it out", param="suffix", code="unsupported"
-            )
+            raise refused("suffix", "suffix is given, but models here write behind a prompt alone; leave it out", "unsupported")
         if self.best_of not in (None, self.choices):
             cause = f"best_of is {self.best_of} and n is {self.choices}, but they must be equal; a preset chooses the best of several"
-            raise ApiError(400, cause, param="best_of", code="unsupported")
+            raise refused("best_of", cause, "unsupported")
 
 
 def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
@@ -108,10 +65,8 @@ def _prompt(given: Any, where: str) -> str:
         return given
     if isinstance(given, list) and given and all(type(one) is int for one in given):
         return TokenizedText.of(given)
-    raise ApiError(
-        400, f"{where} is {shown(given)}, but must be a text or a list of token ids, not empty", param=where, code="invalid_value"
-    )
+    raise refused(where, f"{where} is {shown(given)}, but must be a text or a list of token ids, not empty")
 
 
 def _too_long(what: str, most: int) -> ApiError:
-    return ApiError(400, f"prompt has {what}, but this server takes {most}; send fewer at once", param="prompt", code="too_long")
+    return refused("prompt", f"prompt has {what}, but this server takes {most}; send fewer at once", "too_long")

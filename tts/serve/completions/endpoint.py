@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -26,17 +26,18 @@ from tts.serve.chat import read_body
 from tts.serve.chat_body import checked, parsed
 from tts.serve.completions.body import CompletionBody, prompts_of
 from tts.serve.completions.replies import choice_of, report_of, usage_of
-from tts.serve.completions.searches import event, heading, leaving, search_response, unless
+from tts.serve.completions.searches import heading, search_response, unless
 from tts.serve.completions.work import CompletionCost, CompletionOrder, Told, Written, complete
 from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.offers import Offer
 from tts.serve.orders import checked_fields, of_field
-from tts.serve.streams import DONE, PING
+from tts.serve.server_events import DONE, PING, EventsReply, event, leaving
 from tts.solver.model_cache import LOOP
 
 LOG = logging.getLogger("tts.serve")
 T = TypeVar("T")
+_MOST_STOPS = 16
 _TOKENS = 16  # of a choice, where the request names no number
 
 
@@ -51,7 +52,7 @@ async def completions(request: Request) -> Response:
         return search_response(request, gateway, body, prompts)
     call = ModelCall(gateway, request.state.client, offer, _order(body, gateway, offer, prompts), notes)
     if body.stream:
-        return CompletionStream(call, usage=body.stream_options is not None and body.stream_options.include_usage)
+        return CompletionStream(call, usage=body.streams_usage)
     async with leaving(request.receive) as gone:
         written = await unless(gone, call.run(None))
     return JsonReply(call.reply(written), headers={"x-request-id": call.number})
@@ -68,7 +69,7 @@ def _order(body: CompletionBody, gateway: Gateway, offer: Offer, prompts: tuple[
         max_tokens=most,
         sampling=of_field("max_tokens", lambda: Sampling(**given)),
         seed=gateway.seeds() if body.seed is None else body.seed,
-        stops=body.stops,
+        stops=body.stops(_MOST_STOPS),
         echo=bool(body.echo),
         top=body.logprobs,
     )
@@ -196,7 +197,7 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-class CompletionStream(Response):
+class CompletionStream(EventsReply):
     """The response to a streamed completion; the model stops when its client leaves. What has log-probabilities or an echo comes whole.
 
     Args:
@@ -204,8 +205,7 @@ class CompletionStream(Response):
     """
 
     def __init__(self, call: ModelCall, *, usage: bool) -> None:
-        super().__init__(media_type="text/event-stream", headers={"x-request-id": call.number, "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__(call.number)
         self._call, self._usage = call, usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -225,24 +225,24 @@ class CompletionStream(Response):
                 first = await unless(gone, pieces.get())
                 if first is None:
                     work.result()
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                piece = first
-                with suppress(ClientDisconnect):  # there is nobody to tell
-                    while piece is not None:
-                        await _send(send, self._chunk({"index": piece[0], "text": piece[1], "logprobs": None, "finish_reason": None}))
-                        piece = await self._next(gone, pieces, send)
-                    await _send(send, b"".join(self._last(work, whole=whole)))
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await self.write(send, self._chunks(gone, first, pieces, lambda: self._last(work, whole=whole)), gone)
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-    async def _next(self, gone: asyncio.Event, pieces: asyncio.Queue[Any], send: Send) -> Any:
-        while True:
+    async def _chunks(
+        self, gone: asyncio.Event, piece: Any, pieces: asyncio.Queue[Any], last: Callable[[], list[bytes]]
+    ) -> AsyncGenerator[bytes]:
+        while piece is not None:
+            if piece is PING:
+                yield PING
+            else:
+                yield self._chunk({"index": piece[0], "text": piece[1], "logprobs": None, "finish_reason": None})
             try:
-                return await asyncio.wait_for(unless(gone, pieces.get()), self._call.config.ping_s)
+                piece = await asyncio.wait_for(unless(gone, pieces.get()), self._call.config.ping_s)
             except TimeoutError:
-                await _send(send, PING)
+                piece = PING
+        yield b"".join(last())
 
     def _last(self, work: asyncio.Future[list[Written]], *, whole: bool) -> list[bytes]:
         """Return the ends of the choices, the usage, and what ends the stream; or the error that does."""
@@ -260,10 +260,6 @@ class CompletionStream(Response):
     def _chunk(self, choice: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> bytes:
         usage = {"usage": None} if self._usage else {}
         return event({**self._call.heading(), "choices": [choice], **usage, **(more or {})})
-
-
-async def _send(send: Send, body: bytes) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 ROUTES = (Route("/v1/completions", completions, methods=["POST"]),)

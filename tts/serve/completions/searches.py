@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
-from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,12 +15,12 @@ from tts.backends.text.tokenized_text import TokenizedText
 from tts.serve.access import Client
 from tts.serve.chat_body import ChatBody, checked
 from tts.serve.completions.body import CompletionBody
-from tts.serve.failures import ApiError, JsonReply, api_error
+from tts.serve.failures import JsonReply, api_error, refused
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
 from tts.serve.replies import choices_of, report_of, usage_of
 from tts.serve.searches import Order, RunningSearch
-from tts.serve.streams import DONE, PING
+from tts.serve.server_events import DONE, PING, EventsReply, event, leaving
 
 T = TypeVar("T")
 _SHARED = ("model", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "reasoning_effort")  # fields with chat requests
@@ -37,14 +36,8 @@ def search_response(request: Request, gateway: Gateway, body: CompletionBody, pr
     tokens, most = sum(int(order.budget.limits["tokens"]) for order in orders), gateway.config.limits.tokens
     if tokens > most:
         cause = f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer prompts at once"
-        raise ApiError(400, cause, param="prompt", code="too_long")
-    return SearchCompletion(
-        gateway,
-        request.state.client,
-        orders,
-        stream=bool(body.stream),
-        usage=bool(body.stream_options and body.stream_options.include_usage),
-    )
+        raise refused("prompt", cause, "too_long")
+    return SearchCompletion(gateway, request.state.client, orders, stream=bool(body.stream), usage=body.streams_usage)
 
 
 def _texts(body: CompletionBody, prompts: Sequence[str]) -> Sequence[str]:
@@ -55,7 +48,7 @@ def _texts(body: CompletionBody, prompts: Sequence[str]) -> Sequence[str]:
         what = "token ids" if wrong == "prompt" else f"{wrong} {getattr(body, wrong)}"
         alone = body.model.partition(":")[0]
         cause = f"{what} can be had of a model alone, but this request is a search; name {alone!r}, without preset and tts"
-        raise ApiError(400, cause, param=wrong, code="unsupported")
+        raise refused(wrong, cause, "unsupported")
     return prompts
 
 
@@ -65,7 +58,7 @@ def _chat(body: CompletionBody, prompt: str) -> ChatBody:
     return checked(ChatBody, {**body.unknown, **given, **options, "messages": [{"role": "user", "content": prompt}]})
 
 
-class SearchCompletion(Response):
+class SearchCompletion(EventsReply):
     """The response to a request for searches, whole or as a stream; they are cancelled when its client leaves.
 
     Args:
@@ -73,8 +66,7 @@ class SearchCompletion(Response):
     """
 
     def __init__(self, gateway: Gateway, client: Client, orders: Sequence[Order], *, stream: bool, usage: bool) -> None:
-        super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__()
         self._gateway, self._client, self._orders, self._stream, self._usage = gateway, client, orders, stream, usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,12 +87,7 @@ class SearchCompletion(Response):
                             await unless(gone, search.signal.wait())
                     await JsonReply(_reply(searches), headers={"x-request-id": searches[0].number})(scope, receive, send)
                     return
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                with suppress(ClientDisconnect):  # there is nobody to tell
-                    async with aclosing(self._chunks(searches, gone)) as chunks:
-                        async for chunk in chunks:
-                            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await self.write(send, self._chunks(searches, gone), gone)
 
     async def _chunks(self, searches: Sequence[RunningSearch], gone: asyncio.Event) -> AsyncGenerator[bytes]:
         """Yield the choices when all searches have ended, and pings until then: a completion has no place for progress."""
@@ -153,28 +140,6 @@ def _summed(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def heading(number: str, begun_at: float, model: str) -> dict[str, Any]:
     """Return what every reply of this endpoint begins with."""
     return {"id": f"cmpl-{number}", "object": "text_completion", "created": int(begun_at), "model": model}
-
-
-def event(value: Any) -> bytes:
-    """Return an event of a stream."""
-    return b"data: " + json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n\n"
-
-
-@asynccontextmanager
-async def leaving(receive: Receive) -> AsyncGenerator[asyncio.Event]:
-    """Give an event that is set when the client has left; its body must have been read."""
-    gone = asyncio.Event()
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        gone.set()
-
-    task = asyncio.create_task(watch())
-    try:
-        yield gone
-    finally:
-        task.cancel()
 
 
 async def unless(gone: asyncio.Event, work: Awaitable[T]) -> T:

@@ -1,0 +1,62 @@
+"""Replies of server-sent events: their form, and how they are written while the client listens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Send
+
+PING: Final = b": ping\n\n"
+DONE: Final = b"data: [DONE]\n\n"
+
+
+class EventsReply(Response):
+    """A reply of server-sent events. What a subclass makes before `write` may still be refused with a status.
+
+    Args:
+        number: of the request, for its header; "": none.
+    """
+
+    def __init__(self, number: str = "") -> None:
+        named = {"x-request-id": number} if number else {}
+        super().__init__(media_type="text/event-stream", headers={**named, "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+
+    async def write(self, send: Send, parts: AsyncGenerator[bytes], gone: asyncio.Event) -> None:
+        """Send the head, the parts as they come, and the end, unless the client has left."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        with suppress(ClientDisconnect):  # there is nobody to tell
+            async with aclosing(parts) as chunks:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if not gone.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def event(value: Any) -> bytes:
+    """Return a value as the event of a stream."""
+    return b"data: " + json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+@asynccontextmanager
+async def leaving(receive: Receive, then: Callable[[], None] = lambda: None) -> AsyncGenerator[asyncio.Event]:
+    """Give an event that is set, and call a function, when the client has left; its body must have been read."""
+    gone = asyncio.Event()
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+        then()
+
+    task = asyncio.create_task(watch())
+    try:
+        yield gone
+    finally:
+        task.cancel()
