@@ -90,6 +90,7 @@ MOVED: dict[str, str] = {
         "tts.experiments.verifier_report",
         "advice answering>thresholds choosing>selection_effect figure gathering>scores measuring>measures report steps",
     ),
+    **_from("tts.allocator", "research.allocation", "greedy"),
     **_from("tts.models.pocket", "research.pocket", "train evaluate"),
     **_from("tts.models.pocket.train", "research.pocket.train", "__main__"),
     **_from("tts.models.pocket.evaluate", "research.pocket.evaluate", "__main__"),

@@ -8,14 +8,28 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from research.allocation.greedy import greedy, offline
 from tts.allocator.difficulty import Floats, Whole
-from tts.allocator.greedy import greedy, offline
-from tts.allocator.performance import bins
+from tts.errors import ConfigError
 
 
 def at_random(problems: int, total: int, rng: np.random.Generator, *, least: int = 1) -> Whole:
     """Return counts [P] by throwing each unit at a problem drawn at random, after `least` for each."""
     return least + rng.multinomial(total - least * problems, np.full(problems, 1 / problems)).astype(np.int64)
+
+
+def bins(difficulty: Floats, num: int = 5) -> Whole:
+    """Return the quantile bin [P] of each problem, 0 the easiest; sizes differ by at most one (algorithm A14, line 2).
+
+    Args:
+        difficulty: [P], success rates or scores, higher is easier. Equal ones are told apart by their order.
+    """
+    if num < 1:
+        raise ConfigError(f"num is {num}, but must be at least 1 bin")
+    order = np.argsort(-np.asarray(difficulty, np.float64), kind="stable")
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order)) * num // max(1, len(order))
+    return found
 
 
 def by_bins(difficulty: ArrayLike, gains: Floats, total: int, num: int = 5) -> Whole:

@@ -5,7 +5,6 @@ gauges       other evidence of difficulty: guesses, log-probabilities, a probe o
 votes        exact values of further votes
 performance  accuracy of strategies by difficulty and size, from a file (performance_file); shipped has those in the package
 values       the value of further samples, by votes, verdicts or a performance model
-greedy       division of a total by marginal gains
 allocate     the pure `Allocator`: division wave by wave; pace has the width of waves towards a deadline
 evidence     what a search of `auto` shows, and the rounds that it is given
 auto         the strategy `auto`; default chooses the plan where the caller names none

@@ -25,7 +25,6 @@ import numpy as np
 
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.gauges import Gauge, PromptProbe, to_data
-from tts.allocator.greedy import falling
 from tts.allocator.performance_file import FORMAT, REFIT, fields_of
 from tts.errors import ConfigError, unknown_name
 
@@ -184,6 +183,41 @@ class PerformanceModel:
         return cls.from_json(text, file=str(path), cure=cure)
 
 
+def falling(gains: Floats) -> tuple[Floats, Whole]:
+    """Return the isotonic (falling) regression of each row of gains [P, B], and the unit at which each block of equal ones begins.
+
+    Pool adjacent violators, all rows at once. Blocks are made of violators only: gains that are equal as given stay apart.
+    """
+    units = gains.shape[1]
+    concave = (np.diff(gains, axis=1) <= 0).all(axis=1)
+    start = np.broadcast_to(np.arange(units), gains.shape)
+    bent = np.flatnonzero(~concave)
+    if not len(bent):
+        return gains, start
+    start = start.copy()
+    total, size = np.zeros((len(bent), units)), np.zeros((len(bent), units), np.int64)  # of the blocks on each row's stack
+    top = np.full(len(bent), -1)
+    for unit in range(units):
+        top += 1
+        total[np.arange(len(bent)), top], size[np.arange(len(bent)), top] = gains[bent, unit], 1
+        rising = np.arange(len(bent))
+        while len(rising):
+            rising = rising[top[rising] > 0]
+            last = top[rising]
+            over = total[rising, last] * size[rising, last - 1] > total[rising, last - 1] * size[rising, last]
+            rising, last = rising[over], last[over]
+            total[rising, last - 1] += total[rising, last]
+            size[rising, last - 1] += size[rising, last]
+            top[rising] -= 1
+    held = np.arange(units) <= top[:, None]
+    size, mean = np.where(held, size, 0), np.where(held, total / np.maximum(size, 1), 0.0)
+    first = np.cumsum(size, axis=1) - size
+    found = gains.copy()
+    found[bent] = np.repeat(mean.ravel(), size.ravel()).reshape(len(bent), units)
+    start[bent] = np.repeat(first.ravel(), size.ravel()).reshape(len(bent), units)
+    return found, start
+
+
 def monotone(accuracy: Floats, weight: Floats) -> Floats:
     """Return the table nearest to one that rises with success rate (rows) and with size (columns), rows weighted.
 
@@ -239,20 +273,6 @@ def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamp
     draws = rng.multinomial(len(right), np.full(len(right), 1 / len(right)), resamples).astype(np.float64)
     error = np.stack([table(count)[0] for count in draws]).std(axis=0, ddof=1)
     return monotone(found, mass), error
-
-
-def bins(difficulty: Floats, num: int = 5) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the quantile bin [P] of each problem, 0 the easiest; sizes differ by at most one (algorithm A14, line 2).
-
-    Args:
-        difficulty: [P], success rates or scores, higher is easier. Equal ones are told apart by their order.
-    """
-    if num < 1:
-        raise ConfigError(f"num is {num}, but must be at least 1 bin")
-    order = np.argsort(-np.asarray(difficulty, np.float64), kind="stable")
-    found = np.empty(len(order), np.int64)
-    found[order] = np.arange(len(order)) * num // max(1, len(order))
-    return found
 
 
 def _short(values: Floats | Sequence[float]) -> list[float]:

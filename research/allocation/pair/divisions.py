@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from research.allocation.baselines import at_random, by_bins
+from research.allocation.baselines import at_random, bins, by_bins
+from research.allocation.greedy import greedy
 from tts.allocator.difficulty import Population, Whole
-from tts.allocator.greedy import greedy
-from tts.allocator.performance import bins
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.study.record import RecordedSample
 

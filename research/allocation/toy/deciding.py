@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
+from research.allocation.greedy import coverage_gains, greedy
 from research.allocation.toy.world import MOST, World, population
 from tts.allocator.allocate import Allocator
-from tts.allocator.greedy import coverage_gains, greedy
 from tts.allocator.values import Checked, Voted
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.allocation.baselines import by_bins, knowing
+from research.allocation.greedy import coverage_gains, greedy
 from research.allocation.toy.world import MOST, World
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Population
-from tts.allocator.greedy import coverage_gains, greedy
 from tts.allocator.values import Checked, Values, Voted
 from tts.allocator.votes import Votes
 from tts.search.stop_rules.posterior import overtaken

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tts.allocator.difficulty import RATES, Floats, Whole
+from tts.allocator.performance import falling
 from tts.errors import ConfigError, shown
 
 
@@ -23,41 +24,6 @@ def coverage_gains(rate: ArrayLike = RATES, most: int = 128) -> Floats:
     """Return the gains [.., B] of sampling problems of known success rates until one sample is right: rate (1 - rate)^b."""
     known = np.asarray(rate, np.float64)[..., None]
     return known * (1 - known) ** np.arange(most)
-
-
-def falling(gains: Floats) -> tuple[Floats, Whole]:
-    """Return the isotonic (falling) regression of each row of gains [P, B], and the unit at which each block of equal ones begins.
-
-    Pool adjacent violators, all rows at once. Blocks are made of violators only: gains that are equal as given stay apart.
-    """
-    units = gains.shape[1]
-    concave = (np.diff(gains, axis=1) <= 0).all(axis=1)
-    start = np.broadcast_to(np.arange(units), gains.shape)
-    bent = np.flatnonzero(~concave)
-    if not len(bent):
-        return gains, start
-    start = start.copy()
-    total, size = np.zeros((len(bent), units)), np.zeros((len(bent), units), np.int64)  # of the blocks on each row's stack
-    top = np.full(len(bent), -1)
-    for unit in range(units):
-        top += 1
-        total[np.arange(len(bent)), top], size[np.arange(len(bent)), top] = gains[bent, unit], 1
-        rising = np.arange(len(bent))
-        while len(rising):
-            rising = rising[top[rising] > 0]
-            last = top[rising]
-            over = total[rising, last] * size[rising, last - 1] > total[rising, last - 1] * size[rising, last]
-            rising, last = rising[over], last[over]
-            total[rising, last - 1] += total[rising, last]
-            size[rising, last - 1] += size[rising, last]
-            top[rising] -= 1
-    held = np.arange(units) <= top[:, None]
-    size, mean = np.where(held, size, 0), np.where(held, total / np.maximum(size, 1), 0.0)
-    first = np.cumsum(size, axis=1) - size
-    found = gains.copy()
-    found[bent] = np.repeat(mean.ravel(), size.ravel()).reshape(len(bent), units)
-    start[bent] = np.repeat(first.ravel(), size.ravel()).reshape(len(bent), units)
-    return found, start
 
 
 def greedy(gains: Floats, total: float, *, cost: ArrayLike | None = None, least: int = 0, price: float = 0.0) -> Whole:

@@ -7,7 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
-from tts.allocator.greedy import coverage_gains, falling, greedy, offline
+pytest.importorskip("research.allocation", reason="research is no part of the wheel")
+
+from research.allocation.baselines import bins
+from research.allocation.greedy import coverage_gains, greedy, offline
+from tts.allocator.performance import falling
 from tts.errors import ConfigError
 
 
@@ -116,3 +120,13 @@ def test_a_hundred_thousand_problems_are_divided_alike_in_any_order():
 def test_what_is_no_table_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         greedy(**{"gains": np.ones((2, 3)), "total": 3, **options})
+
+
+def test_bins_are_equal_and_do_not_depend_on_the_order():
+    difficulty = np.random.default_rng(0).random(53)
+    found = bins(difficulty)
+    sizes = np.bincount(found)
+    assert sizes.max() - sizes.min() <= 1
+    assert difficulty[found == 0].min() > difficulty[found == 4].max()
+    order = np.random.default_rng(1).permutation(53)
+    assert (bins(difficulty[order]) == found[order]).all()
