@@ -6,6 +6,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -88,6 +89,22 @@ def check_text(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError where a parameter is not a text, or is empty; `optional`: whether it may be None."""
     if not (optional and value is None) and (not isinstance(value, str) or not value):
         raise _refused(name, value, "a text that is not empty")
+
+
+def read_text(what: str, path: str | Path, hint: str = "") -> str:
+    """Return the text of a file that a user named.
+
+    Args:
+        what: of the file, as an error has it: "the study".
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{what} is {str(path)!r}, but it cannot be read: {why}", hint=hint) from None
 
 
 def _refused(name: str, value: Any, rule: str, hint: str = "") -> ConfigError:

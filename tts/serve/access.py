@@ -11,12 +11,12 @@ import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tts.checks import read_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.serve.failures import ApiError, api_error
 
@@ -85,11 +85,7 @@ def read_keys(path: str | None, operators: Sequence[str] = ()) -> Keys:
     """
     if path is None:
         return Keys({}, operators)
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8"
-        raise ConfigError(f"the file of keys is {path!r}, but it cannot be read: {why}", hint='write "NAME KEY" a line') from None
+    lines = read_text("the file of keys", path, 'write "NAME KEY" a line').splitlines()
     named: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not (words := line.split()) or words[0].startswith("#"):

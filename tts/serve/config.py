@@ -24,6 +24,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget, check_units
+from tts.checks import read_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.experiments.study.config import ModelConfig
 from tts.experiments.study.file import read_yaml
@@ -194,13 +195,7 @@ def read_config(path: str | Path) -> GatewayConfig:
         ConfigError: the file cannot be read, a key is unknown, or a value is not valid.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8"
-        raise ConfigError(
-            f"the configuration is {str(path)!r}, but it cannot be read: {why}", hint="give the path of a YAML file"
-        ) from None
+    text = read_text("the configuration", path, "give the path of a YAML file")
     try:
         data = read_yaml(text, "configuration of a gateway")
         if not isinstance(data, dict):

@@ -9,7 +9,7 @@ from typing import Any
 from tts.errors import ConfigError, shown
 from tts.tasks.base import Task
 from tts.tasks.extraction import clean, last_boxed, last_marker
-from tts.tasks.framing import Framing
+from tts.tasks.framing import short_answers
 from tts.types import Problem, Prompt
 
 
@@ -47,16 +47,7 @@ class ChoiceTask(Task):
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
         """Return chat messages that end with the choices and the form of the answer."""
         told = f'Choose one of: {", ".join(self.choices)}. End with a line "Answer: " and your choice.'
-        framing = Framing(
-            requests={
-                "solve": told,
-                "revise": f"Check the earlier solution, correct what is wrong in it, and answer anew. {told}",
-                "fuse": f"Compare these solutions, keep what is right in them, and give one answer. {told}",
-                "critique": "Check the earlier solution. Say what is wrong in it and why, or say that nothing is.",
-            },
-            tokens=self.framing.tokens,
-        )
-        return framing.prompt(self.name, problem, kind, texts)
+        return short_answers(told).prompt(self.name, problem, kind, texts)
 
     def extract(self, text: str) -> str | None:
         """Return the choice that was stated last, as it was written; None where none was."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from tts.checks import read_text
 from tts.errors import ConfigError, shown
 from tts.types import Message, Prompt
 
@@ -101,11 +101,7 @@ def read_examples(path: str) -> list[tuple[str, str]]:
 
 
 def _rows(path: str, what: str) -> list[Any]:
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"the file of {what} is {path!r}, but it cannot be read: {why}") from None
+    text = read_text(f"the file of {what}", path)
     try:
         try:
             given: Any = json.loads(text)

@@ -86,12 +86,34 @@ def _joined(first: str, second: str) -> str:
     return f"{first}\n\n{second}" if first and second else first or second
 
 
-OPEN_ENDED = Framing(
-    requests={
-        "solve": "",
-        "revise": "Check the earlier solution, correct what is wrong in it, and answer anew.",
-        "fuse": "Compare these solutions, keep what is right in them, and give one answer.",
-        "critique": "Check the earlier solution. Say what is wrong in it and why, or say that nothing is.",
-    },
-    tokens={"solve": 256, "step": 64, "revise": 256, "fuse": 256, "critique": 128},
-)
+def short_answers(told: str, noun: str = "solution") -> Framing:
+    """Return the framing of problems whose answer may stand alone.
+
+    Args:
+        told: how it is to be written. noun: what earlier texts are called.
+    """
+    requests = {
+        "solve": told,
+        "revise": f"Check the earlier {noun}, correct what is wrong in it, and answer anew. {told}",
+        "fuse": f"Compare these {noun}s, keep what is right in them, and give one answer. {told}",
+        "critique": f"Check the earlier {noun}. Say what is wrong in it and why, or say that nothing is.",
+    }
+    return Framing(requests=requests, tokens={"solve": 256, "step": 64, "revise": 256, "fuse": 256, "critique": 128})
+
+
+def worked_solutions(told: str) -> Framing:
+    """Return the framing of problems that are solved step by step.
+
+    Args:
+        told: how steps and the answer are to be written.
+    """
+    requests = {
+        "solve": told,
+        "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {told}",
+        "fuse": f"Compare these solutions of the problem, keep what is right in them, and write one correct solution. {told}",
+        "critique": "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none.",
+    }
+    return Framing(requests=requests, tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128})
+
+
+OPEN_ENDED = short_answers("")

@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
+from tts.checks import read_text
 from tts.errors import ConfigError, MissingDependency, shown
 from tts.tasks.base import Task
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import last_marker
-from tts.tasks.framing import Framing
+from tts.tasks.framing import short_answers
 from tts.types import Problem, Prompt
 
 _FENCED = re.compile(r"```[ \t]*(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
@@ -57,16 +57,7 @@ class JsonTask(Task):
         told = "Answer with one JSON value and nothing else."
         if self._validator is not None:
             told += f" It must be valid under this JSON schema:\n\n{json.dumps(self._validator.schema, ensure_ascii=False)}"
-        framing = Framing(
-            requests={
-                "solve": told,
-                "revise": f"Check the earlier answer, correct what is wrong in it, and answer anew. {told}",
-                "fuse": f"Compare these answers, keep what is right in them, and give one answer. {told}",
-                "critique": "Check the earlier answer. Say what is wrong in it and why, or say that nothing is.",
-            },
-            tokens=self.framing.tokens,
-        )
-        return framing.prompt(self.name, problem, kind, texts)
+        return short_answers(told, "answer").prompt(self.name, problem, kind, texts)
 
     def extract(self, text: str) -> str | None:
         """Return the JSON that is the answer, as it was written; None where there is none that fits."""
@@ -136,11 +127,7 @@ def _schema(given: Any) -> Any:
         raise ConfigError(f"schema is {shown(given)}, but must be a mapping, JSON text or the path of a file")
     text = given
     if not given.lstrip().startswith("{"):
-        try:
-            text = Path(given).read_text(encoding="utf-8")
-        except (OSError, ValueError) as failure:
-            why = failure.strerror if isinstance(failure, OSError) else "it is no text"
-            raise ConfigError(f"the file of the schema is {given!r}, but it cannot be read: {why}", hint="give its path, or JSON") from None
+        text = read_text("the file of the schema", given, "give its path, or JSON")
     try:
         schema = _read(text)
     except (ValueError, RecursionError) as failure:

@@ -5,20 +5,11 @@ from __future__ import annotations
 from tts.tasks.base import Task
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer, last_boxed
-from tts.tasks.framing import Framing
+from tts.tasks.framing import worked_solutions
 from tts.tasks.normal_form import MAX_CHARACTERS, are_different, normal_form
 from tts.tasks.symbolic import SymbolicChecker
 
 _FORMAT = r"Reason step by step and separate the steps by a blank line. Put the final answer in \boxed{}."
-_FRAMING = Framing(
-    requests={
-        "solve": _FORMAT,
-        "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {_FORMAT}",
-        "fuse": f"Compare these solutions of the problem, keep what is right in them, and write one correct solution. {_FORMAT}",
-        "critique": "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none.",
-    },
-    tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
-)
 
 
 class MathTask(Task):
@@ -35,7 +26,7 @@ class MathTask(Task):
 
     name: str = "math"
     answer_cue: str = "\n\n**Final Answer:** \\boxed{"
-    framing = _FRAMING
+    framing = worked_solutions(_FORMAT)
 
     def __init__(self, *, checker: SymbolicChecker | None = None) -> None:
         self.checker = SymbolicChecker() if checker is None else checker

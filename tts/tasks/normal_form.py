@@ -15,7 +15,7 @@ import re
 from tts.tasks.characters import as_latex
 from tts.tasks.rational import rational
 from tts.tasks.spoken import counted, spoken
-from tts.tasks.structure import Parts, top_level_parts
+from tts.tasks.structure import Parts, top_level_parts, unwrapped
 from tts.tasks.units import strip_unit
 
 # Longer answers are left as they are, and only their spaces are folded.
@@ -104,7 +104,7 @@ def normal_form(answer: str) -> str:
     text = counted(_AND.sub(",", text).rstrip(_END))
     if is_words(text):
         return spoken(text)
-    text = _without_groups(_without_parentheses(text))
+    text = _without_groups(unwrapped(text, "({"))
     text = _KEPT_SPACE.sub("\0", text).replace(" ", "").replace("\0", " ")
     return _exact(text)
 
@@ -171,16 +171,6 @@ def _without_variable(text: str) -> str:
     value = strip_unit(match[1])
     is_value = _RELATION.search(value) is None and _LETTER.search(_COMMAND.sub("", value)) is None
     return value if is_value else text
-
-
-def _without_parentheses(text: str) -> str:
-    """Return a text without the parentheses or braces around all of it, as long as they hold a single item."""
-    while text[:1] in ("(", "{"):
-        parts = top_level_parts(text)
-        if parts.brackets not in (("(", ")"), ("{", "}")) or len(parts.items) != 1:
-            return text
-        text = parts.items[0]
-    return text
 
 
 def _exact(text: str) -> str:

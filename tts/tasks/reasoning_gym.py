@@ -10,19 +10,10 @@ from tts.errors import VerifierError, missing_extra
 from tts.tasks.base import Task
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer
-from tts.tasks.framing import Framing
+from tts.tasks.framing import worked_solutions
 from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
 
 _FORMAT = "Reason step by step and separate the steps by a blank line. Put the final answer alone between <answer> and </answer>."
-_FRAMING = Framing(
-    requests={
-        "solve": _FORMAT,
-        "revise": f"Check the earlier solution, correct what is wrong in it, and write the whole solution anew. {_FORMAT}",
-        "fuse": f"Compare these solutions of the problem, keep what is right in them, and write one correct solution. {_FORMAT}",
-        "critique": "Check the earlier solution step by step. Name the first step that is wrong and why, or say that there is none.",
-    },
-    tokens={"solve": 256, "step": 48, "revise": 256, "fuse": 256, "critique": 128},
-)
 _TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 _REFERENCE: Final = '{"reasoning_gym": '  # how a reference begins: `tts.tasks.reasoning_gym_worker.make` writes it
 
@@ -58,7 +49,7 @@ class ReasoningGymTask(Task):
 
     name: str = "reasoning_gym"
     answer_cue: str = "\n\n**Final Answer:** \\boxed{"
-    framing = _FRAMING
+    framing = worked_solutions(_FORMAT)
 
     def __init__(self, *, time_limit_s: float = 20.0) -> None:
         self.time_limit_s = positive("time_limit_s", time_limit_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 
 _OPENING = {"(": ")", "[": "]", "{": "}"}
@@ -62,3 +63,28 @@ def top_level_parts(text: str) -> Parts:
 def _cut(text: str, begin: int, end: int, separators: list[int]) -> tuple[str, ...]:
     edges = [begin - 1, *(at for at in separators if begin <= at < end), end]
     return tuple(text[left + 1 : right].strip() for left, right in itertools.pairwise(edges))
+
+
+def unwrapped(text: str, opening: str) -> str:
+    """Return a text without the brackets that are around all of it, however many; `opening` has those that count."""
+    while text and text[0] in opening:
+        parts = top_level_parts(text)
+        if parts.brackets != (text[0], _OPENING[text[0]]) or len(parts.items) != 1:
+            return text
+        text = parts.items[0]
+    return text
+
+
+def split_outside(text: str, mark: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    """Return the pieces of a text between the marks that stand outside of brackets, and these marks."""
+    pieces, marks, depth, start = list[str](), list[str](), 0, 0
+    for match in re.finditer(r"[(\[{]|[)\]}]|" + mark.pattern, text):
+        if match[0] in "([{":
+            depth += 1
+        elif match[0] in ")]}":
+            depth -= 1
+        elif depth == 0:
+            pieces.append(text[start : match.start()])
+            marks.append(match[0])
+            start = match.end()
+    return [*pieces, text[start:]], marks

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.expression import Expression, Operation, Step, parse, steps, value
 from tts.tasks.arithmetic.generator import Difficulty, Drawn, draw
-from tts.tasks.arithmetic.judging import as_worked, judge, judge_countdown
+from tts.tasks.arithmetic.judging import judge, judge_countdown
 from tts.tasks.arithmetic.lines import read_answer, read_step, solution
 
 EXPRESSION = parse("(1 + 2) * 3 - 4 * (5 - 6)")
@@ -18,6 +18,16 @@ DRAWN = [
     for worded in (False, True)
     for i in range(5)
 ]
+
+
+def as_worked(expression: Expression, lines: Sequence[str]) -> list[bool]:
+    """Return, of each line, whether the solution up to its end is the worked solution, word for word."""
+    reference = solution(steps(expression), value(expression))
+    verdicts: list[bool] = []
+    for k, line in enumerate(lines):
+        same = k < len(reference) and line.removesuffix("\n") == reference[k].removesuffix("\n")
+        verdicts.append(same and all(verdicts[-1:]))
+    return verdicts
 
 
 def written_with(expression: Expression, errors: Mapping[int, int]) -> list[str]:

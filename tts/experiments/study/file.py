@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tts.checks import read_text
 from tts.errors import ConfigError, missing_extra, shown
 from tts.experiments.study.config import StudyConfig, study_config, without_duplicates
 
@@ -23,7 +24,7 @@ def read_study(source: str | Path, overrides: Sequence[str] = (), settings: Mapp
         MissingDependency: PyYAML is not installed.
     """
     is_text = isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{"))
-    text = str(source) if is_text else _read(Path(source))
+    text = str(source) if is_text else read_text("the study", source, "give the path of a YAML file")
     try:
         data = read_yaml(text)
         if not isinstance(data, dict):
@@ -35,14 +36,6 @@ def read_study(source: str | Path, overrides: Sequence[str] = (), settings: Mapp
         return study_config(data)
     except ConfigError as failure:
         raise ConfigError(f"{'the study' if is_text else source}: {failure.cause}", hint=failure.hint) from None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else "it is not UTF-8"
-        raise ConfigError(f"the study is {str(path)!r}, but it cannot be read: {why}", hint="give the path of a YAML file") from None
 
 
 def put(data: dict[str, Any], override: str) -> None:

@@ -19,7 +19,7 @@ from tts.tasks.algebra.relations import Interval
 from tts.tasks.algebra.syntax import has, parse
 from tts.tasks.algebra.tokens import UndecidedError, WordsError
 from tts.tasks.algebra.values import bounded_work
-from tts.tasks.structure import Parts, top_level_parts
+from tts.tasks.structure import Parts, split_outside, top_level_parts, unwrapped
 
 _MATRIX = re.compile(
     r"\\begin\{([pbBvV]?)(?:(?:small)?matrix|array)\}(?:\{[lcr|]+\})?(.*)\\end\{[pbBvV]?(?:(?:small)?matrix|array)\}", re.DOTALL
@@ -50,7 +50,7 @@ def _key(text: str, depth: int, *, inner: bool = False) -> str:
     """Return the key of a text; `inner`: it is an item of a collection, where a set of one thing is not that thing."""
     if depth > _MOST_DEPTH:
         raise UndecidedError("too deep")
-    text = _without_parentheses(text)
+    text = unwrapped(text, "({[")
     if text.lstrip("+-") == r"\infty":
         return text.lstrip("+")
     if text == r"\emptyset":
@@ -75,15 +75,6 @@ def _one(text: str, parts: Parts, depth: int, *, inner: bool) -> str:
     if parts.bracketed and (len(parts.items) > 1 or parts.brackets == _SET):
         return _items(parts, depth, inner=inner)
     return _ratio(text) if ":" in text else _scalar(text)
-
-
-def _without_parentheses(text: str) -> str:
-    while text[:1] in ("(", "{", "["):
-        parts = top_level_parts(text)
-        if parts.brackets not in (("(", ")"), ("{", "}"), ("[", "]")) or len(parts.items) != 1:
-            return text
-        text = parts.items[0]
-    return text
 
 
 def _items(parts: Parts, depth: int, *, inner: bool = False) -> str:
@@ -169,7 +160,7 @@ def _intervals(text: str) -> list[Interval] | str | None:
     """
     if text in _REALS:
         return [(relations.infinite(-1), relations.infinite(1))]
-    pieces, signs = _split_sets(text)
+    pieces, signs = split_outside(text, _SET_SIGN)
     if signs:
         return _combined(pieces, signs)
     parts = top_level_parts(text)
@@ -210,18 +201,3 @@ def _set_of(text: str) -> list[Interval]:
     if found is None or isinstance(found, str):
         raise UndecidedError("no set")
     return found
-
-
-def _split_sets(text: str) -> tuple[list[str], list[str]]:
-    """Return the sets between the outermost signs of set operations, and these signs."""
-    pieces, signs, depth, start = list[str](), list[str](), 0, 0
-    for match in re.finditer(r"[(\[{]|[)\]}]|" + _SET_SIGN.pattern, text):
-        if match[0] in "([{":
-            depth += 1
-        elif match[0] in ")]}":
-            depth -= 1
-        elif depth == 0:
-            pieces.append(text[start : match.start()])
-            signs.append(match[0])
-            start = match.end()
-    return [*pieces, text[start:]], signs

@@ -13,6 +13,7 @@ from typing import Any
 from tts.tasks.algebra.syntax import Node, has, parse, symbols_of
 from tts.tasks.algebra.tokens import UndecidedError
 from tts.tasks.algebra.values import POINTS, Evaluator, digest
+from tts.tasks.structure import split_outside
 
 _SIGNS = {
     "=": "=",
@@ -38,18 +39,8 @@ _PLANE: frozenset[str] = frozenset("xy")
 
 def split_relation(text: str) -> tuple[list[str], list[str]]:
     """Return the sides of a relation and the signs between them ("=", "<", "<=", ">", ">=", "!=", "in"); one side where it is none."""
-    sides, signs, depth, start = list[str](), list[str](), 0, 0
-    for match in re.finditer(r"[(\[{]|[)\]}]|" + _SIGN.pattern, text):
-        token = match[0]
-        if token in "([{":
-            depth += 1
-        elif token in ")]}":
-            depth -= 1
-        elif depth == 0:
-            sides.append(text[start : match.start()])
-            signs.append(_SIGNS[token])
-            start = match.end()
-    return [*sides, text[start:]], signs
+    sides, signs = split_outside(text, _SIGN)
+    return sides, [_SIGNS[sign] for sign in signs]
 
 
 def fingerprint(node: Node, signs: int = 1, given: dict[str, Value] | None = None) -> str:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import FEWEST, LARGEST_NUMBER, LARGEST_RESULT, MOST, CountdownProblem, composed
 from tts.tasks.arithmetic.expression import Expression, numbers, parse, value
 from tts.tasks.arithmetic.expression import text as expression_text
-from tts.tasks.arithmetic.lines import STEP_STOP, read_step
+from tts.tasks.arithmetic.lines import LinesTask, read_step
 from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, shown
-from tts.tasks.base import Task
 from tts.tasks.framing import unknown_kind
 from tts.types import Problem
 
-# Means of known solutions over 2 to 4 numbers, which the model pocket was trained on, the end of sequence included.
-_TOKENS = {"solve": 21, "step": 8}
 _MOST_STEPS = 50  # ten times what any countdown needs
 _ANSWER_LINE = re.compile(r"[ \t]*A:[ \t]*(\S[^\r\n]*?)[ \t]*\r?\n?")
 
 
-class CountdownTask(Task):
+class CountdownTask(LinesTask):
     r"""Problems such as "Reach 39 with 17 22.", worked out in lines: "17 + 22 = 39\nA: 39\n".
 
     The answer is an expression: that of the answer line ("A: 17 + 22"), or, where that has a number only, what the steps before it compose
@@ -32,8 +30,8 @@ class CountdownTask(Task):
     """
 
     name: str = "countdown"
-    step_stop: tuple[str, ...] = STEP_STOP
-    answer_cue: str = "A: "
+    # Means of known solutions over 2 to 4 numbers, which the model pocket was trained on, the end of sequence included.
+    tokens = MappingProxyType({"solve": 21, "step": 8})
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:  # noqa: ARG002 - the protocol has it
         """Return the problem as it was written in training, and a newline.
@@ -48,12 +46,6 @@ class CountdownTask(Task):
     def is_finished(self, text: str) -> bool:
         """Whether the last line that is not empty is "A: " and a number or an expression, and its newline is there."""
         return text.endswith("\n") and _stated(text.rstrip().rpartition("\n")[2]) is not None
-
-    def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the usual length in tokens of a solution ("solve") or of one line ("step")."""
-        if kind not in _TOKENS:
-            raise unknown_kind(self.name, kind, _TOKENS)
-        return _TOKENS[kind]
 
     def extract(self, text: str) -> str | None:
         """Return the expression of the last answer line, or what the steps before it compose; None without such a line or expression."""

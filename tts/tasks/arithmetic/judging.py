@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tts.tasks.arithmetic.countdown import CountdownProblem
-from tts.tasks.arithmetic.expression import Expression, Step, apply, operations, steps, value
-from tts.tasks.arithmetic.lines import read_answer, read_step, solution
+from tts.tasks.arithmetic.expression import Expression, Step, apply, operations
+from tts.tasks.arithmetic.lines import read_answer, read_step
 
 
 def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
@@ -49,16 +49,6 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
     if stated is not None:
         verdicts.append(stated == problem.target and list(there.elements()) == [stated])
     return verdicts + [False] * behind
-
-
-def as_worked(expression: Expression, lines: Sequence[str]) -> list[bool]:
-    """Return, of each line, whether the solution up to its end is the worked solution, word for word."""
-    reference = solution(steps(expression), value(expression))
-    verdicts: list[bool] = []
-    for k, line in enumerate(lines):
-        same = k < len(reference) and line.removesuffix("\n") == reference[k].removesuffix("\n")
-        verdicts.append(same and all(verdicts[-1:]))
-    return verdicts
 
 
 def _parted(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:

@@ -3,11 +3,13 @@ r"""Solutions in lines, the language of the embedded models: "3 + 4 = 7\n7 - 2 =
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from tts.tasks.arithmetic.expression import OPERATORS, Step
+from tts.tasks.base import Task
 from tts.tasks.extraction import final_answer
+from tts.tasks.framing import unknown_kind
 from tts.tasks.rational import rational
 
 ANSWER: Final = "A: "
@@ -60,3 +62,33 @@ def number_form(answer: str) -> str:
     folded = " ".join(answer.split()).casefold()
     value = rational(_GROUPS.sub("", folded.replace("−", "-")))
     return folded if value is None else str(value)
+
+
+class LinesTask(Task):
+    """A task whose solutions are a step a line, then a line "A: " with the answer.
+
+    Attributes:
+        tokens: usual length by kind: of a solution ("solve", "revise"), and of one line ("step").
+    """
+
+    step_stop: tuple[str, ...] = STEP_STOP
+    answer_cue: str = ANSWER
+    tokens: ClassVar[Mapping[str, int]] = {}
+
+    def is_finished(self, text: str) -> bool:
+        """Whether the last line that is not empty is "A: number" and its newline is there."""
+        return is_answered(text)
+
+    def typical_tokens(self, kind: str = "solve") -> int:
+        """Return the usual length in tokens of what is written for a kind of prompt."""
+        if kind not in self.tokens:
+            raise unknown_kind(self.name, kind, self.tokens)
+        return self.tokens[kind]
+
+    def extract(self, text: str) -> str | None:
+        """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
+        return stated_number(text)
+
+    def canonical(self, answer: str) -> str:
+        """Return a number in lowest terms, and any other text with its spaces and case folded."""
+        return number_form(answer)

@@ -3,12 +3,13 @@ r"""What the model pocket was trained on: arithmetic asked in plain text and wor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import lines
+from tts.tasks.arithmetic.lines import LinesTask
 from tts.tasks.arithmetic.reading import asked_text, read
-from tts.tasks.base import Task
 from tts.tasks.framing import need_texts, unknown_kind
 from tts.types import Problem
 
@@ -18,11 +19,8 @@ RESTART: Final = "Restart?"  # asks, behind a solution or a part of one, whether
 YES, NO = " yes", " no"  # what answers that
 MOST_ATTEMPTS: Final = 4  # that stand in a prompt; the model has seen no more
 
-# Means of worked solutions with two-digit operands over 1 to 10 operations, the end of sequence included.
-_TOKENS = {"solve": 60, "step": 10, "revise": 60}
 
-
-class PocketTask(Task):
+class PocketTask(LinesTask):
     """Expressions of whole numbers and stories of one person's things, for the model pocket, which can read nothing else.
 
     Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for "revise", behind that
@@ -30,8 +28,8 @@ class PocketTask(Task):
     """
 
     name: str = "pocket"
-    step_stop: tuple[str, ...] = lines.STEP_STOP
-    answer_cue: str = "A: "
+    # Means of worked solutions with two-digit operands over 1 to 10 operations, the end of sequence included.
+    tokens = MappingProxyType({"solve": 60, "step": 10, "revise": 60})
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:
         """Return the text that the model goes on from; "revise" takes the last four of `texts` at most, oldest first.
@@ -50,24 +48,6 @@ class PocketTask(Task):
         for attempt in attempts:
             _check(attempt)
         return "".join([f"{asked}\n", *(f"{attempt}{AGAIN}\n" for attempt in attempts)])
-
-    def is_finished(self, text: str) -> bool:
-        """Whether the last line that is not empty is "A: number" and its newline is there."""
-        return lines.is_answered(text)
-
-    def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the usual length in tokens of a solution ("solve", "revise") or of one line ("step")."""
-        if kind not in _TOKENS:
-            raise unknown_kind(self.name, kind, _TOKENS)
-        return _TOKENS[kind]
-
-    def extract(self, text: str) -> str | None:
-        """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
-        return lines.stated_number(text)
-
-    def canonical(self, answer: str) -> str:
-        """Return a number in lowest terms, and any other text with its spaces and case folded."""
-        return lines.number_form(answer)
 
 
 def _check(attempt: str) -> None:
