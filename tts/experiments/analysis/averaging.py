@@ -105,7 +105,8 @@ def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
     return np.array([one.tokens + (cost_of(pool.drawn, [i]) if verified else 0) for i, one in enumerate(pool.drawn)], np.float64)
 
 
-def _mean(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
+def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
+    """Return the means of runs at one size. exact: whether they are all that there are, so that nothing is left to chance."""
     if len(outcomes) == 1:
         (o,) = outcomes
         return RunMeans(float(o.right or 0), 0.0, float(o.samples), float(o.generated_tokens), float(o.verifier_tokens))
@@ -128,12 +129,12 @@ def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, v
         if size > (num if reading.unit == "samples" else costs.sum()):
             means[size] = _UNKNOWN
         elif reading.unit == "samples" and not reading.first and math.perm(num, size) <= reading.draws:
-            means[size] = _mean([outcomes(subset, [size])[0] for subset in permutations(range(num), size)], exact=True)
+            means[size] = mean_of([outcomes(subset, [size])[0] for subset in permutations(range(num), size)], exact=True)
     rest = [size for size in reading.sizes if size not in means]
     if rest:
         orders = [np.arange(num)] if reading.first else reading.orders(pool)
         by_order = [outcomes(order.tolist(), _counts(costs[order], rest, reading.unit)) for order in orders]
-        means |= {size: _mean([runs[i] for runs in by_order], exact=reading.first) for i, size in enumerate(rest)}
+        means |= {size: mean_of([runs[i] for runs in by_order], exact=reading.first) for i, size in enumerate(rest)}
     return [means[size] for size in reading.sizes]
 
 

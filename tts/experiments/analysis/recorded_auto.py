@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tts.allocator.auto import Auto
 from tts.backends.base import Backend, Caps, Reply, Row, RowSet, Sample, SampleRequest
 from tts.budget.budget import Budget
-from tts.experiments.analysis.averaging import ReplaySettings, RunMeans
+from tts.experiments.analysis.averaging import ReplaySettings, RunMeans, mean_of
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedScores, ReplayOutcome
 from tts.experiments.analysis.scoring_cost import cost_of
@@ -112,12 +112,7 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
             continue
         by_run = [_outcomes([pools[i] for i in inside], [orders[i][run] for i in inside], plan, size, reading) for run in range(runs)]
         for place, i in enumerate(inside):
-            table = np.array(
-                [[o.right or 0, o.samples, o.generated_tokens, o.verifier_tokens] for o in (one[place] for one in by_run)], np.float64
-            )
-            right, *costs = table.mean(axis=0).tolist()
-            error = float(table[:, 0].std(ddof=1)) / math.sqrt(runs) if runs > 1 else 0.0
-            found[i, column] = [right, error, *costs]
+            found[i, column] = mean_of([one[place] for one in by_run], exact=False)
     return found
 
 

@@ -5,7 +5,7 @@ Fields and splits are those of the data sets' cards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -132,34 +132,24 @@ def _gsm8k(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def _math500(row: Mapping[str, Any]) -> Problem:
-    return Problem(
-        prompt=text_in(row, "problem"),
-        answer=_known(row, "answer"),
-        id=f"math500/{text_in(row, 'unique_id')}",
-        task="math",
-        metadata={name: row.get(name) for name in ("level", "subject", "solution")},
-    )
+def _mathematics(name: str, question: str, number: str, kept: Sequence[str]) -> Callable[[Mapping[str, Any]], Problem]:
+    """Return what reads the rows of a benchmark of mathematics, by the names of its columns."""
+
+    def read(row: Mapping[str, Any]) -> Problem:
+        return Problem(
+            prompt=text_in(row, question),
+            answer=_known(row, "answer"),
+            id=f"{name}/{_known(row, number)}",
+            task="math",
+            metadata={column: row.get(column) for column in kept},
+        )
+
+    return read
 
 
-def _aime24(row: Mapping[str, Any]) -> Problem:
-    return Problem(
-        prompt=text_in(row, "problem"),
-        answer=_known(row, "answer"),
-        id=f"aime24/{_known(row, 'id')}",
-        task="math",
-        metadata={name: row.get(name) for name in ("url", "solution")},
-    )
-
-
-def _amc23(row: Mapping[str, Any]) -> Problem:
-    return Problem(
-        prompt=text_in(row, "question"),
-        answer=_known(row, "answer"),
-        id=f"amc23/{_known(row, 'id')}",
-        task="math",
-        metadata={"url": row.get("url")},
-    )
+_math500 = _mathematics("math500", "problem", "unique_id", ("level", "subject", "solution"))
+_aime24 = _mathematics("aime24", "problem", "id", ("url", "solution"))
+_amc23 = _mathematics("amc23", "question", "id", ("url",))
 
 
 def _gpqa_diamond(row: Mapping[str, Any]) -> Problem:

@@ -36,21 +36,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "shared": ("shared",),
     "same": ("same",),
 }
-_OF_SAMPLE: Final = (
-    "sample",
-    "text",
-    "answer",
-    "correct",
-    "tokens",
-    "scores",
-    "steps",
-    "outcomes",
-    "truncated",
-    "verifier_tokens",
-    "like",
-    "shared",
-    "same",
-)
+_OF_SAMPLE: Final = USUAL.keys() - {"problem", "prompt", "reference", "tests", "written_tests", "group"}
 _SHOW_SAMPLES: Final = ("text", "answer", "correct")  # a row has at least one of them
 _WORDS: Final = {"true": True, "false": False, "1": True, "0": False}
 

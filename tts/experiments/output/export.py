@@ -75,7 +75,8 @@ def replaced(target: Path) -> Generator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _write_jsonl(rows: Iterator[dict[str, Any]], path: Path) -> int:
+def write_json_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
+    """Write rows as JSON, one a line, and return how many."""
     count = 0
     with path.open("w", encoding="ascii") as file:
         for count, row in enumerate(rows, 1):  # noqa: B007 - the count is the result
@@ -119,5 +120,5 @@ def _write_parquet(rows: Iterator[dict[str, Any]], path: Path) -> int:
 _WRITERS: Final[dict[str, Callable[[Iterator[dict[str, Any]], Path], int]]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,
-    ".jsonl": _write_jsonl,
+    ".jsonl": write_json_lines,
 }

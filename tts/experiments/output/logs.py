@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, unknown_name
-from tts.experiments.output.export import replaced
+from tts.experiments.output.export import replaced, write_json_lines
 from tts.experiments.study.record import Result
 
 # A result with candidates, and what they were imported from, as `store.rows.unpacked` gives it; {}: they were not imported.
@@ -85,13 +85,7 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write_rows(pool: list[Sampled], path: Path) -> None:
-    _write_lines((_row(*one) for one in pool), path)
-
-
-def _write_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    with path.open("w", encoding="ascii") as file:
-        for row in rows:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+    write_json_lines((_row(*one) for one in pool), path)
 
 
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
@@ -114,7 +108,7 @@ def _hash(text: str) -> str:
 
 
 def _write_documents(pool: list[Sampled], path: Path) -> None:
-    _write_lines(_documents(pool), path)
+    write_json_lines(_documents(pool), path)
 
 
 def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:

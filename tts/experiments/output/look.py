@@ -117,9 +117,7 @@ def _read(path: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as failure:
-        raise ConfigError(
-            f"the styles of lines in {path} cannot be read: {failure}", hint="delete the file: lines get new colours"
-        ) from None
+        raise ConfigError(f"the styles of lines in {path} cannot be read: {failure}", hint=_ANEW) from None
     if not isinstance(given, dict) or not all(type(number) is int and number >= 0 for number in given.values()):
         raise ConfigError(f"{path} is no file of styles of lines, a number by label", hint=_ANEW)
     return given
