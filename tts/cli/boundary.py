@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -48,6 +49,20 @@ def boundary(*, debug: bool) -> Generator[None]:
     except Exception as failure:  # noqa: BLE001 - the boundary
         report(failure, debug=debug)
         raise typer.Exit(MISTAKE if isinstance(failure, ConfigError | MissingDependency) else FAILED) from None
+
+
+@contextmanager
+def ended_by_sigterm(end: Callable[[int], BaseException]) -> Generator[None]:
+    """Raise what `end` makes of the signal's number where the process is asked to end."""
+
+    def stop(number: int, _: object) -> None:
+        raise end(number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Notes(logging.Handler):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, warn
+from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import StoreFile
 from tts.cli.terminal import visible
@@ -74,14 +71,14 @@ def carry_out(
     from tts.experiments.store.store import Store, default_store
 
     file = store or default_store()
-    with _stoppable(), show_progress():  # loading problems and models may take a while
+    with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress():  # loading problems and models may take a while
         made = PreparedStudy(config, executor)
     with made as prepared:
         if dry_run:
             print_forecast(prepared, file, part)
             return
         with Store(file) as opened:
-            with _stoppable(), show_progress() as report:
+            with ended_by_sigterm(lambda _: KeyboardInterrupt()), show_progress() as report:
                 ended = run(prepared, opened, part=part, retry_failed=retry_failed, report=report)
             if not ended.interrupted:
                 _print_table(opened, ended.study)
@@ -92,20 +89,6 @@ def carry_out(
             left = ended.counts.pending + ended.counts.leased
             warn(f"stopped: {left:,} cells are left; what is done is kept, and the same command goes on from here")
     raise typer.Exit(INTERRUPTED)
-
-
-@contextmanager
-def _stoppable() -> Generator[None]:
-    """Treat SIGTERM, which schedulers send, as Ctrl-C."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _part(text: str) -> tuple[int, int]:

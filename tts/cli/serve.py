@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
+from tts.cli.boundary import Debug, boundary, ended_by_sigterm
 from tts.cli.model_options import ModelName
 
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ def serve_model(
         if not wait > 0:
             raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
         with ExitStack() as held:
-            held.enter_context(_ended_by_signals())
+            held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
             file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
             location = held.enter_context(readable(record, gguf=chosen == "llama_cpp"))
             wanted = launch(record, location, chosen, python or sys.executable)
@@ -97,18 +95,3 @@ def serve_model(
             typer.echo(f"look at it: tts doctor --url {server.url}")
             sys.stdout.flush()
             watch(server)
-
-
-@contextmanager
-def _ended_by_signals() -> Generator[None]:
-    """Let a request to end (SIGTERM) end the block as an exit does, so that no server is left behind."""
-
-    def leave(number: int, frame: Any) -> None:
-        del frame
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

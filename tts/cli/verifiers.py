@@ -160,7 +160,6 @@ def _head(readout: Any) -> str:
 
 def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -> None:
     """Print every token, and the positions where scores are read."""
-
     read = {at: i for i, at in reversed(list(enumerate(rendered.at))) if at is not None}
     line = "problem:"
     for at, token in enumerate(rendered.ids):
