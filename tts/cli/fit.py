@@ -49,6 +49,7 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
     """Print what was fitted, and how well it predicts."""
     from tts.experiments.analysis.performance_fit import PARTS, PILOTS
     from tts.experiments.output.tables import text_of
+    from tts.experiments.output.words import listed
 
     rate = model.population.weight @ model.population.rate
     facts = {
@@ -61,7 +62,6 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
         "first sample": "as the others" if model.first is None else f"at temperature {model.first:g}, which is better",
         "held out": f"a {PARTS}th of the problems at a time, predicted from {PILOTS} samples each",
     }
-    margin = max(map(len, facts))
     rows = data.held_out()
     columns = {
         "strategy": [row.strategy for row in rows],
@@ -71,5 +71,5 @@ def _print(data: PerformanceData, model: PerformanceModel) -> None:
         "calibration error": [f"{row.error:.1%}" for row in rows],
         "kept": ["yes" if row.strategy in model.curves else "no, plain samples are as good" for row in rows],
     }
-    typer.echo("\n".join(f"{title:<{margin}}  {visible(fact)}" for title, fact in facts.items()))
+    typer.echo(visible(listed(facts)))
     typer.echo(f"\n{visible(text_of(columns))}")

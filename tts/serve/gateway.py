@@ -7,8 +7,8 @@ import dataclasses
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from tts.budget.budget import Budget
@@ -210,13 +210,20 @@ class Gateway:
         if self._writing:
             await asyncio.wait(set(self._writing))
 
-    def attached(self, search: RunningSearch, *, linger: bool = False) -> Attached:
-        """Return a block in which somebody waits for a search. When the last one leaves, it is cancelled.
+    @contextmanager
+    def attached(self, search: RunningSearch, *, linger: bool = False) -> Generator[None]:
+        """Give a block in which somebody waits for a search. When the last one leaves, it is cancelled.
 
         Args:
             linger: whether it goes on for `config.linger_s` after that.
         """
-        return Attached(search, self.config.linger_s if linger else 0.0)
+        search.listeners += 1
+        try:
+            yield
+        finally:
+            search.listeners -= 1
+            if search.listeners == 0 and not search.over:
+                asyncio.get_running_loop().call_later(self.config.linger_s if linger else 0.0, _abandon, search)
 
     async def close(self) -> None:
         """End every search with a clear error, and free the models."""
@@ -238,29 +245,10 @@ class Gateway:
         await self.written()
 
 
-class Attached:
-    """Counts one who waits for a search; the last one that leaves cancels it.
-
-    Args:
-        linger_s: seconds for which it goes on without anyone.
-    """
-
-    def __init__(self, search: RunningSearch, linger_s: float) -> None:
-        self._search, self._linger_s = search, linger_s
-
-    def __enter__(self) -> None:
-        """Count."""
-        self._search.listeners += 1
-
-    def __exit__(self, *_: object) -> None:
-        """Count back."""
-        self._search.listeners -= 1
-        if self._search.listeners == 0 and not self._search.over:
-            asyncio.get_running_loop().call_later(self._linger_s, self._cancel)
-
-    def _cancel(self) -> None:
-        if self._search.listeners == 0 and not self._search.over:
-            self._search.cancel(ApiError(499, "the client has left", code="client_closed_request"))
+def _abandon(search: RunningSearch) -> None:
+    """Cancel a search for which nobody waits any more."""
+    if search.listeners == 0 and not search.over:
+        search.cancel(ApiError(499, "the client has left", code="client_closed_request"))
 
 
 def within(budget: Budget, tokens: int, seconds: float | None) -> Budget:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, numbers
-from tts.statistics.resampling import RESAMPLES, bootstrap, ratio, vector
-
-Floats = NDArray[np.float64]
+from tts.statistics.resampling import RESAMPLES, Floats, bootstrap, ratio, vector
 
 
 def accuracy_given_acceptance(rate: float, completeness: float, soundness: float) -> float:

@@ -8,9 +8,8 @@ from scipy import sparse, stats
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate
-from tts.statistics.resampling import RESAMPLES, bootstrap, clustered_mean, numbered, ratio, vector
+from tts.statistics.resampling import RESAMPLES, Floats, bootstrap, clustered_mean, numbered, ratio, vector
 
-Floats = NDArray[np.float64]
 _NO_SPREAD = 1e-12  # mean square of ranks in [-1/2, 1/2] below which they are all alike but for rounding
 
 

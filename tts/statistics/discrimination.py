@@ -6,15 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse, stats
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, numbers
-from tts.statistics.resampling import RESAMPLES, bootstrap, numbered, ratio
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+from tts.statistics.resampling import RESAMPLES, Floats, Whole, bootstrap, numbered, ratio
 
 
 @dataclass(frozen=True, slots=True)

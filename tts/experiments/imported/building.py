@@ -18,7 +18,7 @@ from tts.experiments.study.record import RecordedSample
 from tts.search.answers import Answers
 from tts.solver.model_cache import LOOP
 from tts.tasks.base import TaskProtocol
-from tts.types import Problem, Trajectory
+from tts.types import Problem
 from tts.verifiers.code.verifier import program_in
 
 Verdicts = Literal["ours", "given"]
@@ -26,7 +26,6 @@ CountTokens = Callable[[str], int]
 
 _BYTES_PER_TOKEN: Final = 4  # of English text, where no tokenizer is named
 _MOST_NAMED: Final = 20  # differences that a report lists
-_ROOT: Final = Trajectory(None, "", (), (), "active", 0, 0, 0, 0)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from tts.errors import unknown_name
 from tts.experiments.analysis.curves import AXES
 from tts.experiments.analysis.points import Point
 from tts.experiments.analysis.table import TableRow
+from tts.experiments.output.words import listed
 from tts.statistics import Estimate
 
 Rows = Sequence[TableRow] | Sequence[Point]
@@ -117,12 +118,8 @@ def text_of(columns: Mapping[str, Sequence[str]]) -> str:
     stays = _STAYS | _TIMED if max(map(len, columns.values()), default=0) > 1 else _STAYS
     same = {title: cells[0] for title, cells in columns.items() if len(set(cells)) == 1 and cells[0] and title not in stays}
     varied = {title: cells for title, cells in columns.items() if len(set(cells)) > 1 or title in stays}
-    margin = max(map(len, same), default=0)
-    lines = [f"{title:<{margin}}  {cell}" for title, cell in same.items()]
-    if varied:
-        lines += [""] if lines else []
-        lines += _aligned(varied)
-    return "\n".join(lines)
+    parts = [*([listed(same)] if same else []), *(["\n".join(_aligned(varied))] if varied else [])]
+    return "\n\n".join(parts)
 
 
 def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tts.experiments.output.words import in_points, with_interval
 from tts.experiments.verifier_report.measures import VerifierMeasures
 from tts.experiments.verifier_report.scores import VerifierScores
 from tts.experiments.verifier_report.selection_effect import SelectionEffect
-from tts.statistics import Estimate
 
 _FAR_OFF = 0.05  # a calibration error that is surely above it
 _BENT = 0.1  # a rank correlation with length that is at least so strong
@@ -28,18 +28,19 @@ def advice(scored: VerifierScores, of: VerifierMeasures, chosen: SelectionEffect
 
 def _use(scored: VerifierScores, of: VerifierMeasures, chosen: SelectionEffect | str) -> str:
     within, problems = of.quality.within, len(scored.problems)
+    auc = with_interval(within, ".2f")
     if math.isnan(within.value):
         return f"whether it can choose is unknown, since {of.unknown['auc within problems']}: draw more samples, of problems it matters for"
     if within.high < 0.5:
-        return f"do not use it: within a problem it puts wrong solutions before right ones (AUC {_in_words(within)})"
+        return f"do not use it: within a problem it puts wrong solutions before right ones (AUC {auc})"
     if not within.low > 0.5:
         few = "one problem" if problems == 1 else f"{within.num} problems that have both"
         return (
-            f"do not go by it yet: on {few} it cannot be told from chance within a problem (AUC {_in_words(within)}), so vote "
+            f"do not go by it yet: on {few} it cannot be told from chance within a problem (AUC {auc}), so vote "
             "(best_of_n | majority) and measure on more problems"
         )
     if isinstance(chosen, str):
-        return f"it tells right from wrong within a problem (AUC {_in_words(within)}), but what choosing by it gains is unknown: {chosen}"
+        return f"it tells right from wrong within a problem (AUC {auc}), but what choosing by it gains is unknown: {chosen}"
     return _choice(chosen)
 
 
@@ -52,18 +53,17 @@ def _choice(chosen: SelectionEffect) -> str:
     }
     what, gain = max(gains.items(), key=lambda pair: pair[1].value)
     if gain.low > 0:
-        return f"{what}: {_points(gain)} over the majority of {most}"
+        return f"{what}: {in_points(gain)} over the majority of {most}"
     if best.high < 0:
-        return (
-            f"vote (best_of_n | majority) rather than choose by its highest score, which is {_points(best)} against the majority of {most}"
-        )
+        worse = in_points(best)
+        return f"vote (best_of_n | majority) rather than choose by its highest score, which is {worse} against the majority of {most}"
     instead = what.partition(" (")[0]
-    return f"nothing is clearly gained over the majority of {most} ({instead}: {_points(gain)}), so vote, which costs no scores"
+    return f"nothing is clearly gained over the majority of {most} ({instead}: {in_points(gain)}), so vote, which costs no scores"
 
 
 def _warnings(of: VerifierMeasures, chosen: SelectionEffect | str) -> Iterator[str]:
     if not isinstance(chosen, str) and chosen.fall.high < 0:
-        yield f"its highest score misleads beyond {chosen.peak} samples ({_points(chosen.fall)} at {chosen.sizes[-1]})"
+        yield f"its highest score misleads beyond {chosen.peak} samples ({in_points(chosen.fall)} at {chosen.sizes[-1]})"
     if of.quality.error.low > _FAR_OFF:
         off = f"{of.quality.error.value:.2f}"
         yield f"its scores are no frequencies (off by {off} on average): calibrate them before a threshold means anything"
@@ -71,12 +71,3 @@ def _warnings(of: VerifierMeasures, chosen: SelectionEffect | str) -> Iterator[s
     if abs(bent.value) >= _BENT and (bent.low > 0 or bent.high < 0):
         liked = "longer" if bent.value > 0 else "shorter"
         yield f"it prefers {liked} solutions of the same problem that are right or wrong alike (rank correlation {bent.value:+.2f})"
-
-
-def _points(gain: Estimate) -> str:
-    value, low, high = (100 * each for each in (gain.value, gain.low, gain.high))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
-
-
-def _in_words(auc: Estimate) -> str:
-    return f"{auc.value:.2f}" if math.isnan(auc.low) else f"{auc.value:.2f} [{auc.low:.2f}, {auc.high:.2f}]"

@@ -11,6 +11,7 @@ from typing import Any
 
 from tts.errors import ConfigError
 from tts.experiments.output.tables import text_of
+from tts.experiments.output.words import in_points, listed, with_interval
 from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Result
 from tts.experiments.verifier_report.advice import advice
@@ -117,7 +118,10 @@ def _blocks(verdict: Verdict) -> list[str]:
         if positions := [position for position in of.positions if position.gold == gold]:
             blocks.append(f"{title}\n{text_of(_by_position(positions))}")
     if of.aggregations:
-        rows = {"steps made one by": list(of.aggregations), "AUC within problems": [_known(each) for each in of.aggregations.values()]}
+        rows = {
+            "steps made one by": list(of.aggregations),
+            "AUC within problems": [with_interval(each) for each in of.aggregations.values()],
+        }
         blocks.append(text_of(rows))
     if chosen is not None:
         blocks.append(f"best of N, averaged over subsets of the samples\n{text_of(_by_size(chosen))}")
@@ -138,24 +142,23 @@ def _head(verdict: Verdict) -> str:
         "scored": f"{scored.strategy} of {scored.model} on {scored.dataset}",
         "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, {100 * of.quality.share:.1f} % right",
         "left out": ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count),
-        "AUC": _known(of.quality.auc),
-        "AUC within problems": _known(of.quality.within),
-        "calibration error": _known(of.quality.error),
-        "goes with length": f"{_known(length.plain, '+.2f')}; given right or wrong {_known(length.given_right, '+.2f')}; "
-        f"and within problems {_known(length.within, '+.2f')}",
+        "AUC": with_interval(of.quality.auc),
+        "AUC within problems": with_interval(of.quality.within),
+        "calibration error": with_interval(of.quality.error),
+        "goes with length": f"{with_interval(length.plain, '+.2f')}; given right or wrong {with_interval(length.given_right, '+.2f')}; "
+        f"and within problems {with_interval(length.within, '+.2f')}",
     }
     if chosen is not None:
         apart, most = chosen.agreement, chosen.sizes[-1]
         rows |= {
             "agrees with the vote": f"{_percent(apart.same)}; of {apart.num:,} pools where not it is right in {apart.by_score:,}, the "
             f"vote in {apart.by_vote:,}",
-            f"gain at {most}": f"{_points(chosen.over_majority)} over the vote; "
-            f"as weights of votes {_points(chosen.weighted_over_majority)}",
-            "peak": f"{chosen.peak} samples; {_points(chosen.fall)} from there to {most}",
+            f"gain at {most}": f"{in_points(chosen.over_majority)} over the vote; "
+            f"as weights of votes {in_points(chosen.weighted_over_majority)}",
+            "peak": f"{chosen.peak} samples; {in_points(chosen.fall)} from there to {most}",
         }
     rows["advice"] = verdict.advice
-    margin = max(map(len, rows))
-    return "\n".join(f"{title:<{margin}}  {text}" for title, text in rows.items() if text)
+    return listed({title: text for title, text in rows.items() if text})
 
 
 def _by_position(positions: Sequence[Position]) -> dict[str, list[str]]:
@@ -164,16 +167,16 @@ def _by_position(positions: Sequence[Position]) -> dict[str, list[str]]:
         "step": [f"{p.first}" if p.first == p.last else f"{p.first} to {p.last}" for p in positions],
         "scores": [f"{each.num:,}" for each in of],
         "right": [f"{100 * each.share:.1f} %" for each in of],
-        "AUC": [_known(each.auc) for each in of],
-        "AUC within problems": [_known(each.within) for each in of],
-        "calibration error": [_known(each.error) for each in of],
+        "AUC": [with_interval(each.auc) for each in of],
+        "AUC within problems": [with_interval(each.within) for each in of],
+        "calibration error": [with_interval(each.error) for each in of],
     }
 
 
 def _by_size(chosen: SelectionEffect) -> dict[str, list[str]]:
     return {
         "samples": [f"{size:,}" for size in chosen.sizes],
-        "score of the best": [_known(each) for each in chosen.proxy],
+        "score of the best": [with_interval(each) for each in chosen.proxy],
         "right: best": [_percent(each) for each in chosen.best],
         "majority": [_percent(each) for each in chosen.majority],
         "weighted": [_percent(each) for each in chosen.weighted],
@@ -198,18 +201,8 @@ def _tries(tries: int) -> str:
     return f"{tries}" if tries < MOST_TRIES else f"{tries} or more"
 
 
-def _known(each: Estimate, form: str = ".3f") -> str:
-    if math.isnan(each.value):
-        return "unknown"
-    return f"{each.value:{form}}" + ("" if math.isnan(each.low) else f" [{each.low:{form}}, {each.high:{form}}]")
-
-
 def _percent(each: Estimate) -> str:
     return _share(each.value) + ("" if math.isnan(each.low) else f" [{100 * each.low:.1f}, {100 * each.high:.1f}]")
-
-
-def _points(each: Estimate) -> str:
-    return f"{100 * each.value:+.1f} [{100 * each.low:+.1f}, {100 * each.high:+.1f}] points"
 
 
 def _share(value: float) -> str:
