@@ -33,8 +33,10 @@ demo-smollm2: $(VENV)/.smollm2
 curve: $(VENV)/.curve
 	$(BIN)/python examples/first_curve.py
 
+# two processes, which on Linux fork behind one collection, so that each import and each case is made once
+TWO := $(if $(filter Linux,$(shell uname)),-p tests.support.forks --forks 2,-n 2 --dist loadfile)
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu and not docs"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not gpu and not docs"
 
 # documents, examples, notebooks, pages in a browser, benchmarks and research at their smallest size
 test-docs: $(VENV)/.dev
