@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="the tiny model is one of the transfo
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
 
 from tests.backends.conftest import checkpoint_of, tiny_model, tiny_tokenizer  # noqa: E402
-from tests.backends.kernels.test_triton import run  # noqa: E402
+from tests.backends.kernels.test_triton import STEPS, interpret  # noqa: E402
 from tests.backends.kernels.trees import FORESTS, make_plan  # noqa: E402
 from tts.backends.engine import loading  # noqa: E402
 from tts.backends.engine.device.graphs import FixedRoom  # noqa: E402
@@ -21,15 +21,11 @@ from tts.backends.kernels.lowering import WorkShape, lower, padded  # noqa: E402
 from tts.backends.kernels.plan import BLOCK  # noqa: E402
 from tts.errors import ConfigError, KVBudgetError  # noqa: E402
 
-INTERPRETED = "tests/backends/kernels/interpreted_steps.py"
 
-
-@pytest.mark.parametrize("part", ["strict_rows or was_captured", pytest.param("test", marks=pytest.mark.slow)])
-def test_steps_in_fixed_shapes_are_those_of_plain_ones_in_the_interpreter(part: str) -> None:
+@pytest.mark.slow  # the first of them run with the kernels, in test_triton.py
+def test_steps_in_fixed_shapes_are_those_of_plain_ones_in_the_interpreter() -> None:
     pytest.importorskip("triton")
-    out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", part, INTERPRETED, TRITON_INTERPRET="1")
-    assert " passed" in out
-    assert "skipped" not in out
+    interpret("test", STEPS)
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -27,17 +27,27 @@ def run(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-PARTS = [
-    "32-star or rope_of_no_token or norm or uniforms or draws_from or strict and few",
-    *(pytest.param(p, marks=pytest.mark.slow) for p in ("attention", "not attention")),
-]
+KERNELS, STEPS = HERE / "interpreted.py", HERE / "interpreted_steps.py"
+A_FEW = "32-star or rope_of_no_token or norm or uniforms or draws_from or strict and few or strict_rows or was_captured"
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_kernels_equal_their_references_in_the_interpreter(part: str) -> None:
-    out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", part, str(HERE / "interpreted.py"), TRITON_INTERPRET="1")
+def interpret(part: str, *files: Path) -> None:
+    """Run tests whose names have a part in Triton's interpreter."""
+    out = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", part, *map(str, files), TRITON_INTERPRET="1")
     assert " passed" in out
     assert "skipped" not in out
+
+
+def test_kernels_and_steps_in_fixed_shapes_are_their_references_in_the_interpreter() -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("numba")
+    interpret(A_FEW, KERNELS, STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["attention", "not attention"])
+def test_kernels_equal_their_references_in_the_interpreter(part: str) -> None:
+    interpret(part, KERNELS)
 
 
 @pytest.mark.slow
