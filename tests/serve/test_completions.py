@@ -12,10 +12,14 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("numba", reason="the extra engine is not installed")
 
+from starlette.testclient import TestClient
+
 from tts.backends.engine import EngineBackend
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.protocol import prompt_logprobs
 from tts.models import registry
+from tts.serve.app import create_app
+from tts.serve.config import gateway_config
 
 PAIR: dict[str, Any] = {"models": {"pocket": {"presets": {"vote": {"strategy": "best_of_n(n=4) | majority", "budget": 1000}}}}}
 SUM = "12 + 7 * 3\n"
@@ -24,8 +28,22 @@ LINES = ("7 * 3 = 21\n", "7 * 3 = 22\n", "12 + 7 = 19\n")
 
 @pytest.fixture
 def complete(client):
-    """Ask one gateway with the embedded policy for completions."""
-    gateway = client(**PAIR)
+    """Ask a gateway with the embedded policy for completions."""
+    return asking(client(**PAIR))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A gateway with the embedded policy and the toy for tests that leave no trace in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TTS_HOME", str(tmp_path_factory.mktemp("home")))
+        app = create_app(gateway_config({"models": {**PAIR["models"], "toy": {}}}))
+    with TestClient(app, base_url="http://127.0.0.1") as gateway:
+        yield gateway
+
+
+def asking(gateway: Any) -> Any:
+    """Return what asks a gateway for completions."""
 
     def ask(status: int = 200, **fields: Any) -> Any:
         reply = gateway.post("/v1/completions", json={"model": "pocket", "prompt": SUM, **fields})
@@ -127,8 +145,8 @@ def test_a_text_is_a_function_of_its_seed_and_choices_are_different_draws(comple
 
 
 @pytest.mark.parametrize(("stop", "text"), [("\n", "7 * 3 = 21"), (["= 3", "21\n"], "7 * 3 = "), (["A:"], "7 * 3 = 21\n12 + 21 = 33\n")])
-def test_a_stop_text_ends_a_choice_and_is_no_part_of_it(complete, stop, text):
-    choice = complete(stop=stop, temperature=0, max_tokens=60)["choices"][0]
+def test_a_stop_text_ends_a_choice_and_is_no_part_of_it(shared, stop, text):
+    choice = asking(shared)(stop=stop, temperature=0, max_tokens=60)["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == (text, "stop")
 
 
@@ -208,14 +226,15 @@ def test_reading_and_writing_are_booked(client):
         ({"tts": {"strategie": "x"}}, "tts.strategie", "invalid_value"),
     ],
 )
-def test_bad_input_is_refused_in_openais_form_and_spends_nothing(complete, fields, param, code):
-    error = complete(400, **fields)["error"]
+def test_bad_input_is_refused_in_openais_form_and_spends_nothing(shared, fields, param, code):
+    books = shared.app.state.gateway.books
+    before = books.spent("anyone")
+    error = asking(shared)(400, **fields)["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert (error["param"], error["code"], error["type"]) == (param, code, "invalid_request_error")
     assert "\n" not in error["message"]
-    gateway = complete.gateway.app.state.gateway
-    assert not gateway.books.held
-    assert gateway.books.spent("anyone") == 0
+    assert not books.held
+    assert books.spent("anyone") == before
 
 
 def test_an_unknown_field_is_reported(complete):
@@ -252,8 +271,8 @@ def test_the_tokenizer_is_that_of_the_model(client):
         ("/detokenize", {"model": "toy", "tokens": [500]}, "tokens"),
     ],
 )
-def test_bad_input_of_the_tokenizer_is_refused(client, path, body, param):
-    reply = client(models={"pocket": {}, "toy": {}}).post(path, json=body)
+def test_bad_input_of_the_tokenizer_is_refused(shared, path, body, param):
+    reply = shared.post(path, json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
