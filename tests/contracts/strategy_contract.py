@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -39,6 +40,12 @@ BUDGETS = {
     "flops": (1, 10, 300, 2000),
     "usd": (1e-9, 1e-7, 2e-6),
 }
+
+
+@functools.cache
+def _names() -> list[Sequence[str]]:
+    """Return the names of all strategies, selections and stop rules, for which all installed packages are looked at."""
+    return [table.names() for table in (STRATEGIES, SELECTIONS, STOP_RULES)]
 
 
 def verified() -> dict[str, Any]:
@@ -232,10 +239,10 @@ class StrategyContract:
         """Pair every selection with every stop rule for one strategy; elsewhere each occurs with the strategy, a third in `make test`."""
         if "stop" not in metafunc.fixturenames:
             return
-        selections, stops = SELECTIONS.names(), STOP_RULES.names()
+        strategies, selections, stops = _names()
         pairs = list(itertools.product(selections, stops))
         if self.name != "best_of_n":
-            first = STRATEGIES.names().index(self.name)
+            first = strategies.index(self.name)
             pairs = [(selections[i % len(selections)], stops[(first + i) % len(stops)]) for i in range(max(len(selections), len(stops)))]
             pairs = [pytest.param(*pair, marks=[SLOW] * ((first + i) % 3 > 0)) for i, pair in enumerate(pairs)]
         metafunc.parametrize(("selection", "stop"), pairs)
