@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    count = session.config.getoption("forks")
+    count = session.config.getoption("forks") or 0
     if count < 1 or session.config.option.collectonly or session.testsfailed:
         return None
     assert threading.active_count() == 1, f"forked processes would lack the threads {threading.enumerate()}"
@@ -111,6 +111,7 @@ class Processes:
             self.finish(process, self.session.items[value])
 
     def finish(self, process: Process, item: pytest.Item) -> None:
+        assert process.at is not None
         process.taken.remove(process.at)
         process.at, self.over = None, self.over + 1
         self.hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -158,7 +159,7 @@ class Inside:
             traceback.print_exc()
         finally:
             with suppress(BaseException):
-                atexit._run_exitfuncs()  # servers and threads that tests have left
+                atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - servers and threads that tests have left
             os._exit(code)
 
     def settle(self, folder: Path) -> None:
@@ -166,7 +167,7 @@ class Inside:
         config = self.session.config
         folder.mkdir()
         config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
-        config.get_terminal_writer()._file = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the end
+        config.get_terminal_writer()._file = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 # pyright: ignore[reportPrivateUsage]
         capture: Any = config.pluginmanager.getplugin("capturemanager")
         capture.stop_global_capturing()
         capture.start_global_capturing()
