@@ -44,7 +44,7 @@ def test_it_reports_each_test_once_and_says_which_one_took_its_process_with_it(t
     options = ("-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "tests.support.forks", "--forks", "2")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=120,
+        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     closing = done.stdout.splitlines()[-1]
