@@ -106,7 +106,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "tts.plugins": {"Table": "Registry"},
     "tts.backends.callable": {"CallableBackend": "FunctionBackend"},
     "tts.backends.facts": {"Spelled": "TokenizedText", "ValueFacts": "ValueHeadMetadata", "value_facts": "value_head_metadata"},
-    "tts.backends.decoding": {"Decoder": "TileDecoder", "Ended": "FinishedRow", "Path": "CachedPath", "Request": "RowRequest"},
+    "tts.backends.decoding": {"Decoder": "RowDecoder", "Ended": "FinishedRow", "Path": "CachedPath", "Request": "RowRequest"},
     "tts.backends.engine.probe": {"Probe": "MachineLimits"},
     "tts.backends.openai_asker": {"Asker": "ProbeClient"},
     "tts.backends.openai_call": {"Call": "ServerCall"},

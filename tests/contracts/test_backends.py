@@ -235,7 +235,7 @@ class TestTransformers(SpreadsContract, PromptLogprobsContract):
         return self.tiny(makers())
 
     def tiny(self, made: dict[str, Any]) -> BackendProtocol:
-        return made["tiny_backend"](context=256, tile_rows=4)
+        return made["tiny_backend"](context=256)
 
 
 class TestEngine(TestTransformers):

@@ -215,7 +215,7 @@ def compared(name: str, prompts: Sequence[str], atol: float) -> None:
     record = registry.get(name)
     ours, theirs = (
         run(backend, lambda backend=backend: backend.prompt_logprobs(prompts, 3))
-        for backend in (EngineBackend.from_record(record), TransformersBackend.from_record(record, tile_rows=1))
+        for backend in (EngineBackend.from_record(record), TransformersBackend.from_record(record))
     )
     for one, other in zip(ours, theirs, strict=True):
         assert (one.value.token_ids, one.value.texts) == (other.value.token_ids, other.value.texts)

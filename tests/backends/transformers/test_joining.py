@@ -28,7 +28,7 @@ def make_endless(make_tiny: Callable[..., Any]) -> Callable[..., Any]:
     """The maker of tiny backends whose rows end only where they must."""
 
     def make(**options: Any) -> Any:
-        backend = make_tiny(**{"tile_rows": 4, **options})
+        backend = make_tiny(**options)
         backend._decoder._eos = frozenset()
         return backend
 
@@ -61,7 +61,7 @@ def test_what_arrives_while_rows_decode_waits_for_none_of_them_and_changes_no_bi
 
 
 def test_rows_that_wait_for_a_place_end_when_they_are_cancelled(make_endless: Callable[..., Any]) -> None:
-    backend = make_endless(max_rows=1, tile_rows=1)
+    backend = make_endless(max_rows=1)
 
     async def main() -> None:
         (handle,) = await opened(backend, PROMPTS[0])

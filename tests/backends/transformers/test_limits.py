@@ -125,9 +125,8 @@ def test_what_cannot_be_done_is_refused_by_type(tiny: Any, make_tiny: Callable[.
 
     asyncio.run(main())
     assert tiny.caps.value == "absent"
-    for option in ("tile_rows", "max_rows"):
-        with pytest.raises(ConfigError, match=f"{option} is 0"):
-            make_tiny(**{option: 0})
+    with pytest.raises(ConfigError, match="max_rows is 0"):
+        make_tiny(max_rows=0)
 
 
 def test_a_failing_model_ends_its_rows_and_not_the_loop(make_tiny: Callable[..., Any]) -> None:
@@ -161,10 +160,10 @@ def test_models_with_windows_are_held_within_them_and_other_states_are_refused(m
     model = make_tiny()._model._model
     model.config.layer_types = ["full_attention", "sliding_attention"]
     model.config.sliding_window = 99
-    assert CausalModel(model, tile_rows=1).context == 99
+    assert CausalModel(model).context == 99
     model.config.layer_types = ["full_attention", "linear_attention"]
     with pytest.raises(ConfigError, match="linear_attention"):
-        CausalModel(model, tile_rows=1)
+        CausalModel(model)
 
 
 def test_a_model_that_places_its_tokens_otherwise_is_found_out(make_tiny: Callable[..., Any]) -> None:

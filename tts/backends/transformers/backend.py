@@ -36,7 +36,7 @@ try:
     from tts.backends.loading.models import load
     from tts.backends.text.rendering import Renderer, eos_ids
     from tts.backends.transformers.causal_model import CausalModel
-    from tts.backends.transformers.decoding import CachedPath, FinishedRow, RowRequest, TileDecoder
+    from tts.backends.transformers.decoding import CachedPath, FinishedRow, RowDecoder, RowRequest
 except ModuleNotFoundError as failure:
     raise missing_extra(failure.name or "torch", "engine", "the transformers backend") from failure
 
@@ -66,17 +66,10 @@ _Job = _Call | RowRequest
 class TransformersBackend(Backend):
     """Opens, continues and scores paths of a transformers model.
 
-    Idea: every row has its own tensors of keys and values, which forks share. Rows of all requests are decoded together in tiles
-        of `tile_rows` rows, idle ones included, whose width follows from the row's own length. Everything else is read path by
-        path. New requests join between two steps. All shapes follow from the row alone, and so do all bits: tokens and
-        log-probabilities do not depend on the batch or its order. This needs one machine, number of threads, `tile_rows` and
-        version of torch. It holds for dense models; a mixture of experts shapes its products by the batch. It was
-        measured on CPUs. On a GPU it relies on cuBLAS choosing equal kernels for equal shapes, which was not measured.
-
-        Cost, for SmolLM2-135M in float32 on two cores with 256 columns: a step takes 158 ms in a tile of 16, full (101 tokens/s)
-        or with a single row, and 67 ms in a tile of 1. From three rows on the tile of 16 is faster; `tile_rows=1` is as exact,
-        and best for single rows. The log-probabilities of both differ by rounding (at most 9e-6 nats over 28 greedy tokens,
-        which were the same).
+    Idea: everything is computed path by path and row by row, nothing in batches. Rows of all requests take turns, a token a turn,
+        and new requests join between two turns, so that none waits for another's end. All shapes follow from the row alone, and so
+        do all bits: tokens and log-probabilities do not depend on the batch or its order. This needs one machine, number of threads
+        and version of torch. Forks share keys and values; a row under way has a copy of its path's.
 
     Accounting: opening a prompt computes all its tokens. A row reuses all tokens of its path and computes none of them. `extend`,
         `score` and `next_logprobs` compute the tokens of their texts and reuse the path's. The last token of a path is read by
@@ -84,13 +77,13 @@ class TransformersBackend(Backend):
 
     Args:
         model: a decoder-only model; it is switched to evaluation and to eager attention. tokenizer: its (fast) tokenizer.
-        name: the backend's name. identity: what results depend on; None: a checksum of the weights, dtype, device and tile.
+        name: the backend's name. identity: what results depend on; None: a checksum of the weights, dtype and device.
         rates: cost of a token; FLOPs are filled in from the model where they are None.
-        tile_rows: rows of a tile, at least 1. max_rows: most rows decoded at once, at least 1; others wait.
+        max_rows: most rows under way at once, at least 1; others wait.
         thoughts: marks of its thoughts; None: those of its chat template.
 
     Raises:
-        ConfigError: the model has layers whose state is not keys and values of the whole path; or a number is below 1.
+        ConfigError: the model has layers whose state is not keys and values of the whole path; or `max_rows` is below 1.
     """
 
     caps = Caps(
@@ -118,14 +111,12 @@ class TransformersBackend(Backend):
         name: str = "transformers",
         identity: str | None = None,
         rates: Rates | None = None,
-        tile_rows: int = 16,
         max_rows: int = 64,
         thoughts: ThoughtMarks | None = None,
     ) -> None:
-        for argument, value in (("tile_rows", tile_rows), ("max_rows", max_rows)):
-            if value < 1:
-                raise ConfigError(f"{argument} is {value!r}, but must be at least 1")
-        self._model = CausalModel(model, tile_rows=tile_rows)
+        if max_rows < 1:
+            raise ConfigError(f"max_rows is {max_rows!r}, but must be at least 1")
+        self._model = CausalModel(model)
         self.name = name
         self.identity = identity or _identity(weights_digest(model), self._model)
         self.context: int | None = self._model.context
@@ -143,14 +134,14 @@ class TransformersBackend(Backend):
             finishes_reads=True,
         )
         self.caps = dataclasses.replace(type(self).caps, thoughts=marks is not None)
-        self._decoder = TileDecoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
+        self._decoder = RowDecoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
         self._queue = LoopQueue(self._execute, self._fail)
         self._computing = threading.Lock()
         self._paths: weakref.WeakKeyDictionary[TransformersHandle, CachedPath] = weakref.WeakKeyDictionary()
 
     @classmethod
     def from_record(
-        cls, record: ModelRecord, *, device: str | None = None, dtype: str | None = None, tile_rows: int = 16, max_rows: int = 64
+        cls, record: ModelRecord, *, device: str | None = None, dtype: str | None = None, max_rows: int = 64
     ) -> TransformersBackend:
         """Load a model by its record.
 
@@ -158,7 +149,6 @@ class TransformersBackend(Backend):
             record: with weights in a package, a folder or on the Hub.
             device: a torch device; None: "cuda" where there is one, else "cpu".
             dtype: "float32", "bfloat16" (a CPU needs instructions for it) or "float16"; None: float32 on a CPU, bfloat16 elsewhere.
-            tile_rows: see the class.
             max_rows: see the class.
 
         Raises:
@@ -180,7 +170,6 @@ class TransformersBackend(Backend):
                 loaded.tokenizer,
                 identity="?",
                 rates=rates(record),
-                tile_rows=tile_rows,
                 max_rows=max_rows,
                 thoughts=thought_marks(record),
             )
@@ -430,4 +419,4 @@ def _engine_error(failure: Exception) -> EngineError:
 
 def _identity(weights: str, model: CausalModel) -> str:
     dtype = str(model.dtype).removeprefix("torch.")
-    return f"transformers weights={weights} dtype={dtype} device={model.device.type} tile={model.tile_rows}"
+    return f"transformers weights={weights} dtype={dtype} device={model.device.type} rows=alone"
