@@ -49,7 +49,6 @@ ONE_IN = {
     "backends/engine/test_strict.py::test_limits_of_a_step_and_sharing_change_no_bit": 4,
     "backends/engine/test_strict.py::test_what_was_evicted_is_computed_again_to_the_same_bits": 3,
     "backends/kernels/test_attention_strict.py": 3,
-    "backends/kernels/test_attention_two_level.py": 3,
     "backends/kernels/test_halves.py": 3,
     "backends/kernels/test_lowering.py": 3,
     "backends/openai/test_faults.py::test_a_reply_that_breaks_is_drawn_again_within_its_grant_and_harms_no_other": 2,

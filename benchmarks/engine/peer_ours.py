@@ -56,7 +56,6 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--halves", action="store_true", help="keys and values in float16")
-    parser.add_argument("--fast", action="store_true", help="without bit-equality across batches")
     parser.add_argument("--unshared", action="store_true")
     parser.add_argument("--no-reuse", action="store_true")
     parser.add_argument("--threads", type=int)
@@ -70,7 +69,6 @@ def main() -> None:
         replayer = Replayer(
             options.model,
             precision=options.precision,
-            strict=not options.fast,
             sharing=not options.unshared,
             reuse=not options.no_reuse,
             threads=options.threads,

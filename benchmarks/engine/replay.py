@@ -63,7 +63,7 @@ class Replayer:
 
     Args:
         model: a name, or a checkpoint. precision, device, options: see `EngineOptions`; at most 64 rows unless they say another number.
-        strict: the strict executor, else the fastest other one: two_level on a CPU, triton elsewhere.
+        strict: the strict executor, which is the only one on a CPU; else triton.
         sharing: whether rows read common ancestors together. reuse: whether a child goes on from its parent's keys and values.
         kv_budget_bytes: for keys and values.
     """
@@ -85,7 +85,7 @@ class Replayer:
         self.options = EngineOptions(
             device=device,
             precision=precision,
-            executor="strict" if strict else "two_level" if device == "cpu" else "triton",
+            executor="strict" if strict or device == "cpu" else "triton",
             kv_budget=kv_budget_bytes,
             share=sharing,
             **{"max_rows": 64, **options},

@@ -40,7 +40,6 @@ class Spec:
 OURS, TRANSFORMERS, VLLM, LLAMA = "peer_ours", "peer_transformers", "peer_vllm", "peer_llama_cpp"
 SPECS: Mapping[str, Spec] = {
     "ours": Spec(OURS, "", "float32", "our engine", "--model {model}"),
-    "ours-fast": Spec(OURS, "", "float32", "our engine without bit-equality across batches", "--model {model} --fast", main=False),
     "ours-f16": Spec(OURS, "", "f16 keys", "our engine, keys in float16", "--model {model} --halves"),
     "ours-unshared": Spec(OURS, "", "float32", "our engine, every row reads its whole path", "--model {model} --unshared", main=False),
     "ours-no-reuse": Spec(OURS, "", "float32", "our engine, every child computes its whole path", "--model {model} --no-reuse", main=False),

@@ -18,8 +18,8 @@ from tests.backends.kernels.trees import FORESTS, Case, branching, chain, forest
 from tts import randomness  # noqa: E402
 from tts.backends import sampling  # noqa: E402
 from tts.backends.base import Sampling  # noqa: E402
-from tts.backends.kernels import attention_triton, attention_two_level, draw_triton  # noqa: E402
-from tts.backends.kernels.attention import attend_reference  # noqa: E402
+from tts.backends.kernels import attention_triton, draw_triton  # noqa: E402
+from tts.backends.kernels.attention import attend_reference, visible_keys  # noqa: E402
 from tts.backends.kernels.lowering import lower  # noqa: E402
 from tts.backends.kernels.rope import rope_reference  # noqa: E402
 from tts.backends.kernels.rope_triton import rope  # noqa: E402
@@ -44,7 +44,6 @@ def test_attention_equals_the_oracle(name: str, dtype: Any, tolerance: float, gr
     case = make_tree(FORESTS[name], group=group, size=size)
     for split in (64, 256):
         assert error(attention_triton.attend, case, dtype, split=split) < tolerance
-    assert error(attention_two_level.attend, case, dtype) < tolerance
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
@@ -110,6 +109,22 @@ def seconds(call: Any, repeats: int = 50) -> float:
     return best
 
 
+def plain_attention(case: Case, queries: Any, keys: Any, values: Any) -> Any:
+    """Return attention in plain torch, as a function without arguments: the keys of each query are gathered, padded and masked."""
+    places = [visible_keys(case.plan, query) for query in range(len(case.plan.positions))]
+    longest = max(len(numbers) for numbers, _ in places)
+    padded = np.array([[np.pad(part, (0, longest - len(part))) for part in place] for place in places])  # [T, 2, L]
+    numbers, offsets = (torch.from_numpy(padded[:, part]).to("cuda") for part in (0, 1))
+    lengths = torch.tensor([len(numbers) for numbers, _ in places], device="cuda")
+    seen = (torch.arange(longest, device="cuda") < lengths[:, None])[None, :, None]  # [1, T, 1, L]
+
+    def attend() -> Any:
+        near, far = keys[:, numbers, offsets], values[:, numbers, offsets]  # [H, T, L, d]
+        return torch.nn.functional.scaled_dot_product_attention(queries, near, far, attn_mask=seen, scale=1.0)
+
+    return attend
+
+
 @pytest.mark.parametrize("trees", [1, 8])
 def test_attention_is_faster_than_plain_torch_and_says_how_fast(trees: int, capsys: pytest.CaptureFixture[str]) -> None:
     heads, group, size = 2, 6, 128
@@ -117,8 +132,7 @@ def test_attention_is_faster_than_plain_torch_and_says_how_fast(trees: int, caps
     queries, keys, values = (torch.from_numpy(array).to("cuda", torch.bfloat16) for array in case[1:])
     out = torch.empty(len(case.plan.positions), heads, group, size, dtype=torch.bfloat16, device="cuda")
     launch = attention_triton.upload(lower(case.plan, group=group), num_heads=heads, size=size, device="cuda")
-    tables = attention_two_level.lower(case.plan, group=group, device="cuda")
-    plain = seconds(lambda: attention_two_level.attend(tables, queries, keys, values, out), 3)
+    plain = seconds(plain_attention(case, queries, keys, values), 3)
     graph = torch.cuda.CUDAGraph()
     attention_triton.attend(launch, queries, keys, values, out)
     with torch.cuda.graph(graph):

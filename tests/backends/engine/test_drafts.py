@@ -304,8 +304,7 @@ def test_value_heads_read_what_was_drawn_alone() -> None:
 def test_drafts_are_made_where_rows_are_exact() -> None:
     assert stepping.engine().runner._drafts is not None
     assert stepping.engine(drafts=False).runner._drafts is None
-    assert stepping.engine(executor="two_level").runner._drafts is None
     with pytest.raises(ConfigError, match="drafts is True, but they change texts"):
-        stepping.engine(executor="two_level", drafts=True)
+        stepping.engine(executor="triton", drafts=True)
     with pytest.raises(ConfigError, match="drafts is 3, but must be True, False or None"):
         stepping.engine(drafts=3)

@@ -84,7 +84,7 @@ def test_log_probabilities_are_those_of_float32_within_rounding(name: str) -> No
 def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for options, message in (
         ({"kv_precision": "float8"}, "kv_precision is 'float8', but must be float32, float16 or None"),
-        ({**HALVES, "executor": "two_level"}, "the executor 'two_level' reads float32 alone"),
+        ({**HALVES, "executor": "triton"}, "the executor 'triton' reads float32 alone"),
         ({**HALVES, "device": "cuda"}, "kv_precision is 'float16', which is a CPU's, but the device is cuda"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -311,6 +311,14 @@ def test_strict_on_a_device_is_an_executor_of_its_own() -> None:
         EngineOptions(device="cuda", drafts=True)
     with pytest.raises(ConfigError, match="precision 'int8' is a CPU's, but the device is cuda"):
         EngineOptions(device="cuda", precision="int8")
+    with pytest.raises(ConfigError, match=r"executor 'reference' is a CPU's, but the device is cuda.*use executor='strict'"):
+        EngineOptions(device="cuda", executor="reference")
+
+
+def test_an_executor_that_is_gone_is_refused_with_the_one_in_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"executor is 'two_level', which there is no longer.*use executor='strict'") as refused:
+        EngineOptions(executor="two_level")
+    assert "\n" not in str(refused.value)
 
 
 def test_fbgemm_is_not_taken_where_it_saturates_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,9 +71,8 @@ def test_every_shape_of_tree_has_its_laws(shape: str) -> None:
     check_tree(model_of("llama, groups of 3, tied, attention bias"), found)
 
 
-@pytest.mark.parametrize("executor", ["reference", "two_level"])
-def test_other_executors_have_the_same_laws(executor: str) -> None:
-    check_tree(model_of("qwen3"), FORESTS["caterpillar"], executor=executor)
+def test_the_reference_executor_has_the_same_laws() -> None:
+    check_tree(model_of("qwen3"), FORESTS["caterpillar"], executor="reference")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -58,10 +58,6 @@ def test_there_is_room_for_all_rows_up_to_256(rows: int, tokens: int) -> None:
         ({"cuda_graphs": 3}, "cuda_graphs is 3, but must be True, False or None"),
         ({"cuda_graphs": "yes"}, "cuda_graphs is 'yes', but must be True, False or None"),
         ({"cuda_graphs": True, "device": "cpu"}, "cuda_graphs is True, but the device is cpu, which has none.*leave it out"),
-        (
-            {"cuda_graphs": True, "device": "cuda", "executor": "two_level"},
-            "cuda_graphs is True, but steps of the executor 'two_level' have no fixed shapes.*use strict or triton",
-        ),
     ],
 )
 def test_graphs_that_cannot_be_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
@@ -78,7 +74,6 @@ def test_graphs_are_on_where_a_cuda_device_runs_triton_kernels() -> None:
     assert on(executor="strict")
     assert on(cuda_graphs=True)
     assert not on(cuda_graphs=False)
-    assert not on(executor="two_level")
     assert not on(device="cpu")
     assert not on(device="cpu", executor="triton")
 

@@ -99,9 +99,7 @@ class Decoder:
         self.team = Team(threads)
         self.spans: Spans | None = None
         self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
-        make = _Maker(
-            config, weights, precision, strict=executor in ("strict", "triton_strict", "reference"), team=self.team, device=device
-        )
+        make = _Maker(config, weights, precision, strict=executor != "triton", team=self.team, device=device)
         self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
         self._norm = make.tensor("model.norm.weight", config.hidden)

@@ -35,7 +35,7 @@ from tts.budget.meter import Rates
 from tts.errors import ConfigError, KVBudgetError
 from tts.models.registry import ModelRecord, process_records, rates, refuse_url
 
-EXECUTORS = ("strict", "two_level", "triton", "triton_strict", "reference")
+EXECUTORS = ("strict", "triton", "triton_strict", "reference")
 PRECISIONS = ("float32", "int8", "bfloat16")
 
 
@@ -48,7 +48,7 @@ class EngineOptions:
         precision: "float32"; "int8" (a CPU's linear layers, output layer apart); "bfloat16" (a CPU's linear layers, where it has
             instructions for it; everything on other devices). None: float32 on a CPU, bfloat16 elsewhere. A CPU that would be
             slower with it than in float32 refuses.
-        executor: of attention: "strict", "two_level", "triton", "triton_strict" or "reference"; None: strict on a CPU, triton elsewhere.
+        executor: of attention: "strict", "triton", "triton_strict" or, on a CPU, "reference"; None: strict on a CPU, triton elsewhere.
             With "strict" a row's numbers do not depend on its batch; on a GPU it stands for "triton_strict".
         kv_precision: of keys and values on a CPU: "float32", or "float16" for half the memory (executors "strict" and "reference"). None:
             float32 on a CPU, the model's elsewhere.
@@ -61,7 +61,7 @@ class EngineOptions:
         drafts: whether tokens are proposed to rows where that is expected to pay (`tts.backends.engine.drafts`), which changes no text;
             None: where rows are exact, that is with a strict executor.
         cuda_graphs: whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once; their buffers count
-            as a part of `kv_budget`. None: on a CUDA device, with the executors that run Triton kernels.
+            as a part of `kv_budget`. None: on a CUDA device.
 
     Raises:
         ConfigError: a value is not valid, or does not go with the device.
@@ -84,6 +84,8 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, or None")
+        if self.executor == "two_level":
+            raise ConfigError("executor is 'two_level', which there is no longer: the strict one is faster", hint="use executor='strict'")
         for name, known in (("precision", PRECISIONS), ("executor", EXECUTORS), ("kv_precision", get_args(KVPrecision))):
             value = getattr(self, name)
             if value is not None and value not in known:
@@ -95,6 +97,8 @@ class EngineOptions:
             check_int8()
         if not host and self.precision == "int8":
             raise ConfigError(f"precision 'int8' is a CPU's, but the device is {self.place}", hint="leave it out")
+        if not host and self.executor == "reference":
+            raise ConfigError(f"executor 'reference' is a CPU's, but the device is {self.place}", hint="use executor='strict'")
         self._check_steps()
         self._check_kv_precision()
 
@@ -107,10 +111,6 @@ class EngineOptions:
             raise ConfigError("drafts is True, but they change texts where rows are not exact", hint="use the executor strict")
         if self.cuda_graphs and self.place.type != "cuda":
             raise ConfigError(f"cuda_graphs is True, but the device is {self.place}, which has none", hint="leave it out")
-        if self.cuda_graphs and not self._on_triton:
-            raise ConfigError(
-                f"cuda_graphs is True, but steps of the executor {self.attention!r} have no fixed shapes", hint="use strict or triton"
-            )
 
     def _check_kv_precision(self) -> None:
         """Raise a `ConfigError` for keys and values that the device or the executor does not have, or that the CPU does not widen."""
@@ -133,16 +133,12 @@ class EngineOptions:
     @property
     def exact(self) -> bool:
         """Whether a row's numbers do not depend on its batch."""
-        return self.attention in ("strict", "triton_strict") or (self.place.type == "cpu" and self.executor == "reference")
+        return self.attention in ("strict", "triton_strict", "reference")
 
     @property
     def graphs(self) -> bool:
         """Whether decode steps are replayed as CUDA graphs."""
-        return self.place.type == "cuda" and self._on_triton and self.cuda_graphs is not False
-
-    @property
-    def _on_triton(self) -> bool:
-        return self.attention in ("triton", "triton_strict")
+        return self.place.type == "cuda" and self.cuda_graphs is not False
 
     @property
     def attention(self) -> AttentionExecutor:

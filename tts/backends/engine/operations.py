@@ -15,12 +15,11 @@ from torch import Tensor
 from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import kernel_array
-from tts.backends.kernels import attention, attention_strict, attention_two_level, layers
+from tts.backends.kernels import attention, attention_strict, layers
 from tts.backends.kernels.draw import DrawRequest, HostDraws, draw_rows
 from tts.backends.kernels.host import Team
-from tts.backends.kernels.plan import AttentionPlan
 
-AttentionExecutor = Literal["strict", "two_level", "triton", "triton_strict", "reference"]
+AttentionExecutor = Literal["strict", "triton", "triton_strict", "reference"]
 _NONE = np.empty((0, 0), np.float32)
 
 
@@ -55,10 +54,10 @@ def rotary_tables(config: DecoderConfig) -> tuple[Tensor, Tensor]:
 
 
 class HostOperations:
-    """On a CPU: compiled kernels, each row bit for bit as it would be alone (with the executor "strict").
+    """On a CPU: compiled kernels, each row bit for bit as it would be alone.
 
     Args:
-        config: of the model. executor: "strict", "two_level" or "reference". team: the threads that share a call.
+        config: of the model. executor: "strict" or "reference". team: the threads that share a call.
     """
 
     def __init__(self, config: DecoderConfig, executor: AttentionExecutor, team: Team) -> None:
@@ -70,7 +69,6 @@ class HostOperations:
     def begin(self, planned: StepPlan) -> None:
         """Prepare a step."""
         self._planned = planned
-        self._products: AttentionPlan | attention_two_level.Tables = planned.plan
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
@@ -91,8 +89,6 @@ class HostOperations:
         out = torch.empty(rows, heads, group, size)
         if self._executor == "strict":
             attention_strict.attend(plan, queries, *held, out.numpy(), self._team)
-        elif self._executor == "two_level":
-            self._products = attention_two_level.attend(self._products, torch.from_numpy(queries), keys.transpose(-1, -2), values, out)
         else:
             used = int(plan.blocks[:, 0].max()) + 1  # it widens all its inputs
             read, _ = attention.attend_reference(plan, queries, keys[:, :used].transpose(-1, -2), values[:, :used])

@@ -86,7 +86,6 @@ class FixedSteps:
         self.replays = 0
         self._operations, self._feed, self._room, self._capture = operations, feed, room, capture
         self._host = np.zeros(room.numbers, np.int32)
-        assert operations.kernels is not None, "steps of plain torch have no fixed shapes"
         self._launch, config, device = operations.kernels.launch, operations.config, operations.device
         self._numbers = torch.zeros(room.numbers, dtype=torch.int32, device=device)
         self._hidden = torch.zeros(room.tokens, config.hidden, dtype=operations.dtype, device=device)

@@ -1,6 +1,6 @@
-"""The operations of a decoder layer beside matrix products, on a GPU: Triton kernels, or plain torch.
+"""The operations of a decoder layer beside matrix products, on a GPU: Triton kernels.
 
-With the executors "triton" and "triton_strict" they also run on a CPU in Triton's interpreter, to be tested without a GPU.
+They also run on a CPU in Triton's interpreter, to be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch.nn import functional
 from tts.backends.engine.config import DecoderConfig
 from tts.backends.engine.operations import AttentionExecutor, rotary_tables
 from tts.backends.engine.planning import StepPlan
-from tts.backends.kernels import attention_two_level, rope
 from tts.backends.kernels.draw import DrawRequest, HostDraws
 from tts.backends.kernels.lowering import KernelWork, lower
 from tts.backends.kernels.plan import AttentionPlan
@@ -26,20 +25,20 @@ class DeviceOperations:
     """On a GPU. With "triton_strict" a row's numbers are its own; else their last bits may vary with what else is in the step.
 
     Args:
-        config: of the model. executor: "triton", "triton_strict", or "two_level" for plain torch. device and dtype: of the model.
+        config: of the model. executor: "triton" or "triton_strict". device and dtype: of the model.
 
     Attributes:
-        strict: whether a row's numbers are its own. kernels: Triton's; None: plain torch.
+        strict: whether a row's numbers are its own. kernels: Triton's.
 
     Raises:
-        MissingDependency: triton is asked for and not installed.
+        MissingDependency: triton is not installed.
     """
 
     def __init__(self, config: DecoderConfig, executor: AttentionExecutor, device: torch.device, dtype: torch.dtype) -> None:
         self.config = config
         self.device = device
         self.dtype = dtype
-        self.kernels = _triton() if executor in ("triton", "triton_strict") else None
+        self.kernels = _triton()
         self.strict = executor == "triton_strict"
         cosines, sines = rotary_tables(config)
         self._tables = (cosines.to(device), sines.to(device))
@@ -50,12 +49,7 @@ class DeviceOperations:
         self._positions = torch.from_numpy(plan.positions).to(self.device)
         places = torch.from_numpy(planned.places).to(self.device)
         self._places = (places[:, 0].contiguous(), places[:, 1].contiguous())
-        self._work: Any
-        if self.kernels is None:
-            self._work = attention_two_level.lower(plan, group=config.group, device=self.device, dtype=self.dtype)
-        else:
-            work = self.lowered(plan)
-            self._work = self.kernels.upload(work, num_heads=config.kv_heads, size=config.head_size, device=self.device)
+        self._work: Any = self.kernels.upload(self.lowered(plan), num_heads=config.kv_heads, size=config.head_size, device=self.device)
 
     def lowered(self, plan: AttentionPlan) -> KernelWork:
         """Return the Triton kernels' work for a plan."""
@@ -67,7 +61,7 @@ class DeviceOperations:
 
     def norm(self, hidden: Tensor, change: Tensor | None, weight: Tensor) -> Tensor:
         """Add `change` to `hidden`, in place, and return its RMS norm times `weight`."""
-        if self.kernels is not None and self.strict:  # torch's sums of a row may depend on the number of rows
+        if self.strict:  # torch's sums of a row may depend on the number of rows
             return self.kernels.norm(hidden, change, weight, self.config.eps)
         if change is not None:
             hidden += change
@@ -78,12 +72,10 @@ class DeviceOperations:
         config = self.config
         if self.device.type == "cpu":
             keys = keys.transpose(-1, -2)  # the pool of a CPU has them transposed
-        rotate = rope.rope_reference if self.kernels is None else self.kernels.rope
         of_heads = (norms[0], norms[1]) if len(norms) else None
-        queries = rotate(qkv, self._positions, self._tables, self._places, keys, values, norms=of_heads, eps=config.eps)
+        queries = self.kernels.rope(qkv, self._positions, self._tables, self._places, keys, values, norms=of_heads, eps=config.eps)
         out = torch.empty(len(qkv), config.kv_heads, config.group, config.head_size, dtype=self.dtype, device=self.device)
-        attend = attention_two_level.attend if self.kernels is None else self.kernels.attend
-        attend(self._work, queries, keys, values, out)
+        self.kernels.attend(self._work, queries, keys, values, out)
         return out.view(len(qkv), -1)
 
     def gate(self, both: Tensor) -> Tensor:
@@ -101,7 +93,7 @@ class DeviceOperations:
         return HostDraws(tokens, logprobs)
 
     def _drawn(self, logits: Tensor, request: DrawRequest, word: int) -> HostDraws:
-        kernels, device = self.kernels or _triton(), self.device
+        kernels, device = self.kernels, self.device
         samplings = request.samplings
         temperatures = torch.tensor([s.temperature for s in samplings], dtype=torch.float32, device=device)
         rows = torch.from_numpy(request.rows).to(device)
