@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -89,6 +89,14 @@ def check_text(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError where a parameter is not a text, or is empty; `optional`: whether it may be None."""
     if not (optional and value is None) and (not isinstance(value, str) or not value):
         raise _refused(name, value, "a text that is not empty")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise ConfigError where a parameter is none of some texts, of which there are two or more."""
+    check_text(name, value)
+    if value not in choices:
+        *first, last = map(repr, choices)
+        raise _refused(name, value, f"{', '.join(first)} or {last}")
 
 
 def read_text(what: str, path: str | Path, hint: str = "") -> str:

@@ -29,6 +29,19 @@ def classes_with(folder: str, methods: Collection[str], attribute: str = "") -> 
     return found
 
 
+def registered_in(folder: str) -> set[str]:
+    """Return "module:Class" of each class in a folder that states the name by which it is registered."""
+    found: set[str] = set()
+    for file in sorted((PACKAGE / folder).rglob("*.py")):
+        module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and "registered_as" in {
+                ast.unparse(t) for one in node.body for t in getattr(one, "targets", [])
+            }:
+                found.add(f"{module}:{node.name}")
+    return found
+
+
 def missing(table: Registry, covered: Collection[str]) -> list[str]:
     """Return our own names of a table that have no contract class."""
     return sorted(set(table.entries) - set(covered))

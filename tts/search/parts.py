@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from tts.search.asked_of_search import asked_by
 from tts.search.parameters import check_bounded
@@ -62,6 +62,8 @@ class Strategy(Named, ABC):
             its parameter `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
         gives_scores: roles under which it scores candidates itself, by `search.finish(t, scores=…)`. No verifier may have such a role.
             Selections by score may name it.
+        sized_by_budget: parameters that may be None, and then stand for what the budget pays.
+        always_votes: whether the default selection is `majority` also with a verifier.
 
     The defaults of `needs` and `verifiers` are read from the code of the class, its bases and mixins. Calls count on a parameter that is
     named `search` or annotated `Search`, and on the parameter of `run`. Set both attributes if functions outside of the class call the
@@ -81,6 +83,8 @@ class Strategy(Named, ABC):
     needs: tuple[str, ...] = cast("tuple[str, ...]", _Needs())
     verifiers: tuple[str, ...] = cast("tuple[str, ...]", _Roles())
     gives_scores: tuple[str, ...] = ()
+    sized_by_budget: ClassVar[tuple[str, ...]] = ("n",)
+    always_votes: ClassVar[bool] = False
 
     @abstractmethod
     async def run(self, search: Search) -> Sequence[Candidate]:
@@ -90,7 +94,7 @@ class Strategy(Named, ABC):
     def size(self, units: int | None) -> Self:
         """Return the strategy with parameters left None filled in from what the budget pays.
 
-        The default returns the strategy itself: an `n` left None stands for as many as the budget turns out to pay.
+        The default returns the strategy itself: what is left None stands for as many as the budget turns out to pay.
 
         Args:
             units: plain samples of typical length that the budget pays; None: the budget does not bound them.
@@ -98,13 +102,13 @@ class Strategy(Named, ABC):
         Raises:
             ConfigError: neither the parameters nor the budget bound the search.
         """
-        if getattr(self, "n", 1) is None:
-            check_bounded(self.registered_as, "n", units)
+        if any(getattr(self, name, 1) is None for name in self.sized_by_budget):
+            check_bounded(self.registered_as, " or ".join(self.sized_by_budget), units)
         return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return the selection where the caller names none: `weighted` if there is a verifier, else `majority`."""
-        return SELECTIONS.get("weighted" if verified else "majority")()
+        return SELECTIONS.get("weighted" if verified and not self.always_votes else "majority")()
 
 
 class StopRule(Named, ABC):

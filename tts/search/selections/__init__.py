@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tts.lazy import lazy_exports
+from tts.search.plan import SELECTIONS
 
 if TYPE_CHECKING:
     from tts.search.selections.best import Best as Best
@@ -23,23 +24,4 @@ if TYPE_CHECKING:
     from tts.search.selections.selective import Selective as Selective
     from tts.search.selections.weighted import Weighted as Weighted
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.search.selections.best": ("Best",),
-        "tts.search.selections.best_of_majority": ("BestOfMajority",),
-        "tts.search.selections.borda": ("Borda",),
-        "tts.search.selections.codet": ("CodeT",),
-        "tts.search.selections.deepconf": ("DeepConfidence",),
-        "tts.search.selections.hierarchical": ("Hierarchical",),
-        "tts.search.selections.knockout": ("Knockout",),
-        "tts.search.selections.league": ("League",),
-        "tts.search.selections.majority": ("Majority",),
-        "tts.search.selections.majority_of_bests": ("MajorityOfBests",),
-        "tts.search.selections.medoid": ("Medoid",),
-        "tts.search.selections.pairwise": ("Pairwise",),
-        "tts.search.selections.rpc": ("Rpc",),
-        "tts.search.selections.selective": ("Selective",),
-        "tts.search.selections.weighted": ("Weighted",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, SELECTIONS.homes(__name__))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tts.lazy import lazy_exports
+from tts.search.plan import STOP_RULES
 
 if TYPE_CHECKING:
     from tts.search.stop_rules.cges import CGES as CGES
@@ -18,18 +19,4 @@ if TYPE_CHECKING:
     from tts.search.stop_rules.sprt import SPRT as SPRT
     from tts.search.stop_rules.unanimous import Unanimous as Unanimous
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.search.stop_rules.cges": ("CGES",),
-        "tts.search.stop_rules.entropy": ("Entropy",),
-        "tts.search.stop_rules.in_a_row": ("InARow",),
-        "tts.search.stop_rules.mixture_sprt": ("MixtureSPRT",),
-        "tts.search.stop_rules.never": ("Never",),
-        "tts.search.stop_rules.posterior": ("Posterior",),
-        "tts.search.stop_rules.reasc": ("ReASC",),
-        "tts.search.stop_rules.score_threshold": ("ScoreThreshold",),
-        "tts.search.stop_rules.sprt": ("SPRT",),
-        "tts.search.stop_rules.unanimous": ("Unanimous",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, STOP_RULES.homes(__name__))

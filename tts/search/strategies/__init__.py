@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tts.lazy import lazy_exports
+from tts.search.plan import STRATEGIES
 
 if TYPE_CHECKING:
     from tts.search.strategies.a_star import AStar as AStar
@@ -47,49 +48,4 @@ if TYPE_CHECKING:
     from tts.search.strategies.spec_reason import SpecReason as SpecReason
     from tts.search.strategies.tree_of_thoughts import TreeOfThoughts as TreeOfThoughts
 
-__getattr__, __dir__, __all__ = lazy_exports(
-    __name__,
-    {
-        "tts.search.strategies.ab_mcts": ("AbMcts",),
-        "tts.search.strategies.a_star": ("AStar",),
-        "tts.search.strategies.adaptive": ("Adaptive",),
-        "tts.search.strategies.answer_convergence": ("AnswerConvergence",),
-        "tts.search.strategies.archon": ("Archon",),
-        "tts.search.strategies.beam": ("Beam",),
-        "tts.search.strategies.best_of_n": (
-            "BestOfN",
-            "self_consistency",
-        ),
-        "tts.search.strategies.budget_forcing": ("BudgetForcing",),
-        "tts.search.strategies.cascade": ("Cascade",),
-        "tts.search.strategies.deepconf_online": ("DeepConfidenceOnline",),
-        "tts.search.strategies.dvts": ("Dvts",),
-        "tts.search.strategies.early_pruning": ("EarlyPruning",),
-        "tts.search.strategies.entropic_particle_filter": ("EntropicParticleFilter",),
-        "tts.search.strategies.entropy_switching": ("EntropySwitching",),
-        "tts.search.strategies.ets": ("Ets",),
-        "tts.search.strategies.forest_of_thought": ("ForestOfThought",),
-        "tts.search.strategies.fractured": ("Fractured",),
-        "tts.search.strategies.guided_by_gut": ("GuidedByGut",),
-        "tts.search.strategies.mcts": ("Mcts",),
-        "tts.search.strategies.pacore": ("PaCoRe",),
-        "tts.search.strategies.mind_evolution": ("MindEvolution",),
-        "tts.search.strategies.mixture_of_agents": ("MixtureOfAgents",),
-        "tts.search.strategies.mur": ("Mur",),
-        "tts.search.strategies.parallel_tempering": ("ParallelTempering",),
-        "tts.search.strategies.particle_filter": ("ParticleFilter",),
-        "tts.search.strategies.particle_gibbs": ("ParticleGibbs",),
-        "tts.search.strategies.phi_decoding": ("PhiDecoding",),
-        "tts.search.strategies.program_aided": ("ProgramAided",),
-        "tts.search.strategies.power_sampling": ("PowerSampling",),
-        "tts.search.strategies.rebase": ("Rebase",),
-        "tts.search.strategies.recursive_self_aggregation": ("RecursiveSelfAggregation",),
-        "tts.search.strategies.self_refine": ("SelfRefine",),
-        "tts.search.strategies.self_verification": ("SelfVerification",),
-        "tts.search.strategies.semantic_entropy": ("SemanticEntropy",),
-        "tts.search.strategies.sequential_revision": ("SequentialRevision",),
-        "tts.search.strategies.single": ("Single",),
-        "tts.search.strategies.spec_reason": ("SpecReason",),
-        "tts.search.strategies.tree_of_thoughts": ("TreeOfThoughts",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, STRATEGIES.homes(__name__))

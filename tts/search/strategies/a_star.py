@@ -18,12 +18,11 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from tts.checks import check_int, check_text
 from tts.errors import unknown_name
 from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_bounded
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.weighted import Weighted
 from tts.search.strategies._common.guided import Guided, distinct, rewards
@@ -98,6 +97,7 @@ class AStar(Guided):
     """
 
     registered_as = "a_star"
+    sized_by_budget = ("expansions",)
     branching: int = 4
     edge_cost: str = "drop"
     frontier: str = "global"
@@ -115,12 +115,6 @@ class AStar(Guided):
         check_int("width", self.width, 1, optional=False)
         check_int("goals", self.goals, 1)
         check_int("expansions", self.expansions, 1)
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: where goals and expansions are None, the budget alone ends the search."""
-        if self.expansions is None:
-            check_bounded(self.registered_as, "expansions", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `weighted` by the score that guided the search, for one goal `best`; `majority` where there is no verifier."""

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.checks import check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
 from tts.search.parameters import check_roles
 from tts.search.strategies._common.earlier_solutions import opened
@@ -80,9 +79,7 @@ class AbMcts(Judged):
 
     def __post_init__(self) -> None:
         Judged.__post_init__(self)
-        check_text("posterior", self.posterior)
-        if self.posterior not in (*_DRAWS, "mixed"):
-            raise ConfigError(f"posterior is {self.posterior!r}, but must be 'normal', 'beta' or 'mixed'")
+        check_choice("posterior", self.posterior, (*_DRAWS, "mixed"))
         object.__setattr__(self, "writers", check_roles("writers", self.writers, once=True))
 
     @property

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
-from tts.search.ends import END
 from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
+from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.earlier_solutions import root_showing
 from tts.search.strategies._common.stepping import affordable_width, rounds
 from tts.types import Candidate, Message
@@ -83,6 +81,7 @@ class Archon(Strategy):
     """
 
     registered_as = "archon"
+    always_votes = True
     layers: tuple[str, ...] = ("generate", "critique", "rank", "fuse")
     n: int | None = None
     writers: tuple[str, ...] = ("policy",)
@@ -156,19 +155,10 @@ class Archon(Strategy):
         right = [one for one, reply in zip(whole, replies, strict=True) if verdict_of(reply, "Yes", "No") != 0]
         return right or whole
 
-    async def _replies(self, search: Search, prompts: Sequence[Sequence[Message]]) -> list[str]:
+    async def _replies(self, search: Search, prompts: Sequence[tuple[Message, ...]]) -> list[str]:
         """Return the judge's reply to each prompt; "" where there is none."""
-        said, roots = [""] * len(prompts), {}
-        for i, prompt in enumerate(prompts):
-            try:
-                roots[i] = await search.open("verify", prompt=prompt)
-            except ConfigError:  # it fills the context
-                continue
-        made = await search.expand([*roots.values()], 1, END, temperature=self.temperature, model=self.judge)
-        for i, of in zip(roots, made, strict=True):
-            said[i] = of[0].response if of else ""
-        search.drop([*roots.values(), *(t for of in made for t in of)])
-        return said
+        told = await replies_to(search, prompts, 1, temperature=self.temperature, model=self.judge)
+        return [replies[0].response if replies else "" for replies in told]
 
     async def _affordable(self, search: Search) -> int:
         """Return the samples of a writer, where the budget decides."""
@@ -176,11 +166,6 @@ class Archon(Strategy):
         others = self.layers.count("rank") + self.fused * self.layers.count("fuse")
         each = len(self.writers) * (1 + self.layers.count("critique") + self.layers.count("verify"))
         return max(1, min(_MOST, (units - others) // each))
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return the vote of what the layers leave."""
-        del verified
-        return Majority()
 
 
 def order_of(reply: str, count: int) -> list[int]:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.checks import check_int, check_text
-from tts.errors import ConfigError
-from tts.search.strategies._common.guided import Wide, affordable_scores, check_lookahead, distinct, explored, known, promises, split
+from tts.checks import check_choice
+from tts.search.strategies._common.guided import WideAhead, affordable_scores, distinct, known, promises, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beam(Wide):
+class Beam(WideAhead):
     """Beam search over steps, with optional lookahead. The candidates are the n finished paths with the best scores.
 
     Args:
@@ -56,31 +55,13 @@ class Beam(Wide):
     """
 
     registered_as = "beam"
-    branching: int = 4
-    lookahead: int = 0
     duplicates: str = "drop"
 
     def __post_init__(self) -> None:
-        Wide.__post_init__(self)
-        check_int("branching", self.branching, 1, optional=False)
-        check_lookahead(self.lookahead)
-        check_text("duplicates", self.duplicates)
-        if self.duplicates not in ("drop", "keep"):
-            raise ConfigError(f"duplicates is {self.duplicates!r}, but must be 'drop' or 'keep'")
+        WideAhead.__post_init__(self)
+        check_choice("duplicates", self.duplicates, ("drop", "keep"))
 
-    def written_per_token(self) -> int:
-        """Return one, and the lookahead."""
-        return 1 + self.lookahead
-
-    async def run(self, search: Search) -> Sequence[Candidate]:
-        """Search with n beams; with n left out, again for what is left."""
-
-        async def explore(sized: Beam) -> Sequence[Candidate]:
-            return await sized._explore(search)
-
-        return await explored(search, self, explore)
-
-    async def _explore(self, search: Search) -> Sequence[Candidate]:
+    async def explored(self, search: Search) -> Sequence[Candidate]:
         """Step, score and keep until no path is live. The lines are those of algorithm A4."""
         kept: list[Trajectory] = [search.root]
         done: list[Trajectory] = []

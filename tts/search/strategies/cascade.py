@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from tts.checks import check_text
 from tts.errors import ConfigError, shown
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_bounded, check_roles, check_temperature
+from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.best import Best
@@ -65,6 +65,7 @@ class Cascade(Strategy):
     """
 
     registered_as = "cascade"
+    sized_by_budget = ("samples",)
     models: tuple[str, ...] = ("policy", "large")
     samples: tuple[int, ...] | None = None
     thresholds: tuple[float, ...] | None = None
@@ -132,12 +133,6 @@ class Cascade(Strategy):
             return max(votes.values(), default=0) / len(made)
         scores = await search.score([c.trajectory for c in made], self.verifier, self.aggregate, scale="unit")
         return math.nan if np.isnan(scores).all() else float(np.nanmax(scores))
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: the last model's samples are what the budget pays."""
-        if self.samples is None:
-            check_bounded(self.registered_as, "samples", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `best` by the score that it goes by, else the vote."""

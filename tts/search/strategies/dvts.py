@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.checks import check_int
-from tts.search.strategies._common.guided import Wide, check_lookahead, explored, promises
+from tts.search.strategies._common.guided import WideAhead, promises
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dvts(Wide):
+class Dvts(WideAhead):
     """Greedy searches side by side; what their last levels finished are the candidates.
 
     Args:
@@ -48,27 +47,8 @@ class Dvts(Wide):
     """
 
     registered_as = "dvts"
-    branching: int = 4
-    lookahead: int = 0
 
-    def __post_init__(self) -> None:
-        Wide.__post_init__(self)
-        check_int("branching", self.branching, 1, optional=False)
-        check_lookahead(self.lookahead)
-
-    def written_per_token(self) -> int:
-        """Return one, and the lookahead."""
-        return 1 + self.lookahead
-
-    async def run(self, search: Search) -> Sequence[Candidate]:
-        """Search with n paths; with n left out, again for what is left."""
-
-        async def explore(sized: Dvts) -> Sequence[Candidate]:
-            return await sized._explore(search)
-
-        return await explored(search, self, explore)
-
-    async def _explore(self, search: Search) -> Sequence[Candidate]:
+    async def explored(self, search: Search) -> Sequence[Candidate]:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
         widths = [min(self.branching, self.width - start) for start in range(0, self.width, self.branching)]  # line 1
         prefixes = dict(enumerate([search.root] * len(widths)))

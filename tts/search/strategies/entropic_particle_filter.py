@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import effective_sample_size, softmax
-from tts.search.strategies._common.particles import LogWeights, ParticleMethod, explored, sweep
-from tts.types import Candidate, Trajectory
+from tts.search.strategies._common.particles import LogWeights, ParticleMethod, sweep
+from tts.types import Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -60,14 +59,12 @@ class EntropicParticleFilter(ParticleMethod):
 
     def __post_init__(self) -> None:
         ParticleMethod.__post_init__(self)
-        check_text("annealing", self.annealing)
-        if self.annealing not in ANNEALINGS:
-            raise ConfigError(f"annealing is {self.annealing!r}, but must be one of {', '.join(ANNEALINGS)}")
+        check_choice("annealing", self.annealing, ANNEALINGS)
         check_number("least_ess", self.least_ess, 0, 1, optional=False)
         check_number("early", self.early, 0, 1, optional=False)
         check_int("horizon", self.horizon, 1)
 
-    async def run(self, search: Search) -> Sequence[Candidate]:
+    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
         """Sweep once; the final choice is by weights that are not flattened."""
 
         def flattened(log_weights: LogWeights, t: int) -> float:
@@ -77,10 +74,7 @@ class EntropicParticleFilter(ParticleMethod):
                 return 1.0
             return annealed(log_weights, progress, self.annealing)
 
-        async def explore(sized: EntropicParticleFilter, first: int) -> Sequence[Trajectory]:
-            return (await sweep(search, sized, flattened, address=(0, first))).paths
-
-        return await explored(search, self, explore)
+        return (await sweep(search, self, flattened, address=(0, first))).paths
 
     @staticmethod
     def _steps(search: Search) -> float:

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_number, check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice, check_number, check_text
 from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
 from tts.search.plan import EMBEDDERS
 from tts.search.search import state_of
-from tts.search.strategies.rebase import Counts, RewardBalanced, reward_balanced
+from tts.search.strategies.rebase import Counts, RewardBalanced
 from tts.text_form import parse_call
-from tts.types import Candidate, Trajectory
+from tts.types import Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -78,9 +77,7 @@ class Ets(RewardBalanced):
         check_number("coverage", self.coverage, 0, optional=False)
         check_number("threshold", self.threshold, 0, 2, optional=False)
         check_number("seconds", self.seconds, 0, optional=False)
-        check_text("cost", self.cost)
-        if self.cost not in ("nodes", "tokens"):
-            raise ConfigError(f"cost is {self.cost!r}, but must be 'nodes' or 'tokens'")
+        check_choice("cost", self.cost, ("nodes", "tokens"))
         if self.embedder is not None:
             check_text("embedder", self.embedder)
             if self.embedder != _HIDDEN:
@@ -91,21 +88,17 @@ class Ets(RewardBalanced):
         """Steps, and hidden states where they are the embedding."""
         return ("steps", "hidden") if self.embedder == _HIDDEN else ("steps",)
 
-    async def run(self, search: Search) -> Sequence[Candidate]:
-        """Balance every level among the nodes that are worth keeping."""
-
-        async def balance(live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
-            counts = apportion(scores, left, self.balance_temperature)  # line 1
-            vectors = await self._vectors(search, live)
-            kept = await search.run(self._kept, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
-            if not isinstance(kept, KeptLeaves):
-                state_of(search).warn(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
-                return counts
-            counts[:] = 0
-            counts[kept.leaves] = apportion(scores[kept.leaves], left, self.balance_temperature)  # line 4
+    async def balance(self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+        """Balance a level among the nodes that are worth keeping."""
+        counts = apportion(scores, left, self.balance_temperature)  # line 1
+        vectors = await self._vectors(search, live)
+        kept = await search.run(self._kept, tree_of(live, in_tokens=self.cost == "tokens"), counts / left, vectors)
+        if not isinstance(kept, KeptLeaves):
+            state_of(search).warn(f"ets balanced a level as rebase does, for its integer program has no solution: {kept}", timed=True)
             return counts
-
-        return await reward_balanced(search, self, balance)  # line 5
+        counts[:] = 0
+        counts[kept.leaves] = apportion(scores[kept.leaves], left, self.balance_temperature)  # line 4
+        return counts
 
     def _kept(self, tree: LevelTree, shares: NDArray[np.float64], vectors: NDArray[np.float64] | None) -> KeptLeaves | str:
         """Return the leaves worth keeping, or why there is no solution."""

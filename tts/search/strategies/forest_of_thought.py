@@ -24,12 +24,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
-from tts.errors import ConfigError
-from tts.search.ends import END, SearchEnded
+from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
+from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.stepping import MAX_STEPS, one_step, rounds
 from tts.search.strategies.tree_of_thoughts import LABELS, QUESTION, TreeOfThoughts
 from tts.types import Candidate, Trajectory
@@ -66,6 +64,7 @@ class ForestOfThought(Strategy):
     """
 
     registered_as = "forest_of_thought"
+    always_votes = True
     needs = ("steps",)
     n: int | None = None
     width: int = 1
@@ -145,20 +144,11 @@ class ForestOfThought(Strategy):
         if len(theirs) < 2 or _most(votes) > len(votes) / 2:
             return
         titles = [(f"Solution [{i}]", c.trajectory.response) for i, c in enumerate(theirs, 1)]
-        try:
-            root = await search.open("verify", prompt=asking(EXPERT, search.problem, *titles))
-        except ConfigError:  # it fills the context
-            return
-        ((*reply,),) = await search.expand([root], 1, END, temperature=self.temperature, max_tokens=self.max_tokens)
-        chosen = chosen_by(reply[0], len(theirs)) if reply else None
-        search.drop([root, *reply])
+        prompt = asking(EXPERT, search.problem, *titles)
+        (replies,) = await replies_to(search, [prompt], 1, temperature=self.temperature, max_tokens=self.max_tokens)
+        chosen = chosen_by(replies[0], len(theirs)) if replies else None
         if chosen is not None:
             search.finish(theirs[chosen].trajectory, weight=float(len(votes)))
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return the vote of the trees."""
-        del verified
-        return Majority()
 
 
 def _most(votes: Sequence[Candidate]) -> int:

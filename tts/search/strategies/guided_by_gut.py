@@ -24,8 +24,6 @@ import numpy as np
 from tts.checks import check_int, check_number
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
 from tts.search.strategies._common.guided import MOST_WIDTH
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
@@ -58,6 +56,7 @@ class GuidedByGut(Strategy):
     """
 
     registered_as = "guided_by_gut"
+    always_votes = True
     needs = ("steps", "logprobs")
     gives_scores = ("gut",)
     n: int | None = None
@@ -76,11 +75,6 @@ class GuidedByGut(Strategy):
         check_number("cool", self.cool, 0, 100)
         check_int("levels", self.levels, 0, optional=False)
         check_int("max_steps", self.max_steps, 1, optional=False)
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return the vote."""
-        del verified
-        return Majority()
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search with n paths; with n left out, again for what is left."""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import softmax
 from tts.search.strategies._common.guided import Guided
 from tts.search.strategies._common.stepping import advance, draw, rounds
@@ -75,9 +74,7 @@ class Mcts(Guided):
         check_int("n", self.n, 1)
         check_int("width", self.width, 1, optional=False)
         check_number("exploration", self.exploration, 0, optional=False)
-        check_text("value", self.value)
-        if self.value not in ("verifier", "rollout"):
-            raise ConfigError(f"value is {self.value!r}, but must be 'verifier' or 'rollout'")
+        check_choice("value", self.value, ("verifier", "rollout"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Grow the tree round by round."""

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_bounded, check_roles, check_temperature
+from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
 from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width
 from tts.types import Candidate
@@ -59,6 +57,8 @@ class MixtureOfAgents(Strategy):
     """
 
     registered_as = "mixture_of_agents"
+    sized_by_budget = ("samples",)
+    always_votes = True  # what it would cost to score the layers before is not held
     writers: tuple[str, ...] = ("policy",)
     samples: int | None = None
     layers: int = 1
@@ -110,14 +110,3 @@ class MixtureOfAgents(Strategy):
         """Return the samples of a writer in a layer, where the budget decides: a fused solution follows."""
         units = await affordable_width(search, self.temperature, stepwise=False)
         return max(1, min(_MOST, (units - 1) // (self.layers * len(self.writers))))
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: samples that are left out are sized when the search begins."""
-        if self.samples is None:
-            check_bounded(self.registered_as, "samples", units)
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return `majority`, also with a verifier: what it would cost to score the layers before is not held."""
-        del verified
-        return Majority()

@@ -18,15 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from tts.checks import check_text
+from tts.checks import check_choice
 from tts.errors import ConfigError, shown
 from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
 from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw
 from tts.types import Candidate
@@ -57,6 +55,8 @@ class PaCoRe(Strategy):
     """
 
     registered_as = "pacore"
+    sized_by_budget = ("widths",)
+    always_votes = True  # what it would cost to score the rounds before is not held
     widths: Sequence[int] | None = None
     message: str = "response"
     prompt: str = "fuse"
@@ -65,9 +65,7 @@ class PaCoRe(Strategy):
     def __post_init__(self) -> None:
         if self.widths is not None:
             object.__setattr__(self, "widths", _checked(self.widths))
-        check_text("message", self.message)
-        if self.message not in ("response", "conclusion"):
-            raise ConfigError(f"message is {self.message!r}, but must be 'response' or 'conclusion'")
+        check_choice("message", self.message, ("response", "conclusion"))
         check_prompt(self.prompt)
         check_temperature(self.temperature)
 
@@ -106,16 +104,6 @@ class PaCoRe(Strategy):
         if self.message == "response":
             return texts
         return [steps[-1] for text in texts if (steps := [step for step in search.task.split(text) if step.strip()])]
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: a width that is left out is sized when the search begins."""
-        if self.widths is None:
-            check_bounded(self.registered_as, "widths", units)
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:  # noqa: ARG002 - the protocol has it
-        """Return `majority`, also with a verifier: what it would cost to score the rounds before is not held."""
-        return Majority()
 
 
 def _checked(widths: object) -> tuple[int, ...]:

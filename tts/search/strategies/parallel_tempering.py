@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_number
-from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, explored, sweep
-from tts.types import Candidate, Trajectory
+from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, sweep
+from tts.types import Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -68,22 +68,18 @@ class ParallelTempering(ParticleMethod):
         steps = range(self.chains - 1, -1, -1)
         return tuple(self.weight_temperature * self.hottest ** (k / max(1, self.chains - 1)) for k in steps)
 
-    async def run(self, search: Search) -> Sequence[Candidate]:
+    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
         """Sweep every chain, then swap references between neighbours, again and again."""
-
-        async def explore(sized: ParallelTempering, first: int) -> Sequence[Trajectory]:
-            found: list[Trajectory] = []
-            chains = [_Chain(tau) for tau in self.temperatures]
-            for s in range(first, first + self.sweeps):
-                for k, chain in enumerate(chains):
-                    found += await chain.swept(search, sized, (k, s), [one.reference for one in chains if one.reference is not None])
-                for k, (hot, cold) in enumerate(pairwise(chains)):
-                    if search.rng("swap", k, s).random() < swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature):
-                        hot.reference, cold.reference = cold.reference, hot.reference
-                        hot.weight, cold.weight = cold.weight, hot.weight
-            return found
-
-        return await explored(search, self, explore)
+        found: list[Trajectory] = []
+        chains = [_Chain(tau) for tau in self.temperatures]
+        for s in range(first, first + self.sweeps):
+            for k, chain in enumerate(chains):
+                found += await chain.swept(search, self, (k, s), [one.reference for one in chains if one.reference is not None])
+            for k, (hot, cold) in enumerate(pairwise(chains)):
+                if search.rng("swap", k, s).random() < swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature):
+                    hot.reference, cold.reference = cold.reference, hot.reference
+                    hot.weight, cold.weight = cold.weight, hot.weight
+        return found
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, explored, sweep
-from tts.types import Candidate, Trajectory
+from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, sweep
+from tts.types import Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -52,10 +52,6 @@ class ParticleFilter(ParticleMethod):
         ParticleMethod.__post_init__(self)
         check_weight_temperature(self.weight_temperature)
 
-    async def run(self, search: Search) -> Sequence[Candidate]:
+    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
         """Sweep once; the heaviest particle is the selection's to find."""
-
-        async def explore(sized: ParticleFilter, first: int) -> Sequence[Trajectory]:
-            return (await sweep(search, sized, lambda _log_weights, _t: self.weight_temperature, address=(0, first))).paths
-
-        return await explored(search, self, explore)
+        return (await sweep(search, self, lambda _log_weights, _t: self.weight_temperature, address=(0, first))).paths

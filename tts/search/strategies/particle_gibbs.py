@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tts.checks import check_int, check_text
-from tts.errors import ConfigError
-from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, explored, sweep
-from tts.types import Candidate, Trajectory
+from tts.checks import check_choice, check_int
+from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, sweep
+from tts.types import Trajectory
 
 if TYPE_CHECKING:
     from tts.search.search import Search
@@ -51,27 +50,19 @@ class ParticleGibbs(ParticleMethod):
         ParticleMethod.__post_init__(self)
         check_int("sweeps", self.sweeps, 1, optional=False)
         check_weight_temperature(self.weight_temperature)
-        check_text("returned", self.returned)
-        if self.returned not in ("all", "last"):
-            raise ConfigError(f"returned is {self.returned!r}, but must be 'all' or 'last'")
+        check_choice("returned", self.returned, ("all", "last"))
 
     @property
     def sweeps_in_all(self) -> int:
         """The sweeps that share the budget."""
         return self.sweeps
 
-    async def run(self, search: Search) -> Sequence[Candidate]:
+    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
         """Sweep, draw a reference, and sweep again."""
-
-        async def explore(sized: ParticleGibbs, first: int) -> Sequence[Trajectory]:
-            found: list[Trajectory] = []
-            reference: Trajectory | None = None
-            for s in range(first, first + self.sweeps):
-                particles = await sweep(
-                    search, sized, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference
-                )
-                found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
-                reference = particles.paths[drawn(search, particles, self.weight_temperature, (0, s))]
-            return found
-
-        return await explored(search, self, explore)
+        found: list[Trajectory] = []
+        reference: Trajectory | None = None
+        for s in range(first, first + self.sweeps):
+            particles = await sweep(search, self, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference)
+            found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
+            reference = particles.paths[drawn(search, particles, self.weight_temperature, (0, s))]
+        return found

@@ -24,12 +24,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError, EngineError
 from tts.search.ends import END, SearchEnded, Share, Tokens, Until
-from tts.search.parameters import check_bounded
 from tts.search.parts import Strategy
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
@@ -63,6 +62,7 @@ class PowerSampling(Strategy):
     """
 
     registered_as = "power_sampling"
+    sized_by_budget = ("chains",)
     needs = ("steps", "extend", "token_ids", "logprobs")
     alpha: float = 4.0
     block: int | None = None
@@ -74,12 +74,6 @@ class PowerSampling(Strategy):
         check_int("block", self.block, 1)
         check_int("moves", self.moves, 0, optional=False)
         check_int("chains", self.chains, 1)
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: left out, the chains are as many as the budget turns out to pay."""
-        if self.chains is None:
-            check_bounded(self.registered_as, "chains", units)
-        return self
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Walk, and return where the chains end."""

@@ -13,7 +13,8 @@ again; a width of 1, which balances nothing, is not scored.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from tts.search.algorithms.apportioning import apportion
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
-from tts.search.strategies._common.guided import Wide, explored, rewards, split
+from tts.search.strategies._common.guided import Wide, rewards, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from tts.search.search import Search
 
 Counts = NDArray[np.int64]
-# From live nodes, their scores and the children that are left for them to how many each gets.
-Balance = Callable[[Sequence[Trajectory], NDArray[np.float64], int], Awaitable[Counts]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +60,28 @@ class RewardBalanced(Wide):
         """Return `weighted` by the score that guided the search; `majority` where there is no verifier."""
         return Weighted(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 
+    async def explored(self, search: Search) -> Sequence[Candidate]:
+        """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
+        left, live = self.width, [search.root]  # line 1
+        counts = np.array([left])
+        first = len(search.candidates)
+        while left > 0 and live:  # line 5
+            rows = rows_of(live, counts)
+            live, ended = split(await advance(search, rows, max_steps=self.max_steps, temperature=self.temperature))  # line 7
+            left -= len(ended)  # line 4
+            counts = np.zeros(len(live), dtype=np.int64)
+            if self.width == 1:
+                counts[:] = left
+            elif live and left > 0:
+                counts = await self.balance(search, live, await rewards(search, self, live), left)  # lines 3 and 6
+            live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
+            search.keep(live)
+        return list(search.candidates[first:])
+
+    @abstractmethod
+    async def balance(self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+        """Return the children of each of several live nodes, by their scores in [0, 1]; `left`: of all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebase(RewardBalanced):
@@ -84,46 +105,10 @@ class Rebase(RewardBalanced):
 
     registered_as = "rebase"
 
-    async def run(self, search: Search) -> Sequence[Candidate]:
-        """Balance every level by scores alone."""
-
-        async def balance(live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
-            del live
-            return apportion(scores, left, self.balance_temperature)
-
-        return await reward_balanced(search, self, balance)
-
-
-async def reward_balanced(search: Search, method: RewardBalanced, balance: Balance) -> list[Candidate]:
-    """Search for n paths that end; with n left out, again for what is left.
-
-    Args:
-        balance: the children of each of several live nodes.
-    """
-
-    async def explore(sized: RewardBalanced) -> Sequence[Candidate]:
-        return await _explored_once(search, sized, balance)
-
-    return await explored(search, method, explore)
-
-
-async def _explored_once(search: Search, method: RewardBalanced, balance: Balance) -> list[Candidate]:
-    """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
-    left, live = method.width, [search.root]  # line 1
-    counts = np.array([left])
-    first = len(search.candidates)
-    while left > 0 and live:  # line 5
-        rows = rows_of(live, counts)
-        live, ended = split(await advance(search, rows, max_steps=method.max_steps, temperature=method.temperature))  # line 7
-        left -= len(ended)  # line 4
-        counts = np.zeros(len(live), dtype=np.int64)
-        if method.width == 1:
-            counts[:] = left
-        elif live and left > 0:
-            counts = await balance(live, await rewards(search, method, live), left)  # lines 3 and 6
-        live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
-        search.keep(live)
-    return list(search.candidates[first:])
+    async def balance(self, search: Search, live: Sequence[Trajectory], scores: NDArray[np.float64], left: int) -> Counts:
+        """Balance a level by scores alone."""
+        del search, live
+        return apportion(scores, left, self.balance_temperature)
 
 
 def rows_of(ts: Sequence[Trajectory], counts: Counts) -> list[Trajectory]:

@@ -18,15 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
 from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
@@ -62,6 +60,8 @@ class RecursiveSelfAggregation(Strategy):
     """
 
     registered_as = "recursive_self_aggregation"
+    sized_by_budget = ("n", "rounds")
+    always_votes = True  # what it would cost to score the candidates before is not held
     n: int | None = None
     rounds: int | None = None
     subset: int | None = None
@@ -128,13 +128,3 @@ class RecursiveSelfAggregation(Strategy):
         size = min(self.subset or _SUBSET, len(texts))
         chosen: list[int] = search.rng("subset", k, member).choice(len(texts), size, replace=False).tolist() if size else []
         return await root_showing(search, self.prompt, [texts[i] for i in chosen])
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: what is left out is sized as the search goes."""
-        if self.n is None or self.rounds is None:
-            check_bounded(self.registered_as, "n or rounds", units)
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:  # noqa: ARG002 - the protocol has it
-        """Return `majority`, also with a verifier: what it would cost to score the candidates before is not held."""
-        return Majority()

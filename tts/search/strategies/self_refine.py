@@ -22,8 +22,6 @@ from tts.checks import check_int, check_text
 from tts.search.ends import END
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
 from tts.search.strategies._common.earlier_solutions import opened
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
@@ -58,6 +56,7 @@ class SelfRefine(Strategy):
     """
 
     registered_as = "self_refine"
+    always_votes = True
     n: int | None = None
     rounds: int = 4
     stop: str = "nothing is wrong"
@@ -109,8 +108,3 @@ class SelfRefine(Strategy):
             if made.answer is not None:
                 search.finish(c.trajectory, weight=0.0)
         return better
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return the vote of the chains."""
-        del verified
-        return Majority()

@@ -17,17 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
-from tts.search.ends import END, SearchEnded, StopDecision
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.ends import SearchEnded, StopDecision
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
+from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.stepping import affordable_width, rounds
-from tts.types import Candidate, Trajectory
+from tts.types import Candidate
 from tts.verifiers.genrm import QUESTION, in_words, verdict_of
 from tts.verifiers.replying import asking
 
@@ -65,6 +64,8 @@ class SelfVerification(Strategy):
     """
 
     registered_as = "self_verification"
+    sized_by_budget = ("n", "verifications")
+    always_votes = True
     gives_scores = (_ROLE,)
     n: int | None = None
     verifications: int | None = None
@@ -115,37 +116,20 @@ class SelfVerification(Strategy):
 
     async def _verify(self, search: Search, made: Sequence[Candidate], votes: int) -> None:
         """Give candidates their scores."""
-        roots: list[tuple[Candidate, Trajectory]] = []
-        for c in made:
-            prompt = asking(f"{self.question} {in_words('Yes', 'No')}", search.problem, ("Solution", c.trajectory.response))
-            try:
-                roots.append((c, await search.open("verify", prompt=prompt)))
-            except ConfigError:  # it fills the context
+        question = f"{self.question} {in_words('Yes', 'No')}"
+        prompts = [asking(question, search.problem, ("Solution", c.trajectory.response)) for c in made]
+        told = await replies_to(search, prompts, votes, temperature=self.temperature, max_tokens=self.max_tokens, model=self.checker)
+        for c, replies in zip(made, told, strict=True):
+            if replies is None:
                 continue
-        told = await search.expand(
-            [root for _, root in roots], votes, END, temperature=self.temperature, max_tokens=self.max_tokens, model=self.checker
-        )
-        for (c, _), replies in zip(roots, told, strict=True):
             verdicts = [verdict for t in replies if (verdict := verdict_of(t.response, "Yes", "No")) is not None]
             share = {_ROLE: sum(verdicts) / len(verdicts)} if verdicts else {}
             search.finish(c.trajectory, scores=share, weight=(sum(verdicts) + 0.5) / (len(verdicts) + 1))
-        search.drop([*(root for _, root in roots), *(t for replies in told for t in replies)])
 
     def split(self, units: int) -> int:
         """Return the verifications of each solution, where the budget pays so many plain solutions."""
         scale, exponent = self.law or _PAPER
         return min(_MOST, round(scale * units**exponent)) if units > 1 else 0
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: n, left out, is what the budget pays once costs are known; so are verifications."""
-        if self.n is None or self.verifications is None:
-            check_bounded(self.registered_as, "n or verifications", units)
-        return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return the vote, which its verdicts weigh."""
-        del verified
-        return Majority()
 
 
 def _affordable(begun: Mapping[str, float], left: Mapping[str, float], done: int) -> int:

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice, check_int, check_number
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
@@ -75,9 +74,7 @@ class SemanticEntropy(Strategy):
         check_int("shown", self.shown, 1, optional=False)
         check_temperature(self.temperature)
         check_prompt(self.prompt)
-        check_text("rule", self.rule)
-        if self.rule not in ("threshold", "secretary"):
-            raise ConfigError(f"rule is {self.rule!r}, but must be 'threshold' or 'secretary'")
+        check_choice("rule", self.rule, ("threshold", "secretary"))
 
     @property
     def prompts(self) -> tuple[str, ...]:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tts.checks import check_int
-from tts.search.parameters import check_bounded, check_temperature
+from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.hierarchical import Hierarchical
@@ -54,6 +54,7 @@ class SequentialRevision(Strategy):
     """
 
     registered_as = "sequential_revision"
+    sized_by_budget = ("chains", "length")
     chains: int | None = None
     length: int | None = None
     shown: int = 4
@@ -101,12 +102,6 @@ class SequentialRevision(Strategy):
         if root is None:
             chain.clear()
         return root or search.root
-
-    def size(self, units: int | None) -> Self:
-        """Return itself: what is left out is sized when the search begins, and again for what it leaves."""
-        if self.chains is None or self.length is None:
-            check_bounded(self.registered_as, "chains or length", units)
-        return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `hierarchical` with a verifier, else a flat `majority`."""

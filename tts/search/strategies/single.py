@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
 from tts.types import Candidate
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ class Single(Strategy):
     """
 
     registered_as = "single"
+    always_votes = True
     temperature: float | None = None
 
     def __post_init__(self) -> None:
@@ -41,8 +40,3 @@ class Single(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Complete the root once."""
         return await search.complete([search.root], n=1, temperature=self.temperature)
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return `majority`: there is nothing to choose."""
-        del verified
-        return Majority()

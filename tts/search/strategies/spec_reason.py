@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice, check_int, check_number, check_text
 from tts.search.ends import SearchEnded
 from tts.search.strategies._common.two_models import TwoModels
 from tts.types import Candidate, Trajectory
@@ -75,9 +74,7 @@ class SpecReason(TwoModels):
         check_number("threshold", self.threshold, 0, 10, optional=False)
         check_int("first", self.first, 0, optional=False)
         check_text("question", self.question)
-        check_text("grade", self.grade)
-        if self.grade not in ("likeliest", "mean"):
-            raise ConfigError(f"grade is {self.grade!r}, but must be 'likeliest' or 'mean'")
+        check_choice("grade", self.grade, ("likeliest", "mean"))
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draft, grade, and rewrite."""

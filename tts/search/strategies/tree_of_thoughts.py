@@ -19,12 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
-from tts.errors import ConfigError
-from tts.search.ends import END
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.protocols import SelectionProtocol
-from tts.search.selections.majority import Majority
+from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.stepping import MAX_STEPS, affordable_width, one_step, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.replying import asking
@@ -62,6 +59,7 @@ class TreeOfThoughts(Strategy):
     """
 
     registered_as = "tree_of_thoughts"
+    always_votes = True
     needs = ("steps",)
     n: int | None = None
     branching: int = 3
@@ -106,28 +104,17 @@ class TreeOfThoughts(Strategy):
     async def values(self, search: Search, states: Sequence[Trajectory], known: dict[str, float]) -> list[float]:
         """Return the value of each state, and note it; an unfinished state that was listed before has none."""
         fresh = list({t.full_text: t for t in states if t.full_text not in known}.values())
-        roots: list[tuple[Trajectory, Trajectory]] = []
-        for t in fresh:
-            try:
-                root = await search.open("verify", prompt=asking(self.question, search.problem, ("Steps", t.judged_text)))
-            except ConfigError:  # it fills the context
-                continue
-            roots.append((t, root))
-        told = await search.expand([root for _, root in roots], self.votes, END, temperature=self.temperature, max_tokens=self.max_tokens)
-        for (t, _), replies in zip(roots, told, strict=True):
-            known[t.full_text] = sum(value_of(reply.response) for reply in replies) if replies else self.votes * LABELS["likely"]
-        search.drop([*(root for _, root in roots), *(t for replies in told for t in replies)])
+        prompts = [asking(self.question, search.problem, ("Steps", t.judged_text)) for t in fresh]
+        told = await replies_to(search, prompts, self.votes, temperature=self.temperature, max_tokens=self.max_tokens)
+        for t, replies in zip(fresh, told, strict=True):
+            if replies is not None:
+                known[t.full_text] = sum(value_of(reply.response) for reply in replies) if replies else self.votes * LABELS["likely"]
         seen, worth = set[str](), list[float]()
         for t in states:
             again = t.status == "active" and t.full_text in seen
             worth.append(0.0 if again else known.get(t.full_text, self.votes * LABELS["likely"]))
             seen.add(t.full_text)
         return worth
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return the vote, which values weigh."""
-        del verified
-        return Majority()
 
 
 def value_of(reply: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tts.checks import check_text
+from tts.checks import check_choice
 from tts.errors import ConfigError
 from tts.types import Candidate, Trajectory
 
@@ -40,9 +40,7 @@ async def root_showing(search: Search, prompt: str, texts: Sequence[str]) -> Tra
 
 def check_prompt(value: str) -> None:
     """Raise ConfigError where a strategy's kind of prompt for earlier solutions is none."""
-    check_text("prompt", value)
-    if value not in ("fuse", "revise"):
-        raise ConfigError(f"prompt is {value!r}, but must be 'fuse' or 'revise'")
+    check_choice("prompt", value, ("fuse", "revise"))
 
 
 def whole(candidates: Sequence[Candidate]) -> list[str]:

@@ -9,9 +9,10 @@ unknown score (NaN) promises less than every known one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,36 +78,56 @@ class Wide(Guided):
 
     @property
     def width(self) -> int:
-        """The paths at each level, once `explored` has filled them in."""
+        """The paths at each level, once `run` has filled them in."""
         if self.n is None:
-            raise AssertionError("explored fills n in before a search begins")
+            raise AssertionError("run fills n in before a search begins")
         return self.n
 
     def written_per_token(self) -> int:
         """Return how many tokens are written for each one of a path: more than one where it looks ahead."""
         return 1
 
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Search with n paths; with n left out, again and again for what is left.
 
-W = TypeVar("W", bound=Wide)
+        Raises:
+            SearchEnded: n is None, and the budget is used up: every path that has ended is a candidate.
+        """
+        found: list[Candidate] = []
+        for _ in rounds(search, None if self.n is None else 1):
+            sized = self
+            if self.n is None:
+                units = await affordable_width(search, self.temperature) // self.written_per_token()
+                sized = dataclasses.replace(self, n=max(1, min(units, MOST_WIDTH)))
+            found += await sized.explored(search)
+        return found
+
+    @abstractmethod
+    async def explored(self, search: Search) -> Sequence[Candidate]:
+        """Return the candidates of one search with n paths."""
+        ...
 
 
-async def explored(search: Search, method: W, explore: Callable[[W], Awaitable[Sequence[Candidate]]]) -> list[Candidate]:
-    """Return the candidates of a search, or, where n is left out, of one after another until the budget ends them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WideAhead(Wide):
+    """The parameters of tree methods of a fixed width that may look ahead.
 
     Args:
-        explore: the search itself, from the method with its n to its candidates.
-
-    Raises:
-        SearchEnded: n is None, and the budget is used up: every path that has ended is a candidate.
+        branching: continuations of each kept path, at least 1.
+        lookahead: greedy steps that are written behind a path before it is scored, and then dropped; 0: none.
     """
-    found: list[Candidate] = []
-    for _ in rounds(search, None if method.n is None else 1):
-        sized = method
-        if method.n is None:
-            units = await affordable_width(search, method.temperature) // method.written_per_token()
-            sized = dataclasses.replace(method, n=max(1, min(units, MOST_WIDTH)))
-        found += await explore(sized)
-    return found
+
+    branching: int = 4
+    lookahead: int = 0
+
+    def __post_init__(self) -> None:
+        Wide.__post_init__(self)
+        check_int("branching", self.branching, 1, optional=False)
+        check_lookahead(self.lookahead)
+
+    def written_per_token(self) -> int:
+        """Return one, and the lookahead."""
+        return 1 + self.lookahead
 
 
 def check_lookahead(value: object) -> None:

@@ -22,15 +22,15 @@ step at `max_steps`, and the one behind a step without a token, runs to the end 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int, check_number, check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided, check_lookahead
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
@@ -95,9 +95,7 @@ class ParticleMethod(Guided):
         check_int("n", self.n, 1)
         check_scheme(self.resampling)
         check_number("resample_below", self.resample_below, 0, 1, optional=False)
-        check_text("target", self.target)
-        if self.target not in ("levels", "last"):
-            raise ConfigError(f"target is {self.target!r}, but must be 'levels' or 'last'")
+        check_choice("target", self.target, ("levels", "last"))
         check_number("twist", self.twist, 0, optional=False)
         check_lookahead(self.lookahead)
 
@@ -105,6 +103,31 @@ class ParticleMethod(Guided):
     def sweeps_in_all(self) -> int:
         """The sweeps that share the budget."""
         return 1
+
+    async def run(self, search: Search) -> Sequence[Candidate]:
+        """Sweep; with n left out, again and again for what is left.
+
+        Returns:
+            The candidates that stopped particles are, copies once, in order of their first particle.
+
+        Raises:
+            SearchEnded: n is None, and the budget is used up.
+        """
+        found: list[Trajectory] = []
+        for r in rounds(search, None if self.n is None else 1):
+            sized = self
+            if self.n is None:
+                units = await affordable_width(search, self.temperature) // (1 + self.lookahead)
+                units = max(1, units)
+                sized = replace(self, n=min(MOST_WIDTH, max(min(2, units), units // self.sweeps_in_all)))
+            found += await sized.swept(search, r * self.sweeps_in_all)
+        distinct = {t.node: t for t in found}.values()
+        return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
+
+    @abstractmethod
+    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
+        """Return the particles of one search with n of them; `first`: the number of its first sweep."""
+        ...
 
 
 def check_weight_temperature(value: float) -> None:
@@ -190,27 +213,3 @@ def drawn(search: Search, particles: Particles, temperature: float, address: tup
     """Return the place of one particle, drawn by weight: the next sweep's reference."""
     p = softmax(particles.log_weights, temperature)
     return int(SCHEMES["multinomial"](p, 1, search.rng("reference", *address))[0])
-
-
-M = TypeVar("M", bound=ParticleMethod)
-
-
-async def explored(search: Search, method: M, explore: Callable[[M, int], Awaitable[Sequence[Trajectory]]]) -> list[Candidate]:
-    """Return the candidates that stopped particles are, copies once, in order of their first particle.
-
-    Args:
-        explore: the search itself, from the method with its n and the number of the first sweep to the particles it returns.
-
-    Raises:
-        SearchEnded: n is None, and the budget is used up.
-    """
-    found: list[Trajectory] = []
-    for r in rounds(search, None if method.n is None else 1):
-        sized = method
-        if method.n is None:
-            units = await affordable_width(search, method.temperature) // (1 + method.lookahead)
-            units = max(1, units)
-            sized = replace(method, n=min(MOST_WIDTH, max(min(2, units), units // method.sweeps_in_all)))
-        found += await explore(sized, r * method.sweeps_in_all)
-    distinct = {t.node: t for t in found}.values()
-    return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
