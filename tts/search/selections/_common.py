@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_text
-from tts.errors import ConfigError
+from tts.checks import check_choice, check_text
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.parts import Selection
 from tts.search.protocols import Selected
@@ -44,9 +43,7 @@ class ByScore(Selection):
 
 def check_truncated(value: str) -> None:
     """Raise ConfigError where a selection's rule for truncated candidates is none."""
-    check_text("truncated", value)
-    if value not in ("vote", "drop"):
-        raise ConfigError(f"truncated is {value!r}, but must be 'vote' or 'drop'")
+    check_choice("truncated", value, ("vote", "drop"))
 
 
 def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:
@@ -127,6 +124,12 @@ def ranked_by(judged: Sequence[Candidate], voters: Sequence[int], totals: Mappin
     if totals:
         total[at] = [-totals[each] for each in kinds]
     return tuple(judged[i] for i in np.lexsort((weight, kind, total, loses)).tolist())
+
+
+def in_order(judged: Sequence[Candidate], order: Sequence[int]) -> tuple[Candidate, ...]:
+    """Return candidates in an order of some of their indices, and all others behind them as they are."""
+    rest = sorted(set(range(len(judged))) - set(order))
+    return tuple(judged[i] for i in [*order, *rest])
 
 
 def first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:

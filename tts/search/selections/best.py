@@ -13,6 +13,7 @@ from tts.search.protocols import Selected
 from tts.search.selections._common import (
     ByScore,
     first_writing,
+    in_order,
     no_answer,
     ranked_by,
     scores_of,
@@ -59,7 +60,6 @@ class Best(ByScore):
         order = sorted((i for i in voters if not math.isnan(scores[i])), key=lambda i: (-scores[i], i))
         order += [i for i in voters if math.isnan(scores[i])]
         judged = with_weights(candidates, weights, (self.verifier, scores))
-        rest = sorted(set(range(len(judged))) - set(voters))
-        ranked = tuple(judged[i] for i in [*order, *rest])
+        ranked = in_order(judged, order)
         winner = first_writing(ranked[0], judged) if order else None
         return Selected(() if winner is None else (winner,), ranked, share_of(ranked, weights) if order else no_answer(candidates))

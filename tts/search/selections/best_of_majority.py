@@ -14,6 +14,7 @@ from tts.search.protocols import Selected
 from tts.search.selections._common import (
     ByScore,
     Scores,
+    in_order,
     low,
     mean_of,
     no_answer,
@@ -100,7 +101,6 @@ class BestOfMajority(ByScore):
         chosen = order[: self.k]
         judged = with_weights(candidates, np.ones(len(candidates)), scores)
         first = [i for kind in order for i in members[kind]]
-        rest = sorted(set(range(len(candidates))) - set(first))
         answers = tuple(candidates[members[kind][0]].answer or "" for kind in chosen)
         share = len(members[chosen[0]]) / len(candidates) if chosen else no_answer(candidates)
-        return Selected(answers, tuple(judged[i] for i in [*first, *rest]), share)
+        return Selected(answers, in_order(judged, first), share)

@@ -15,7 +15,7 @@ from tts.search.algorithms.agreement import consensus_sets
 from tts.search.parts import Selection
 from tts.search.protocols import Selected
 from tts.search.search import state_of
-from tts.search.selections._common import check_truncated, first_writing, no_answer, scores_of, units_of, voters_of, with_weights
+from tts.search.selections._common import check_truncated, first_writing, in_order, no_answer, scores_of, units_of, voters_of, with_weights
 from tts.types import Candidate
 
 if TYPE_CHECKING:
@@ -76,10 +76,9 @@ class CodeT(Selection):
             return Selected((), tuple(judged), no_answer(candidates))
         groups.sort(key=lambda group: -group.score)  # stable: the first of equal ones wins
         order = [voters[i] for group in groups for i in group.members]
-        rest = sorted(set(range(len(judged))) - set(voters))
         everything = math.fsum(group.score for group in groups)
         share = groups[0].score / everything if everything > 0 else 0.0
-        return Selected((first_writing(judged[order[0]], judged),), tuple(judged[i] for i in [*order, *rest]), share)
+        return Selected((first_writing(judged[order[0]], judged),), in_order(judged, order), share)
 
     def _outcomes(self, candidates: Sequence[Candidate], scores: NDArray[np.float64], search: Search) -> NDArray[np.float64]:
         """Return the outcomes of all tests, [candidates, tests], NaN where unknown; of scores that are none, these as one test."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tts.search.protocols import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, first_writing, voters_of, with_weights
+from tts.search.selections._common import by_class, first_writing, in_order, voters_of, with_weights
 from tts.search.selections._pairs import Tournament, preferences
 from tts.types import Candidate
 
@@ -73,8 +73,7 @@ class Knockout(Tournament):
             return by_class(candidates, np.ones(len(candidates)), voters)
         judged = with_weights(candidates, survived)
         order = sorted(voters, key=lambda i: (-survived[i], i))
-        rest = sorted(set(range(len(candidates))) - set(voters))
-        return Selected((first_writing(judged[order[0]], judged),), tuple(judged[i] for i in [*order, *rest]), faith[order[0]])
+        return Selected((first_writing(judged[order[0]], judged),), in_order(judged, order), faith[order[0]])
 
 
 def _winner(match: tuple[int, int], preference: float, votes: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from tts.checks import check_int
 from tts.search.protocols import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, first_writing, share_of, voters_of, with_weights
+from tts.search.selections._common import by_class, first_writing, in_order, share_of, voters_of, with_weights
 from tts.search.selections._pairs import ByPairs, Tournament, preferences
 from tts.types import Candidate
 
@@ -79,7 +79,7 @@ class League(Tournament):
         means[voters] = [math.fsum(shares) / len(shares) if shares else 0.5 for shares in won.values()]
         judged = with_weights(candidates, means)
         order = sorted(voters, key=lambda i: (-means[i], -votes[candidates[i].answer_class], i))
-        ranked = tuple(judged[i] for i in [*order, *sorted(set(range(len(candidates))) - set(voters))])
+        ranked = in_order(judged, order)
         return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, means))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts.checks import check_number, check_text
+from tts.checks import check_choice, check_number, check_text
 from tts.errors import ConfigError, shown
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.parts import Selection
@@ -58,12 +58,11 @@ class Selective(Selection):
 
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, 0, optional=False)
-        for name in ("by", "on", "verifier"):
+        for name in ("by", "verifier"):
             check_text(name, getattr(self, name))
         check_aggregate(self.aggregate)
         check_truncated(self.truncated)
-        if self.on not in ("share", "score"):
-            raise ConfigError(f"on is {self.on!r}, but must be 'share' or 'score'")
+        check_choice("on", self.on, ("share", "score"))
         scored = bool(self.inner.verifiers)
         if not scored and self.on == "score":
             raise ConfigError(f"on is 'score', but the selection {self.by!r} asks no verifier", hint="name one that does, such as 'best'")
