@@ -5,7 +5,8 @@ A trajectory is continued by its own handle on the model that wrote it, and as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
+from tts.budget.meter import Grant
 from tts.errors import EngineError, PromptTooLong, shown
 from tts.search.accounting import Accounting
 from tts.search.tree import Tree
@@ -91,9 +93,7 @@ class Prompts:
             )
         cost = {unit: backend.rates.cost(unit, computed=tokens + text_bound(backend, path), reused=tokens) for unit in ("flops", "usd")}
         grant = None if charge else self._accounting.meter.amounts(**cost)
-        started = self._clock()
-        replies: list[Reply[Any]] = []
-        try:
+        with self._booked("open", model, 1, grant, charge) as replies:
             (opened,) = _one_each(await read(backend, backend.open([prompt]), replies, opens=True), 1, backend, "open")
             handle, behind = opened.value, None
             if path:
@@ -102,13 +102,35 @@ class Prompts:
                 finally:
                     backend.release([handle])
                 handle, behind = extended.value.handle, len(extended.value.token_ids) or None
+        return Opened(handle, tokens, behind)
+
+    @contextmanager
+    def _booked(
+        self,
+        kind: str,
+        model: str,
+        rows: int,
+        grant: Grant | None,
+        charge: Charge | None = None,
+        *,
+        samples: int = 0,
+        verifier: bool = False,
+    ) -> Generator[list[Reply[Any]]]:
+        """Yield the list that takes the replies of a call that only reads, and book them whatever becomes of the call.
+
+        Args:
+            charge: called with them, in place of a ledger row. samples, verifier: see `input_usage`.
+        """
+        replies: list[Reply[Any]] = []
+        started = self._clock()
+        try:
+            yield replies
         finally:
             if charge:
                 charge(replies)
             else:
-                usage = input_usage(replies, seconds=self._clock() - started)
-                self._accounting.book("open", model, 1, usage, rates=backend.rates, grant=grant)
-        return Opened(handle, tokens, behind)
+                usage = input_usage(replies, samples=samples, seconds=self._clock() - started, verifier=verifier)
+                self._accounting.book(kind, model, rows, usage, rates=self._backends[model].rates, grant=grant)
 
     def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
         """Return the most tokens of its path that a row behind one of `ts` computes again: none where forks are native."""
@@ -164,13 +186,8 @@ class Prompts:
         backend, text = self._backends[model], t.full_text[len(above.full_text) :]
         size, reused = text_bound(backend, text), self._tree.path_tokens(above)
         grant = self._accounting.meter.amounts(**{u: backend.rates.cost(u, computed=size, reused=reused) for u in ("flops", "usd")})
-        replies: list[Reply[Extension]] = []
-        started = self._clock()
-        try:
+        with self._booked("extend", model, 1, grant) as replies:
             (made,) = _one_each(await read(backend, backend.extend([handle], [text]), replies), 1, backend, "extend")
-        finally:
-            usage = input_usage(replies, seconds=self._clock() - started)
-            self._accounting.book("extend", model, 1, usage, rates=backend.rates, grant=grant)
         return made.value.handle
 
     async def read_again(self, t: Trajectory, model: str) -> Opened:
@@ -252,15 +269,10 @@ class Prompts:
         more = sum(max(0, self._again.get((t.node, model), 0)) for t in ts)
         _, cost = self._cost(backend, ts, text, more)
         grant = self._accounting.meter.amounts(samples=samples, **cost)
-        replies: list[Reply[Extension]] = []
-        started = self._clock()
-        try:
+        with self._booked("extend", model, len(ts), grant, samples=samples) as replies:
             mine = iter(await self.handles([t for t in ts if (t.node, model) not in self._again], model))
             behind = [self._abroad[t.node, model] if (t.node, model) in self._again else next(mine) for t in ts]
             made = _one_each(await read(backend, backend.extend(behind, [text] * len(ts)), replies), len(ts), backend, "extend")
-        finally:
-            usage = input_usage(replies, samples=samples, seconds=self._clock() - started)
-            self._accounting.book("extend", model, len(ts), usage, rates=backend.rates, grant=grant)
         return [reply.value for reply in made]
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
@@ -272,14 +284,9 @@ class Prompts:
         backend = self._backends[model]
         size, cost = self._cost(backend, ts, text)
         grant = self._accounting.meter.amounts(tokens=size, verifier_tokens=size, verifier_calls=len(ts), **cost)
-        replies: list[Reply[Any]] = []
-        started = self._clock()
-        try:
+        with self._booked("ask", model, len(ts), grant, verifier=True) as replies:
             handles = await self.handles(ts, model)
             await read(backend, backend.next_logprobs(handles, [text] * len(ts), tokens), replies)
-        finally:
-            usage = input_usage(replies, seconds=self._clock() - started, verifier=True)
-            self._accounting.book("ask", model, len(ts), usage, rates=backend.rates, grant=grant)
         return np.exp(np.array([reply.value for reply in replies]).reshape(len(ts), len(tokens)))
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
@@ -291,13 +298,8 @@ class Prompts:
         backend = self._backends["policy"]
         _, cost = self._cost(backend, ts, "")
         grant = self._accounting.meter.amounts(**cost)
-        replies: list[Reply[Any]] = []
-        started = self._clock()
-        try:
+        with self._booked("hidden", "policy", len(ts), grant) as replies:
             await read(backend, backend.hidden(await self.handles(ts, "policy")), replies)
-        finally:
-            usage = input_usage(replies, seconds=self._clock() - started)
-            self._accounting.book("hidden", "policy", len(ts), usage, rates=backend.rates, grant=grant)
         return np.array([reply.value for reply in replies], dtype=np.float64)
 
     def _cost(self, backend: BackendProtocol, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:

@@ -11,29 +11,10 @@ from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, Stop
 from tts.backends.protocol import BackendProtocol
 from tts.backends.reads import cancelled_and_done
 from tts.budget.meter import Grant, RowCost
-from tts.randomness import MAIN_WORD
 from tts.search.accounting import Accounting
 from tts.types import Trajectory, Usage
 
 OUT_OF_TIME = "out of time"  # the error of a row that timed out before producing text: neither a candidate nor a failure
-
-
-@dataclass(frozen=True, slots=True)
-class RowBatchSpec:
-    """What the rows of one call have in common.
-
-    Args:
-        kind: for the ledger. model: the role. backend: its model. sampling, stop: of every row. word: which draws.
-        spreads: see `SampleRequest`.
-    """
-
-    kind: str
-    model: str
-    backend: BackendProtocol
-    sampling: Sampling
-    stop: StopCondition
-    word: int = MAIN_WORD
-    spreads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +32,37 @@ class RowTask:
     room: int
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class RowBatch:
     """Runs one call of rows.
 
     Args:
         accounting: where it is booked. cost: the bound of a row. clock: seconds.
+        kind: for the ledger. model: the role. backend: its model. sampling, stop: of every row. word: which draws.
+        spreads: see `SampleRequest`.
 
     Attributes:
         timed_out: whether the time was over before every row had ended.
     """
 
-    def __init__(self, spec: RowBatchSpec, accounting: Accounting, cost: RowCost, clock: Callable[[], float]) -> None:
-        self.spec = spec
-        self._accounting = accounting
-        self._cost = cost
-        self._clock = clock
-        self.timed_out = False
+    accounting: Accounting
+    cost: RowCost
+    clock: Callable[[], float]
+    kind: str
+    model: str
+    backend: BackendProtocol
+    sampling: Sampling
+    stop: StopCondition
+    word: int
+    spreads: bool
+    timed_out: bool = False
 
     async def samples(self, tasks: Sequence[RowTask], grant: Grant) -> AsyncGenerator[Sample, None]:
         """Start the rows of a grant and yield their samples in order; book the call even if it breaks or is cancelled.
 
         Where the caller stops reading (and closes the generator), later rows are cancelled.
         """
-        started = self._clock()
+        started = self.clock()
         caps = [min(cap, task.room) for cap, task in zip(grant.caps, tasks, strict=True)]
         if min(caps) < 1:
             raise AssertionError(f"a row was granted {min(caps)} tokens")
@@ -82,7 +71,7 @@ class RowBatch:
         timer = self._timer(rowsets)
         cancelled_from = 0
         try:
-            rowsets.extend(self.spec.backend.sample(request) for request in requests)
+            rowsets.extend(self.backend.sample(request) for request in requests)
             for index, (which, row) in enumerate(places):
                 if (sample := rowsets[which].samples[row]) is None:
                     sample = await rowsets[which].row(row)
@@ -99,12 +88,11 @@ class RowBatch:
             if timer is not None:
                 timer.cancel()
             unread = [rowsets[which].samples[row] for which, row in places[cancelled_from:] if which < len(rowsets)]
-            self.spec.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
-            self._book(tasks, grant, caps, rowsets, places, cancelled_from, self._clock() - started)
+            self.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
+            self._book(tasks, grant, caps, rowsets, places, cancelled_from, self.clock() - started)
 
     def _requests(self, tasks: Sequence[RowTask], caps: Sequence[int]) -> tuple[list[SampleRequest], list[tuple[int, int]]]:
         """Return one request a parent, and the place (request, row) of each task."""
-        spec = self.spec
         by_parent: dict[int, tuple[int, list[Row]]] = {}
         places: list[tuple[int, int]] = []
         order: list[RowTask] = []
@@ -113,16 +101,16 @@ class RowBatch:
                 entry = by_parent[task.path.node] = (len(order), [])
                 order.append(task)
             places.append((entry[0], len(entry[1])))
-            entry[1].append(Row(task.stream, task.path.num_tokens, cap, spec.word))
-        priced = [unit for unit in ("flops", "usd") if unit in self._accounting.meter.limits and self._cost.rates.cost(unit, computed=1)]
+            entry[1].append(Row(task.stream, task.path.num_tokens, cap, self.word))
+        priced = [unit for unit in ("flops", "usd") if unit in self.accounting.meter.limits and self.cost.rates.cost(unit, computed=1)]
         requests = [
-            SampleRequest(task.handle, tuple(rows), spec.sampling, spec.stop, task.path.full_text, spec.spreads, not priced)
+            SampleRequest(task.handle, tuple(rows), self.sampling, self.stop, task.path.full_text, self.spreads, not priced)
             for task, (_, rows) in zip(order, by_parent.values(), strict=True)
         ]
         return requests, places
 
     def _timer(self, rowsets: Sequence[RowSet]) -> asyncio.TimerHandle | None:
-        deadline = self._accounting.meter.deadline
+        deadline = self.accounting.meter.deadline
         if deadline is None:
             return None
 
@@ -131,7 +119,7 @@ class RowBatch:
             for rows in rowsets:
                 rows.cancel()
 
-        return asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), stop)
+        return asyncio.get_running_loop().call_later(max(0.0, deadline - self.clock()), stop)
 
     def _book(
         self,
@@ -168,12 +156,10 @@ class RowBatch:
             samples=sum(task.branch for task in tasks),
             seconds=seconds,
             work_seconds=work,
-            kv_bytes_per_token=self.spec.backend.kv_bytes_per_token,
+            kv_bytes_per_token=self.backend.kv_bytes_per_token,
             estimated=estimated,
         )
-        self._accounting.book(
-            self.spec.kind, self.spec.model, len(tasks), usage, rates=self.spec.backend.rates, granted=sum(caps), grant=grant
-        )
+        self.accounting.book(self.kind, self.model, len(tasks), usage, rates=self.backend.rates, granted=sum(caps), grant=grant)
 
 
 def _sum_known(counts: Sequence[int | None]) -> int | None:

@@ -24,7 +24,7 @@ from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.accounting import Accounting
 from tts.search.ends import END, STEP, Share, Stops, Thought, Tokens, Until
 from tts.search.prompts import Prompts
-from tts.search.row_batch import OUT_OF_TIME, RowBatch, RowBatchSpec, RowTask, branches_of
+from tts.search.row_batch import OUT_OF_TIME, RowBatch, RowTask, branches_of
 from tts.search.row_queue import NO_CAP, QueuedRow, RowQueue
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
@@ -177,7 +177,7 @@ class RowRunner:
                 queue.give_back(rows[payable:])
                 rows, cap, typical, whole = self.sizes.sized(queue, rows[:payable], bound, cap, completed=completed)
                 branches = branches[: len(rows)]
-            call = RowBatch(self._spec(queue), self._accounting, bound, self._clock)
+            call = self._call(queue, bound)
             held = 0 if answered or queue.until is END else self._held_for(queue, parents, going_on=bool(open_rows))
             if isinstance(queue.until, Thought):
                 held = queue.response = queue.response or meter.share(bound, _RESPONSE, held)
@@ -200,8 +200,11 @@ class RowRunner:
         computed = self._prompts.recomputed([row.path or row.parent for row in rows], queue.model)
         return self._accounting.row_cost(self._backends[queue.model], longest, computed, written)
 
-    def _spec(self, queue: RowQueue) -> RowBatchSpec:
-        return RowBatchSpec(
+    def _call(self, queue: RowQueue, bound: RowCost) -> RowBatch:
+        return RowBatch(
+            accounting=self._accounting,
+            cost=bound,
+            clock=self._clock,
             kind="rollout" if queue.scratch else "expand",
             model=queue.model,
             backend=self._backends[queue.model],
