@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from tts.backends.loading.longest import longest_path
 from tts.errors import ConfigError
 
 SUPPORTED = ("llama", "qwen2", "qwen3", "mistral")
@@ -80,7 +81,7 @@ def read_config(config: Any) -> DecoderConfig:
         eps=config.rms_norm_eps,
         tied=config.tie_word_embeddings,
         head_norms=kind == "qwen3",
-        context=_context(config),
+        context=longest_path(config, "the engine", _HINT),
         frequencies=frequencies,
         amplitude=amplitude,
     )
@@ -96,14 +97,3 @@ def _rotary(config: Any, head_size: int) -> tuple[NDArray[np.float32], float]:
         return (np.float32(1) / np.float32(rope["rope_theta"]) ** exponents).astype(np.float32), 1.0
     frequencies, amplitude = ROPE_INIT_FUNCTIONS[kind](config, None)
     return frequencies.float().numpy(), float(amplitude)
-
-
-def _context(config: Any) -> int:
-    """Return the most tokens of a path: what positions allow, and within a window if the layers attend to one only."""
-    kinds: set[str] = set(getattr(config, "layer_types", None) or ())
-    if strange := kinds - {"full_attention", "sliding_attention"}:
-        raise ConfigError(f"the model has layers of the kind {', '.join(sorted(strange))}, but the engine has full attention", hint=_HINT)
-    window: int | None = getattr(config, "sliding_window", None)
-    windowed = window is not None and ("sliding_attention" in kinds or not kinds)
-    longest: int = config.max_position_embeddings
-    return min(longest, window) if windowed and window else longest

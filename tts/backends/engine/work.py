@@ -12,7 +12,7 @@ from tts.backends.base import Finish, RowSet
 from tts.backends.engine.drafts import Draft
 from tts.backends.engine.tree import KVNode
 from tts.backends.kernels.draw import DrawRequest
-from tts.backends.text.row_state import PathText, RowState
+from tts.backends.text.row_state import PathText, RowState, as_engine_error
 from tts.errors import EngineError
 
 Floats = NDArray[np.float32]
@@ -146,8 +146,4 @@ def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] 
 
 def engine_error(failure: Exception) -> EngineError:
     """Return a failure as an EngineError, itself if it is one."""
-    if isinstance(failure, EngineError):
-        return failure
-    error = EngineError(f"the engine failed: {type(failure).__name__}: {str(failure).partition(chr(10))[0]}")
-    error.__cause__ = failure
-    return error
+    return as_engine_error(failure, "the engine")

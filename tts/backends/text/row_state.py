@@ -130,6 +130,15 @@ def failed_row(failure: Exception) -> Sample:
     return Sample("", (), (), "error", None, 0, error=error_line(failure))
 
 
+def as_engine_error(failure: Exception, what: str) -> EngineError:
+    """Return a failure as an EngineError, itself if it is one; `what`: what failed."""
+    if isinstance(failure, EngineError):
+        return failure
+    error = EngineError(f"{what} failed: {type(failure).__name__}: {str(failure).partition(chr(10))[0]}")
+    error.__cause__ = failure
+    return error
+
+
 def error_line(failure: Exception) -> str:
     """Return a failure in one line, as `Sample.error` has it."""
     if isinstance(failure, EngineError):

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tts.backends.metadata import BackendMetadata
 from tts.backends.prompt_logprobs import PromptLogprobs, most_likely
 from tts.backends.sampling import log_softmax
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
-from tts.backends.text.row_state import PathText
+from tts.backends.text.row_state import PathText, as_engine_error
 from tts.budget.meter import Rates
 from tts.errors import ConfigError, EngineError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url, thought_marks
@@ -223,11 +224,7 @@ class TransformersBackend(Backend):
         Raises:
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
-        calls: list[_Call] = []
-        for path, ids in self._with_text(handles, texts):
-            wrap = lambda extended, ids=ids: Extension(self._keep(extended), ids)  # noqa: E731 - bound to this item
-            calls.append(self._call(lambda p=path, i=ids: self._extended(p, i), wrap, computed=len(ids), reused=len(path.ids)))
-        return await self._gather(calls)
+        return await self._with_text(handles, texts, self._extended, lambda path, ids: Extension(self._keep(path), ids))
 
     def _extended(self, path: CachedPath, ids: tuple[int, ...]) -> CachedPath:
         if not ids:
@@ -242,11 +239,7 @@ class TransformersBackend(Backend):
         Raises:
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
-        pairs = self._with_text(handles, texts)
-        calls = [
-            self._call(lambda p=path, i=ids: self._scores(p, i), _same, computed=len(ids), reused=len(path.ids)) for path, ids in pairs
-        ]
-        return await self._gather(calls)
+        return await self._with_text(handles, texts, self._scores)
 
     def _scores(self, path: CachedPath, ids: tuple[int, ...]) -> NDArray[np.float64]:
         if not ids:
@@ -262,12 +255,7 @@ class TransformersBackend(Backend):
             PromptTooLong: a path with its text passes the context; nothing has been computed.
         """
         wanted = [self._renderer.single(token) for token in tokens]
-        pairs = self._with_text(handles, texts)
-        calls = [
-            self._call(lambda p=path, i=ids: self._next_logprobs(p, i)[wanted], _same, computed=len(ids), reused=len(path.ids))
-            for path, ids in pairs
-        ]
-        return await self._gather(calls)
+        return await self._with_text(handles, texts, lambda path, ids: self._next_logprobs(path, ids)[wanted])
 
     def _next_logprobs(self, path: CachedPath, ids: tuple[int, ...]) -> NDArray[np.float64]:
         return log_softmax(self._model.read(path.state, (path.ids[-1], *ids), logits=1)[1][0])
@@ -302,10 +290,7 @@ class TransformersBackend(Backend):
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
-        calls: list[_Call] = []
-        for path in map(self._path, handles):
-            calls.append(self._call(lambda p=path: self._model.hidden(p.state, p.ids[-1]), _same, computed=0, reused=len(path.ids)))
-        return await self._gather(calls)
+        return await self._with_text(handles, [""] * len(handles), lambda path, _: self._model.hidden(path.state, path.ids[-1]))
 
     def fork(self, handle: Any, count: int) -> list[Any]:
         """Return handles of the same state; nothing is copied."""
@@ -335,11 +320,23 @@ class TransformersBackend(Backend):
             raise EngineError("a handle was used that has been released or belongs to another backend")
         return path
 
-    def _with_text(self, handles: Sequence[Any], texts: Sequence[str]) -> list[tuple[CachedPath, tuple[int, ...]]]:
+    async def _with_text(
+        self,
+        handles: Sequence[Any],
+        texts: Sequence[str],
+        compute: Callable[[CachedPath, tuple[int, ...]], Any],
+        wrap: Callable[[Any, tuple[int, ...]], Any] = lambda value, _: value,
+    ) -> list[Reply[Any]]:
+        """Return what `compute` returns for each path and the tokens of its text, as `wrap` makes it in the event loop's thread."""
         pairs = [(self._path(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
         for path, ids in pairs:
             check_text(len(path.ids), len(ids), self._model.context)
-        return pairs
+        return await self._gather(
+            [
+                self._call(partial(compute, path, ids), lambda value, ids=ids: wrap(value, ids), computed=len(ids), reused=len(path.ids))
+                for path, ids in pairs
+            ]
+        )
 
     def _call(self, compute: Callable[[], Any], wrap: Callable[[Any], Any], *, computed: int, reused: int) -> _Call:
         return _Call(compute, wrap, computed, reused, asyncio.get_running_loop().create_future())
@@ -410,11 +407,7 @@ def _refuse(future: asyncio.Future[Any], error: Exception) -> None:
 
 
 def _engine_error(failure: Exception) -> EngineError:
-    if isinstance(failure, EngineError):
-        return failure
-    error = EngineError(f"the transformers backend failed: {type(failure).__name__}: {str(failure).partition(chr(10))[0]}")
-    error.__cause__ = failure
-    return error
+    return as_engine_error(failure, "the transformers backend")
 
 
 def _identity(weights: str, model: CausalModel) -> str:

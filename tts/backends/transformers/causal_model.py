@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import DynamicCache
 
+from tts.backends.loading.longest import longest_path
 from tts.errors import ConfigError
 
 # Keys and values of some tokens: a pair of [H, T, D] for each layer.
@@ -43,7 +44,7 @@ class CausalModel:
         self.device = model.device
         self.dtype = model.dtype
         self.num_layers: int = config.num_hidden_layers
-        self.context = _context(config)
+        self.context = longest_path(config, "this backend", "use another backend for this model")
         self.parameters: int = model.num_parameters()
         self.vocab: int = model.get_input_embeddings().num_embeddings
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -118,19 +119,3 @@ class CausalModel:
                 f"the architecture {type(self._model).__name__} is not supported: its steps are {apart:.2g} nats off a plain pass",
                 hint="use another backend for this model",
             )
-
-
-def _context(config: Any) -> int:
-    """Return the most tokens of a path: what the positions allow, and within every layer's window."""
-    kinds: set[str] = set(getattr(config, "layer_types", None) or ())
-    if strange := kinds - {"full_attention", "sliding_attention"}:
-        raise ConfigError(
-            f"the model has layers of the kind {', '.join(sorted(strange))}, but this backend needs attention to the whole path",
-            hint="use another backend for this model",
-        )
-    longest: int | None = getattr(config, "max_position_embeddings", None)
-    if longest is None:
-        raise ConfigError("the model's configuration names no longest path (max_position_embeddings), but this backend needs one")
-    window: int | None = getattr(config, "sliding_window", None)
-    windowed = "sliding_attention" in kinds or not kinds
-    return min(longest, window) if windowed and window else longest
