@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tts.search.strategies
 import tts.tasks
 from tts.backends import BACKENDS
 from tts.backends.function import FunctionBackend
@@ -262,3 +263,10 @@ def test_what_stands_behind_a_name_but_is_no_part_is_named() -> None:
         tts.tasks.get("acme_twice")
     with pytest.raises(ConfigError, match=r"'acme_majorit', .*character 14 .*did you mean acme_majority"):
         parse("acme_twice | acme_majorit")
+
+
+def test_the_names_of_a_package_are_those_of_its_table() -> None:
+    homes = STRATEGIES.homes("tts.search.strategies")
+    assert homes["tts.search.strategies.best_of_n"] == ["BestOfN", "self_consistency"]
+    assert not [module for module in homes if not module.startswith("tts.search.strategies.")]
+    assert sorted(name for names in homes.values() for name in names) == tts.search.strategies.__all__

@@ -204,6 +204,24 @@ def test_a_stop_rule_and_a_selection_are_one_method_each() -> None:
     assert Scored().may_score(solution.candidates[0], 0)
 
 
+def test_what_a_class_says_is_sized_by_the_budget_must_be_bounded_by_it() -> None:
+    class Wide(Twice):
+        sized_by_budget = ("width", "depth")
+        width = 3
+        depth: int | None = None
+
+    assert Wide().size(4) == Wide()
+    with pytest.raises(tts.ConfigError, match="wide has no width or depth and the budget does not bound it"):
+        Wide().size(None)
+
+
+def test_what_always_votes_votes_with_a_verifier_too() -> None:
+    class Voting(Twice):
+        always_votes = True
+
+    assert [str(Voting().default_selection(verified=verified)) for verified in (False, True)] == ["majority", "majority"]
+
+
 def test_an_n_left_out_must_be_bounded_by_the_budget() -> None:
     @dataclass(frozen=True)
     class Sized(tts.Strategy):
