@@ -55,7 +55,7 @@ MISTAKES = {
         "the problem file is 'missing.txt', but it cannot be read: No such file or directory",
         "give the path of a text file, or the problem itself without the @",
     ),
-    "no sum": (["What is love?"], "the problem is 'What is love?', but the toy model only knows sums", "for example '3 + 4 - 2'"),
+    "no sum": (["What is love?"], "the problem is 'What is love?', but the toy model solves sums only", "for example '3 + 4 - 2'"),
     "unknown verifier": (
         ["3 + 4", "--verifier", "checkr"],
         "verifier is 'checkr', but no verifier has that name",

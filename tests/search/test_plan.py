@@ -88,6 +88,14 @@ def test_an_unknown_name_keeps_its_nearest_names() -> None:
         parse_call(VERIFIERS, "toy | checker")
 
 
+@pytest.mark.parametrize(("name", "kind"), [("majority", "selection"), ("never", "stop rule")])
+def test_a_plan_that_begins_with_another_part_says_where_it_belongs(name: str, kind: str) -> None:
+    for text in (name, f"{name} | best_of_n"):
+        error = refusal(text)
+        assert error.cause == f"the text begins with {name!r}, a {kind}, but must begin with a strategy"
+        assert error.hint == f"for example best_of_n(n=8) | {name}"
+
+
 def test_a_line_break_is_a_space() -> None:
     assert parse("best_of_n(n=8)\n | unanimous(\n\twindow=3\r\n)\n | majority\n") == parse(
         "best_of_n(n=8) | unanimous(window=3) | majority"

@@ -272,6 +272,11 @@ def parse(text: str) -> Plan:
         tts.errors.ConfigError: n is 0, but must be a whole number of at least 1
     """
     first, *later = calls_in(text)
+    if (place := _table_of(first.name)) in (STOP_RULES, SELECTIONS):
+        raise ConfigError(
+            f"the text begins with {first.name!r}, a {place.kind}, but must begin with a strategy",
+            hint=f"for example best_of_n(n=8) | {first.name}",
+        )
     plan = Plan.of(first.make(STRATEGIES), first.name)
     for call in later:
         name = call.name

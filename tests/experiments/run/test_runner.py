@@ -121,7 +121,7 @@ def test_a_problem_that_fails_is_a_result_and_no_reason_for_others_to(store: Sto
     assert (ended.counts.done, ended.counts.failed) == (2, 1)
     right, failed, unknown = results(store, ended)
     assert right.right is not None
-    assert failed.error == "ConfigError: the problem is 'no sum', but the toy model only knows sums"
+    assert failed.error == "ConfigError: the problem is 'no sum', but the toy model solves sums only"
     assert (failed.answer, failed.right, failed.stopped_by) == (None, None, "failed")
     assert math.isnan(failed.confidence)
     assert (unknown.error, unknown.right) == (None, None)

@@ -112,7 +112,7 @@ def read_sum(text: str) -> tuple[int, tuple[int, ...]]:
     """
     found = _SUM.findall(text)
     if not found:
-        raise ConfigError(f"the problem is {text[:60]!r}, but the toy model only knows sums", hint="for example '3 + 4 - 2'")
+        raise ConfigError(f"the problem is {text[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'")
     terms = re.findall(r"^-?\d+|[+-]\s*\d+", found[-1])
     return int(terms[0]), tuple(int("".join(term.split())) for term in terms[1:])
 
@@ -234,7 +234,7 @@ def given_tokens(tokens: Sequence[str]) -> int:
             while end < len(tokens) and tokens[end] == "\n":
                 end += 1
             return end
-    raise ConfigError(f"the problem is {''.join(tokens)[:60]!r}, but the toy model only knows sums", hint="for example '3 + 4 - 2'")
+    raise ConfigError(f"the problem is {''.join(tokens)[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'")
 
 
 def _is_number(token: str) -> bool:

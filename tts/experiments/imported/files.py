@@ -95,7 +95,7 @@ def _form(file: Path) -> str:
         packed = ending in _PACKED
         raise ConfigError(
             f"the file {str(file)!r} ends in {ending!r}, but must end in {', '.join(_ENDINGS)}",
-            hint=f"decompress it: <({_PACKED[ending]} {file.name}) with its form" if packed else "or name its form",
+            hint=f"decompress it: <({_PACKED[ending]} {file.name}) with its form" if packed else "or name its form, such as jsonl (--form)",
         )
     if ending == ".jsonl":
         if file.is_fifo():
