@@ -114,6 +114,10 @@ def command_line() -> str:
     command = typer.main.get_command(app)
     with click.Context(command, info_name="tts") as context:  # pyright: ignore[reportArgumentType]
         text = get_docs_for_click(obj=command, ctx=context, name="tts", title="Command line")  # pyright: ignore[reportArgumentType]
+    for group, path in ((command, "tts"), *((one, f"tts-{name}") for name, one in command.commands.items())):
+        for name, one in getattr(group, "commands", {}).items():
+            line = f"* `{name}`: "
+            text = text.replace(f"{line}{one.get_short_help_str()}\n", f"* [`{name}`](#{path}-{name}): {one.get_short_help_str(1000)}\n")
     return re.sub(r"(?<=`)\[default: ", "[default: ", text)
 
 

@@ -130,12 +130,12 @@ def test_examples_of_docstrings_are_code(site: Path) -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [1400, 360])
 @pytest.mark.parametrize("every", [16, pytest.param(4, marks=pytest.mark.slow)])
 def test_pages_can_be_read(site: Path, every: int, width: int, scheme: str, tmp_path: Path) -> None:
     """The first pages of each part at both widths in both schemes; of the others one in four at one of them each, and all with 4."""
     pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if path.name != "404.html")
-    turn = 2 * (width == 390) + (scheme == "dark")
+    turn = 2 * (width == 360) + (scheme == "dark")
     found: dict[str, object] = {}
     with tab(tmp_path) as browser:
         browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
@@ -147,7 +147,7 @@ def test_pages_can_be_read(site: Path, every: int, width: int, scheme: str, tmp_
             assert browser.run("document.body.dataset.mdColorScheme") == SCHEMES[scheme]
             browser.run(READABLE)
             said = json.loads(browser.run("document.body.dataset.found"))
-            if said != {"faint": [], "bare": [], "wide": 0} or browser.log:
+            if said != {"faint": [], "bare": [], "skipped": [], "wide": 0} or browser.log:
                 found[name] = [said, *browser.log]
                 browser.log.clear()
     assert found == {}
@@ -167,3 +167,39 @@ def test_the_search_finds_pages_that_are_opened_as_files(site: Path, name: str, 
         page.until(f"{results}.some(one => one.href.startsWith({json.dumps(wanted)}))")
         assert page.log == []
         assert [url for url in page.urls if not url.startswith(("file:", "data:"))] == []
+
+
+FOCUSED = """(() => {
+  const own = document.activeElement, shown = getComputedStyle(own), text = own.textContent.trim() || own.tagName;
+  const drawn = shown.outlineStyle !== "none" && parseFloat(shown.outlineWidth) > 0;
+  return [text.slice(0, 30), drawn || own.matches("[data-md-component=search-query], [type=radio], [type=checkbox]")];
+})()"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [1400, 360])
+def test_what_the_keyboard_reaches_shows_that_it_has_the_focus(site: Path, width: int, tmp_path: Path) -> None:
+    with tab(tmp_path) as page:
+        page.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        page.send("Page.navigate", url=(site / "tutorials/first_solve.html").as_uri())
+        page.until("location.protocol === 'file:' && document.readyState === 'complete'")
+        reached: dict[str, bool] = {}
+        for _ in range(40):
+            page.press("Tab")
+            text, drawn = page.run(FOCUSED)
+            reached[text] = drawn
+        assert len(reached) > 10
+        assert [text for text, drawn in reached.items() if not drawn] == []
+
+
+def test_a_figure_of_measurements_is_fitted_to_dark_pages(site: Path) -> None:
+    for name, marked in (("guide", True), ("results/methods", True), ("pictures/index", False), ("reference/methods/beam", False)):
+        pictures = re.findall(r"<img\b[^>]*>", shown(site / f"{name}.html"))
+        assert pictures, name
+        assert all(('class="drawn-on-white"' in picture) == marked for picture in pictures), name
+
+
+def test_the_list_of_commands_is_whole(site: Path) -> None:
+    text = shown(site / "reference" / "cli.html")
+    assert '<a href="#tts-run"><code>run</code></a>: Run a study, or the cells of it that have no result yet.' in text
+    assert not re.search(r"</code>(?:</a>)?: [^<\n]*\.\.\.(?:</li>|\n)", text)

@@ -1,6 +1,6 @@
 """The errors that callers meet, each with its cause and, where there is one, its cure.
 
-    TTSError                      every error of ours; `hint` says what to do
+    TTSError                      every error of ours; `hint` is the cure
       ConfigError                 the caller's mistake, found before anything is spent (also a ValueError)
         CapabilityError           the backend cannot do what the strategy or verifier needs
         PromptTooLong             the prompt leaves no room in the model's context

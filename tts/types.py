@@ -46,7 +46,7 @@ class Problem:
     Args:
         prompt: the problem as text, or as chat messages (`Message` or {"role": …, "content": …}); anything else is refused where
             it is to be solved.
-        answer: the reference answer; only a checker ever sees it.
+        answer: the reference answer; only a checker gets it.
         id: a name that is unique in its data set; randomness is addressed by it, or by the prompt without it.
         task: the name of the task that frames it ("math", "arithmetic", …); None: the model record's default.
         metadata: anything else; no strategy and no verifier but a checker sees it.

@@ -1,4 +1,5 @@
-// What cannot be read on a page: texts too near to their background by WCAG 2.1 (4.5 : 1; large ones 3 : 1), pictures without words, width.
+// What cannot be read on a page: texts too near to their background by WCAG 2.1 (4.5 : 1; large ones 3 : 1), pictures without words or bytes,
+// headings that leave out a level, width.
 const lum = c => { const [r, g, b] = c.map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b };
 const rgba = s => { const v = s.match(/[\d.]+/g).map(Number); return v.length < 4 ? [...v, 1] : v };
 const over = (top, under) => top.slice(0, 3).map((v, i) => v * top[3] + under[i] * (1 - top[3]));
@@ -14,6 +15,8 @@ for (const e of document.querySelectorAll('.md-content *, .md-header *, .md-tabs
   const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.7 && style.fontWeight >= 700);
   if (ratio < (large ? 3 : 4.5)) faint.add(`${ratio.toFixed(2)} ${e.tagName}.${e.className}: ${e.textContent.trim().slice(0, 30)}`);
 }
-const bare = [...document.images].filter(i => !i.alt.trim()).map(i => i.src.split('/').pop());
+const bare = [...document.images].filter(i => !i.alt.trim() || (i.complete && !i.naturalWidth)).map(i => i.src.split('/').pop());
+const levels = [...document.querySelectorAll('article :is(h1, h2, h3, h4, h5, h6)')].map(h => [+h.tagName[1], h.textContent.trim().slice(0, 30)]);
+const skipped = levels.filter(([level], i) => i ? level > levels[i - 1][0] + 1 || level === 1 : level !== 1).map(([level, text]) => `h${level} ${text}`);
 const wide = document.documentElement.scrollWidth - innerWidth;
-document.body.setAttribute('data-found', JSON.stringify({faint: [...faint], bare, wide}));
+document.body.setAttribute('data-found', JSON.stringify({faint: [...faint], bare, skipped, wide}));

@@ -101,7 +101,7 @@ class Sampling:
         top_p: nucleus mass in (0, 1]; 1 is off. top_k: most likely tokens kept; 0 is off.
         min_p: least probability relative to the most likely token, in [0, 1); 0 is off.
         max_tokens: cap on one row; None: the rest of the model's context.
-        effort: how long a model thinks, in a server's own word such as "low"; "": as it does unasked. Only with `Caps.efforts`.
+        effort: how long a model thinks, in a server's own word such as "low"; "": the server's default. Only with `Caps.efforts`.
 
     Raises:
         ConfigError: a value is out of its range.

@@ -70,7 +70,7 @@ def serve_model(
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Start a server for a model, wait until it is ready, and say how it is used. It ends with Ctrl-C."""
+    """Start a server for a model, wait until it is ready, and print how it is used. It ends with Ctrl-C."""
     with boundary(debug=debug):
         from tts.backends.serving.commands import engine_of, launch, readable
         from tts.backends.serving.server import serving, watch

@@ -1,4 +1,4 @@
-"""The only thing a strategy sees: a tree, a budget and a seed; expand, score, finish.
+"""What a strategy works with: a tree, a budget and a seed; expand, score, finish.
 
 Batching, metering, tracing and cancellation happen behind it. One call of a search is in flight at a time; width is several
 trajectories in one call. `SearchEnded` leaves a call when not one more row can start or when the stop rule fires; only the
@@ -25,7 +25,7 @@ Scale = Literal["raw", "unit", "log_odds"]
 
 
 class Search:
-    """One problem's search, as a strategy or a selection sees it.
+    """One problem's search, as strategies and selections use it.
 
     Example:
         >>> import tts

@@ -32,7 +32,7 @@ _SHARE = 0.2  # least share of all candidates, unless alpha says another
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfMajority(ByScore):
-    """Keeps the answers that are frequent enough, asks the verifier about those only, and chooses the k it likes most.
+    """Keeps the answers that are frequent enough, scores only those, and chooses the k with the highest scores.
 
     Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
     Differs, where the paper leaves it open: an answer's score is the mean over (at most `asked`) of its responses; when no answer

@@ -32,7 +32,7 @@ class Weighted(ByScore):
     Args:
         verifier, aggregate, truncated: as in `ByScore`.
 
-    Cost: one verifier call a candidate that has an answer or not: the confidence needs them all.
+    Cost: one verifier call for each candidate, with or without an answer, since the confidence needs all scores.
 
     Example:
         >>> import tts

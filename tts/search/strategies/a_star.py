@@ -1,7 +1,7 @@
 """A*-decoding: best-first search over partial solutions; the state with the least f = g + h is continued next.
 
 h(s) = 1 - r(s), r being the verifier's score of the path in [0, 1]; g sums what the edges of the path cost. The first solution that is
-taken from the frontier is the answer, so tokens go where the verifier sees promise, and no further than needed.
+taken from the frontier is the answer, so tokens go where scores are high, and no further than needed.
 
 Source: algorithm A8, Chatziveroglou, "A*-Decoding: Token-Efficient Inference Scaling" (2505.13672). Established, from secondary notes:
 states, k continuations, h = 1 - r, the least f next, g from increases of h alone. UNVERIFIED (from memory), so parameters here: the

@@ -31,7 +31,7 @@ class BestOfN(Strategy):
     Args:
         n: solutions to draw (N in the papers), at least 1; None: as many as the budget pays.
         temperature: of the model's law; None: the run's.
-        effort: how long a served model thinks, in its own word ("low", "high"); None: as it does unasked.
+        effort: how long a served model thinks, in its own word ("low", "high"); None: the server's default.
         writer: role of the model that writes; the policy reads the problem in any case.
 
     Cost: n samples, n x mean length generated tokens; the selection's verifier calls.
