@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import site_figures
 from pydantic import BaseModel
@@ -114,11 +115,15 @@ def command_line() -> str:
     command = typer.main.get_command(app)
     with click.Context(command, info_name="tts") as context:  # pyright: ignore[reportArgumentType]
         text = get_docs_for_click(obj=command, ctx=context, name="tts", title="Command line")  # pyright: ignore[reportArgumentType]
-    for group, path in ((command, "tts"), *((one, f"tts-{name}") for name, one in command.commands.items())):
-        for name, one in getattr(group, "commands", {}).items():
-            line = f"* `{name}`: "
-            text = text.replace(f"{line}{one.get_short_help_str()}\n", f"* [`{name}`](#{path}-{name}): {one.get_short_help_str(1000)}\n")
-    return re.sub(r"(?<=`)\[default: ", "[default: ", text)
+    return re.sub(r"(?<=`)\[default: ", "[default: ", _whole_lists(text, command, "tts"))
+
+
+def _whole_lists(text: str, group: Any, path: str) -> str:
+    """Return a help whose lists of commands have their first sentences, which are cut there, and links to them."""
+    for name, one in getattr(group, "commands", {}).items():
+        text = text.replace(f"* `{name}`: {one.get_short_help_str()}\n", f"* [`{name}`](#{path}-{name}): {one.get_short_help_str(1000)}\n")
+        text = _whole_lists(text, one, f"{path}-{name}")
+    return text
 
 
 def _settings() -> dict[str, str]:
