@@ -67,3 +67,9 @@ def refused(reply: Any, status: int, param: str | None, code: str) -> str:
     assert (error["param"], error["code"]) == (param, code)
     assert "\n" not in error["message"]
     return error["message"]
+
+
+def scored(choice: Any, skipped: int) -> tuple[float, bool]:
+    """Read a choice as clients of log-likelihood tasks do: the sum behind the context, without the last token, and whether it is greedy."""
+    values, tops = (choice["logprobs"][name][skipped:-1] for name in ("token_logprobs", "top_logprobs"))
+    return sum(values), all(value == max(top.values()) for value, top in zip(values, tops, strict=True))

@@ -14,6 +14,7 @@ pytest.importorskip("numba", reason="the extra engine is not installed")
 
 from starlette.testclient import TestClient
 
+from tests.serve.asking import scored
 from tts.backends.engine import EngineBackend
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.protocol import prompt_logprobs
@@ -65,12 +66,6 @@ def directly(*prompts: str, top: int = 0) -> list[PromptLogprobs]:
             await backend.close()
 
     return asyncio.run(read())
-
-
-def scored(choice: Any, skipped: int) -> tuple[float, bool]:
-    """Read a choice as clients of log-likelihood tasks do: the sum behind the context, without the last token, and whether it is greedy."""
-    values, tops = (choice["logprobs"][name][skipped:-1] for name in ("token_logprobs", "top_logprobs"))
-    return sum(values), all(value == max(top.values()) for value, top in zip(values, tops, strict=True))
 
 
 def test_log_likelihoods_are_those_of_the_engine(complete):

@@ -15,8 +15,8 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("research.pocket", reason="research is no part of the wheel")
 
 from research.pocket.train import __main__ as command
-from research.pocket.train import policy as policy_stage
 from research.pocket.train import drill, prm, reader, rollouts, sampling, self_eval, shipping
+from research.pocket.train import policy as policy_stage
 from research.pocket.train.examples import IGNORED, Asked, Batches, asked, worked
 from research.pocket.train.loop import Recipe, train
 from research.pocket.train.network import (

@@ -18,11 +18,11 @@ from typing import Any, Final, TypeVar
 from tts.errors import EngineError, TTSError
 from tts.experiments.run.executors import EXECUTORS, CellResult, Executor, WorkerLost
 from tts.experiments.run.local_executor import failed
-from tts.experiments.run.progress import Progress
+from tts.experiments.run.progress import Progress, show_progress
 from tts.experiments.store.store import CellCounts, Store
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, cells, load_problems, shard
-from tts.experiments.study.record import Cell
+from tts.experiments.study.record import Cell, Result
 from tts.experiments.study.snapshot import snapshot
 from tts.solver.event_loop import Interrupted
 from tts.solver.model_cache import LOOP
@@ -107,6 +107,20 @@ def run(
     finally:
         runner.close()
     return RunSummary(study, store.counts(study))
+
+
+def results_of(config: StudyConfig, store: Store) -> list[Result]:
+    """Run the cells of a study that have no result, with progress on standard error, and return all its results; see `tts.Study`.
+
+    Raises:
+        TTSError: as `run`.
+        KeyboardInterrupt: it was stopped; finished cells are kept, and the same call resumes.
+    """
+    with PreparedStudy(config) as prepared, show_progress(config.name) as report:
+        summary = run(prepared, store, report=report)
+    if summary.interrupted:
+        raise KeyboardInterrupt(f"the study {config.name!r} was stopped; finished cells are kept")
+    return list(store.results(summary.study))
 
 
 class _Runner:
