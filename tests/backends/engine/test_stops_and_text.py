@@ -258,8 +258,8 @@ async def many(backend: Any) -> list[list[Sample]]:
         for i, stop in enumerate(STOPS):
             for j, sampling in enumerate(SAMPLINGS):
                 text = "" if which < len(PROMPTS) else " and the\n"
-                rows = tuple(Row(1_000 * which + 100 * i + 10 * j + k, len(text), 24, k % 2) for k in range(2))
-                asked.append(backend.sample(SampleRequest(handle, rows, sampling, stop, text)))
+                row = Row(1_000 * which + 100 * i + 10 * j, len(text), 24, (i + j) % 2)
+                asked.append(backend.sample(SampleRequest(handle, (row,), sampling, stop, text)))
     for rows in asked:
         await rows.drain()
     return [list(rows.samples) for rows in asked]
@@ -275,7 +275,7 @@ def test_both_backends_draw_the_same_tokens_and_texts() -> None:
         count += one.num_tokens
     finishes = {sample.finish for some in ours for sample in some}
     assert finishes >= {"stop", "length", "answer"}
-    assert count > 5_000
+    assert count > 2_500
 
 
 def test_both_backends_end_paths_at_the_context_alike() -> None:
