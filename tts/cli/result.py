@@ -126,7 +126,7 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
     confidence = _UNKNOWN if math.isnan(solution.confidence) else f"{solution.confidence:.2f} ({solution.confidence_of})"
     rows = [("answer", "none", "yellow") if solution.answer is None else ("answer", solution.answer, "bold green")]
     if (right := checked(solution)) is not None:
-        rows.append(("checked", f"by the task's rules: {'right' if right else 'wrong'}", "bold green" if right else "bold red"))
+        rows.append(("checked", f"by rules of the prompt: {'right' if right else 'wrong'}", "bold green" if right else "bold red"))
     if solution.oracle:
         rows.append(("oracle", "yes: a verifier saw the reference answer", "bold red"))
     return [
