@@ -202,6 +202,16 @@ def test_the_command_for_drafts_prints_a_line_for_every_source(monkeypatch: pyte
         assert one["lower"] <= one["speed"] <= one["upper"]
 
 
+def test_the_command_for_revisions_prints_a_row_for_each_number_of_rows_and_a_checkout_has_its_own_texts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *_, row = printed("benchmarks.engine.revisions", "--smoke", monkeypatch=monkeypatch, capsys=capsys).splitlines()
+    rows, before, now, ratio, same = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (rows, same) == ("2", "yes")
+    assert float(ratio.partition(" ")[0]) > 0
+    assert min(float(speed.replace(",", "")) for speed in (before, now)) > 0
+
+
 def test_the_command_on_halves_prints_a_row_for_each_shape(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("numba")
     from benchmarks.engine import halves
