@@ -41,7 +41,7 @@ def test_skipped():
 def test_it_reports_each_test_once_and_says_which_one_took_its_process_with_it(tmp_path: Path) -> None:
     for name in ("test_one.py", "test_two.py", "test_three.py"):
         (tmp_path / name).write_text(SUITE)
-    options = ("-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "tests.support.forks", "--forks", "2")
+    options = ("-q", "-rN", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "tests.support.forks", "--forks", "2")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(tmp_path)],
         cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=600,
