@@ -241,7 +241,7 @@ class Runner:
         self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=prefill, num_logits=len(with_logits))
         self._give(ordered, output.logits, hidden, ran_at - began)
         if self._drafts is not None and not prefill:
-            self._drafts.cost.note(len(ids), time.perf_counter() - began)
+            self._drafts.cost.note(len(sequences), len(ids), time.perf_counter() - began)
         if self.report is not None:
             ended_at = time.perf_counter()
             seconds = (planned_at - began, ran_at - planned_at, ended_at - ran_at)

@@ -25,6 +25,10 @@ _LINES = 4096  # texts behind one prompt that wait to be indexed
 _ENTRIES = 1 << 16  # places known, over all prompts
 _FORGET = 0.97  # weight of what was measured before, at each new measurement
 _FIRST_SLOPE = 1 / 16  # cost of a further token, in steps, before it is measured
+_STRIDE = 2  # tokens of a step beyond those of the largest one that was measured
+_LATELY = 32  # measurements that a mean is of, about
+_NEWEST = 0.2  # weight of a step in the pace of all
+_MARGIN = 1.02  # ratio of rates that drafts must promise, since what looks best is partly luck
 _LONGEST_PAUSE = 128  # steps without a look at drafts, where they did not pay
 
 
@@ -132,34 +136,47 @@ class Acceptance:
 
 
 class StepCost:
-    """The seconds of a step as a line in its tokens, by least squares over the last steps."""
+    """The seconds of a step without drafts by its rows, and of one with drafts by its tokens, as they were measured.
+
+    A step's cost is no line in its tokens: it rises where a product takes another block of rows, and a step of single tokens may have a
+    shorter way through the layers. So each size is measured by itself. All sizes share a pace, since other processes slow all of them.
+    """
 
     def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
-        self._slope: float | None = None
+        self._pace = 0.0  # seconds of a step whose measure is 1
+        self._plain: dict[int, tuple[float, int]] = {}  # by rows: the measure, and how often it was taken
+        self._drafted: dict[int, tuple[float, int]] = {}  # by tokens
 
-    def note(self, tokens: int, seconds: float) -> None:
-        """Note a step; what takes far longer than expected (another process) counts as twice that."""
-        if self._n > 3:
-            seconds = min(seconds, 2 * self(tokens))
-        keep = _FORGET
-        self._n = self._n * keep + 1
-        self._x, self._xx = self._x * keep + tokens, self._xx * keep + tokens * tokens
-        self._y, self._xy = self._y * keep + seconds, self._xy * keep + tokens * seconds
-        spread = self._xx * self._n - self._x * self._x
-        if spread > 0.25 * self._n * self._n:  # half a token, as a standard deviation
-            self._slope = max(0.0, (self._xy * self._n - self._x * self._y) / spread)
+    def note(self, rows: int, tokens: int, seconds: float) -> None:
+        """Note a step of rows with drafts, if it has more tokens than rows; one far longer than expected counts as twice as long."""
+        table = self._plain if tokens == rows else self._drafted
+        self._pace = self._pace or seconds
+        measure = seconds / self._pace
+        mean, times = table.get(tokens, (measure, 0))
+        if times > 1:
+            measure = min(measure, 2 * mean)
+            self._pace *= 1 + _NEWEST * (measure / mean - 1)
+        times = min(times + 1, _LATELY)
+        table[tokens] = mean + (measure - mean) / times, times
 
-    def __call__(self, tokens: float) -> float:
-        """Return the expected seconds of a step."""
-        mean = self._y / self._n
-        slope = mean * _FIRST_SLOPE if self._slope is None else self._slope
-        return max(mean + slope * (tokens - self._x / self._n), 0.1 * mean)
+    def known(self, rows: int) -> bool:
+        """Whether enough steps of that many rows were measured."""
+        return self._plain.get(rows, (0.0, 0))[1] > 1
 
-    @property
-    def known(self) -> bool:
-        """Whether enough steps were seen."""
-        return self._n > 3
+    def __call__(self, rows: int, most: int) -> list[float]:
+        """Return the measures of steps of rows with 0, 1, ... drafted tokens, at most `most` and few beyond what was measured.
+
+        Between two measured sizes they are on a line, and beyond the last one they go on as from the first to it.
+        """
+        at, costs = rows, [self._plain[rows][0]]
+        for size in sorted(size for size in self._drafted if rows < size <= rows + most):
+            found = max(costs[0], self._drafted[size][0])
+            costs += [costs[-1] + (found - costs[-1]) * i / (size - at) for i in range(1, size - at)]
+            costs.append(found)
+            at = size
+        slope = (costs[-1] - costs[0]) / (at - rows) if at > rows else costs[0] * _FIRST_SLOPE
+        costs += [costs[-1] + slope * i for i in range(1, min(_STRIDE, rows + most - at) + 1)]
+        return costs
 
 
 class Drafts:
@@ -190,27 +207,28 @@ class Drafts:
         """Set the tokens of drafts for the next step, as long as each is expected to pay.
 
         The tokens that a step is expected to draw, over its expected seconds, are made as many as can be. A token of a draft is drawn
-        with the product of the probabilities up to it.
+        with the product of the probabilities up to it. Where none pays, a few are proposed now and then to measure them anew.
 
         Args:
             rows: the drafts of all rows of the step, each with the most tokens that the row may take.
         """
         for draft, _ in rows:
             draft.tokens = []
-        if not rows or len(rows) > MOST_ROWS or not self.cost.known:
+        if not rows or len(rows) > MOST_ROWS or not self.cost.known(len(rows)):
             return
         if self._waited < self._pause:
             self._waited += 1
             return
         self._waited = 0
         offers = self._offers(rows)
-        taken = [0] * len(rows)
-        for _, number in self._worth(offers, len(rows)):
-            taken[number] += 1
-        for (draft, _), count in zip(rows, taken, strict=True):
-            del draft.tokens[count:]
+        count = self._worth(offers, len(rows))
         if offers:
-            self._pause = 0 if any(taken) else min(_LONGEST_PAUSE, 2 * self._pause + 1)
+            self._pause = 0 if count else min(_LONGEST_PAUSE, 2 * self._pause + 1)
+        taken = [0] * len(rows)
+        for _, number in offers[: count or _STRIDE]:
+            taken[number] += 1
+        for (draft, _), kept in zip(rows, taken, strict=True):
+            del draft.tokens[kept:]
 
     def _offers(self, rows: Sequence[tuple[Draft, int]]) -> list[tuple[float, int]]:
         """Set the drafts to all that could be proposed; return the probability of each of their tokens, and the number of its row."""
@@ -227,13 +245,13 @@ class Drafts:
                 offers.append((chance, number))
         return offers
 
-    def _worth(self, offers: list[tuple[float, int]], rows: int) -> list[tuple[float, int]]:
-        """Return the best offers, as many as make the rate of tokens largest."""
+    def _worth(self, offers: list[tuple[float, int]], rows: int) -> int:
+        """Sort offers, the best first; return how many of them make the rate of tokens largest."""
         offers.sort(reverse=True)
-        best, best_rate, expected = 0, rows / self.cost(rows), float(rows)
-        for count, (chance, _) in enumerate(offers, start=1):
+        costs = self.cost(rows, len(offers))
+        best, best_rate, expected = 0, _MARGIN * rows / costs[0], float(rows)
+        for count, ((chance, _), cost) in enumerate(zip(offers, costs[1:], strict=False), start=1):
             expected += chance
-            rate = expected / self.cost(rows + count)
-            if rate > best_rate:
-                best, best_rate = count, rate
-        return offers[:best]
+            if expected / cost > best_rate:
+                best, best_rate = count, expected / cost
+        return best
