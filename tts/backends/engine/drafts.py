@@ -12,6 +12,7 @@ costs of steps and measured acceptance.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -19,16 +20,19 @@ from tts.backends.engine.tree import KVNode
 
 MOST_ROWS = 16  # rows of a step beyond which none is drafted for: a step costs by the token there
 MOST_TOKENS = 8  # of a draft
-_SUFFIXES = (6, 3)  # tokens that are looked up, the most first
+_SUFFIXES = (6, 3, 2, 1)  # tokens that are looked up, the most first
 _LONGEST = 12  # tokens in common with the place found, as far as they are counted
 _LINES = 4096  # texts behind one prompt that wait to be indexed
 _ENTRIES = 1 << 16  # places known, over all prompts
 _FORGET = 0.97  # weight of what was measured before, at each new measurement
 _FIRST_SLOPE = 1 / 16  # cost of a further token, in steps, before it is measured
 _STRIDE = 2  # tokens of a step beyond those of the largest one that was measured
-_LATELY = 32  # measurements that a mean is of, about
+_LATELY = 16  # measurements that a mean is of, about
+_LONGEST_RUN = 16  # steps with drafts, one after another, until one without is measured again
 _NEWEST = 0.2  # weight of a step in the pace of all
-_MARGIN = 1.02  # ratio of rates that drafts must promise, since what looks best is partly luck
+_MARGIN = 1.1  # ratio of rates that drafts must promise, since what looks best is partly luck
+_LEAST = 0.05  # rows that a token must be expected to bring on
+_AHEAD = 4.0  # tokens that a row is ahead of others which make a token of it count for 1/e as much
 _LONGEST_PAUSE = 128  # steps without a look at drafts, where they did not pay
 
 
@@ -161,7 +165,7 @@ class StepCost:
 
     def known(self, rows: int) -> bool:
         """Whether enough steps of that many rows were measured."""
-        return self._plain.get(rows, (0.0, 0))[1] > 1
+        return self._plain.get(rows, (0.0, 0))[1] > 3
 
     def __call__(self, rows: int, most: int) -> list[float]:
         """Return the measures of steps of rows with 0, 1, ... drafted tokens, at most `most` and few beyond what was measured.
@@ -188,6 +192,7 @@ class Drafts:
         self._indices: OrderedDict[KVNode, SuffixIndex] = OrderedDict()
         self._pause = 0
         self._waited = 0
+        self._run = 0
 
     def begin(self, node: KVNode) -> Draft:
         """Return the draft of a row whose tokens are appended to a node."""
@@ -207,7 +212,8 @@ class Drafts:
         """Set the tokens of drafts for the next step, as long as each is expected to pay.
 
         The tokens that a step is expected to draw, over its expected seconds, are made as many as can be. A token of a draft is drawn
-        with the product of the probabilities up to it. Where none pays, a few are proposed now and then to measure them anew.
+        with the product of the probabilities up to it, and counts the more the further its row is behind. Where none pays, a few are
+        proposed now and then, and where they pay, a step goes without: so that both are measured anew.
 
         Args:
             rows: the drafts of all rows of the step, each with the most tokens that the row may take.
@@ -220,8 +226,12 @@ class Drafts:
             self._waited += 1
             return
         self._waited = 0
+        if self._run == _LONGEST_RUN:
+            self._run = 0
+            return
         offers = self._offers(rows)
         count = self._worth(offers, len(rows))
+        self._run = self._run + 1 if count else 0
         if offers:
             self._pause = 0 if count else min(_LONGEST_PAUSE, 2 * self._pause + 1)
         taken = [0] * len(rows)
@@ -231,18 +241,31 @@ class Drafts:
             del draft.tokens[kept:]
 
     def _offers(self, rows: Sequence[tuple[Draft, int]]) -> list[tuple[float, int]]:
-        """Set the drafts to all that could be proposed; return the probability of each of their tokens, and the number of its row."""
+        """Set the drafts to all that could be proposed; return what each of their tokens counts for, and the number of its row.
+
+        That is its probability, times a weight of its place in the row, which is 1 where rows are at the same place. A search waits for
+        its last row, and which that is can be told best by how much each has written. Where all tokens counted alike, drafts of rows that
+        are ahead took more time than they saved.
+        """
         for index in dict.fromkeys(draft.index for draft, _ in rows):
             index.catch_up()
         while len(self._indices) > 1 and sum(map(len, self._indices.values())) > _ENTRIES:
             self._indices.popitem(last=False)
+        written = [len(draft.line.tokens) for draft, _ in rows]
+        further = math.exp(-1 / _AHEAD)
+        weights = [further ** (one - min(written)) for one in written]
         offers: list[tuple[float, int]] = []
         for number, (draft, room) in enumerate(rows):
             draft.tokens, draft.common = draft.index.following(draft.line, min(max(room, 0), MOST_TOKENS))
-            chance, each = 1.0, self.acceptance[draft.common]
+            chance, each, weight = 1.0, self.acceptance[draft.common], weights[number]
+            others = sum(weights) - weight
             for _ in draft.tokens:
                 chance *= each
-                offers.append((chance, number))
+                value = chance * len(rows) * weight / (others + weight)
+                if value < _LEAST:
+                    break
+                offers.append((value, number))
+                weight *= further
         return offers
 
     def _worth(self, offers: list[tuple[float, int]], rows: int) -> int:
@@ -250,8 +273,8 @@ class Drafts:
         offers.sort(reverse=True)
         costs = self.cost(rows, len(offers))
         best, best_rate, expected = 0, _MARGIN * rows / costs[0], float(rows)
-        for count, ((chance, _), cost) in enumerate(zip(offers, costs[1:], strict=False), start=1):
-            expected += chance
+        for count, ((value, _), cost) in enumerate(zip(offers, costs[1:], strict=False), start=1):
+            expected += value
             if expected / cost > best_rate:
                 best, best_rate = count, expected / cost
         return best
