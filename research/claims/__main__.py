@@ -2,6 +2,7 @@
 
     python -m research.claims --choose [--problems 60]             on the validation split: parameters, best methods, alpha
     python -m research.claims --self-evaluation [--problems 100]   pools of expressions for claim (g)
+    python -m research.claims --auto [--problems 300] [--seeds 3]  claim (f) alone, which a new performance model changes
     python -m research.claims [--problems 300] [--seeds 3] [--verifiers learnt exact 'flipped 15 %' ...]
 
 Stopped, each goes on where it was; more problems or seeds use the runs that are there.
@@ -12,18 +13,19 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a core for each process
 
 from research.claims import page, plans, self_evaluation
-from research.claims.claims import claims
-from research.claims.measuring import Choices, Lab, choose, measure
+from research.claims.claims import Claim, claims, claims_on_auto
+from research.claims.measuring import Choices, Lab, choose, measure, measure_auto
 from tts.errors import TTSError
 from tts.experiments.store.store import default_store
 
-PAGE = "claims.md"
+PAGE, PAGE_ON_AUTO = "claims.md", "claims_auto.md"
 CHOSEN_ON, EVALUATED_ON = 60, 100  # problems
 
 
@@ -36,7 +38,8 @@ def main() -> None:
         elif options.choose:
             choose(Lab(store, options.jobs, options.problems or CHOSEN_ON, options.seeds or 1)).save(folder)
         else:
-            _claims(options, Lab(store, options.jobs, options.problems or 300, options.seeds or 3), folder)
+            lab = Lab(store, options.jobs, options.problems or 300, options.seeds or 3)
+            _auto(lab, folder) if options.auto else _claims(options, lab, folder)
     except TTSError as failure:
         raise SystemExit(str(failure)) from None
 
@@ -49,13 +52,26 @@ def _claims(options: argparse.Namespace, lab: Lab, folder: Path) -> None:
     if len(verifiers) < len(plans.VERIFIERS):
         command += f" --verifiers {shlex.join(verifiers)}"
     found = claims(measured, choices, folder)
-    (folder / PAGE).write_text("\n".join(page.page(found, measured, choices, command, folder)) + "\n", encoding="utf-8")
+    _write(found, page.page(found, measured, choices, command, folder), folder / PAGE)
+
+
+def _auto(lab: Lab, folder: Path) -> None:
+    choices = Choices.load(folder)
+    measured = measure_auto(lab, choices)
+    found = claims_on_auto(measured, choices)
+    command = f"python -m research.claims --auto --problems {lab.problems} --seeds {lab.seeds}"
+    _write(found, page.page_on_auto(found, measured, command), folder / PAGE_ON_AUTO)
+
+
+def _write(found: list[Claim], lines: Iterable[str], file: Path) -> None:
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(*(f"{one.text}: {one.verdict}" for one in found), sep="\n")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--choose", action="store_true")
+    parser.add_argument("--auto", action="store_true")
     parser.add_argument("--self-evaluation", action="store_true")
     parser.add_argument("--problems", type=int, help="problems of each study")
     parser.add_argument("--seeds", type=int)

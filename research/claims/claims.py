@@ -58,6 +58,15 @@ def claims(measured: Measured, choices: Choices, recorded: Path) -> list[Claim]:
         *_auto(measured, choices),
         _self_evaluated(recorded),
     ]
+    return _corrected(made)
+
+
+def claims_on_auto(measured: Measured, choices: Choices) -> list[Claim]:
+    """Return claim (f) alone, with p-values corrected over its figures."""
+    return _corrected(list(_auto(measured, choices)))
+
+
+def _corrected(made: Sequence[Claim]) -> list[Claim]:
     return [replace(claim, tests=tests) for claim, tests in zip(made, corrected([claim.tests for claim in made]), strict=True)]
 
 

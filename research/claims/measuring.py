@@ -167,6 +167,18 @@ def choose(lab: Lab) -> Choices:
     )
 
 
+def _auto_study(lab: Lab) -> StudyConfig:
+    return lab.study("auto", _only(plans.LEARNT), [plans.AUTO], {"generated_tokens": list(plans.BUDGETS)}, split="test")
+
+
+def measure_auto(lab: Lab, choices: Choices) -> Measured:
+    """Run what is missing of `auto` and of the two methods that it is held against, on the test split, and return what it comes to."""
+    names = {choices.plans[name]: name for name in (plans.BEST_OF_N, choices.single)}
+    study = lab.study("beside-auto", _only(plans.LEARNT), list(names), {"generated_tokens": list(plans.BUDGETS)}, split="test")
+    curves = {**lab.curves(study, names), **lab.curves(_auto_study(lab), {plans.AUTO: "auto"})}
+    return Measured(curves=curves, ruled={}, kept={}, pools={}, problems=lab.problems, seeds=lab.seeds)
+
+
 def measure(lab: Lab, choices: Choices, verifiers: Sequence[str]) -> Measured:
     """Run what is missing on the test split, and return what it comes to."""
     limits = {"generated_tokens": list(plans.BUDGETS)}
@@ -176,7 +188,7 @@ def measure(lab: Lab, choices: Choices, verifiers: Sequence[str]) -> Measured:
     kept_study = lab.study("kept", _only(*verifiers), list(traced), limits, split="test", traces=lab.problems)
     curves = {**lab.curves(kept_study, traced)}
     curves |= lab.curves(lab.study("methods", _only(*verifiers), list(others), limits, split="test"), others)
-    curves |= lab.curves(lab.study("auto", _only(plans.LEARNT), [plans.AUTO], limits, split="test"), {plans.AUTO: "auto"})
+    curves |= lab.curves(_auto_study(lab), {plans.AUTO: "auto"})
     with_rules = {plans.LEARNT: {**plans.VERIFIERS[plans.LEARNT], plans.RULES: plans.RULES}}
     ruled = {plans.ruled(plan): name for plan, name in names.items() if name != plans.MAJORITY}
     return Measured(

@@ -12,19 +12,15 @@ from research.claims.claims import Claim
 from research.claims.measuring import Choices, Curves, Measured
 from research.claims.reasons import reasons
 from research.methods.writing import code, share
+from tts.allocator import shipped
 from tts.experiments.analysis.curves import Curve
 from tts.statistics import clustered_mean
 
 
 def page(found: list[Claim], measured: Measured, choices: Choices, command: str, folder: Path) -> Iterator[str]:
     """Yield the lines of the page. folder: of pages."""
+    yield from _head("Claims about search methods, tested on countdowns", measured, command)
     yield from (
-        "# Claims about search methods, tested on countdowns",
-        "",
-        f"Made by `{command}`.",
-        "",
-        f"- Problems: {measured.problems} countdowns of {plans.NUMBERS} numbers of the test split, {measured.seeds} seed(s).",
-        f"- Hard limits on generated tokens: {', '.join(map(str, plans.BUDGETS))}. Tokens and FLOPs include those of the process model.",
         f"- Parameters, the best methods and alpha were chosen on {choices.problems} problems of the validation split,",
         f"  {choices.seeds} seed(s), by the learnt verifier at {plans.TRIED_AT} tokens.",
         "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples. The p-values are",
@@ -37,9 +33,7 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
         "## Claims",
         "",
     )
-    for one in found:
-        yield f"- {one.text}: **{one.verdict}**."
-        yield from (f"  - {test}" for test in (*one.tests, *one.beside))
+    yield from _claims(found)
     yield from ("", "## Why", "", *reasons(measured, choices, folder))
     yield from ("", "## Accuracy", "", *_table(measured.curves))
     yield from ("", "## Accuracy where every method has the rules too", "")
@@ -50,6 +44,42 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
     yield from ("", "## What was tried on the validation split", "", "| plan | accuracy in percent | live tokens |", "| :-- | --: | --: |")
     for plan, (value, *kept) in choices.tried.items():
         yield f"| {code(plan)} | {value:.1f} | {f'{kept[0]:.0f}' if kept else ''} |"
+
+
+def page_on_auto(found: list[Claim], measured: Measured, command: str) -> Iterator[str]:
+    """Yield the lines of the page of claim (f) alone."""
+    curves = ", ".join(map(code, shipped.load("pocket-countdown").curves))
+    yield from _head("The claim about `auto`, tested on countdowns", measured, command)
+    yield from (
+        f"- {code(plans.AUTO)} chooses among the curves of the performance model that ships: {curves}.",
+        "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples, corrected by Holm's",
+        "  method over the figures here. `claims.md` has all claims, each corrected over all of them.",
+        "",
+        "## Claims",
+        "",
+        *_claims(found),
+        "",
+        "## Accuracy",
+        "",
+        *_table(measured.curves),
+    )
+
+
+def _head(title: str, measured: Measured, command: str) -> Iterator[str]:
+    yield from (
+        f"# {title}",
+        "",
+        f"Made by `{command}`.",
+        "",
+        f"- Problems: {measured.problems} countdowns of {plans.NUMBERS} numbers of the test split, {measured.seeds} seed(s).",
+        f"- Hard limits on generated tokens: {', '.join(map(str, plans.BUDGETS))}. Tokens and FLOPs include those of the process model.",
+    )
+
+
+def _claims(found: list[Claim]) -> Iterator[str]:
+    for one in found:
+        yield f"- {one.text}: **{one.verdict}**."
+        yield from (f"  - {test}" for test in (*one.tests, *one.beside))
 
 
 def _table(curves: Curves) -> Iterator[str]:

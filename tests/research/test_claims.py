@@ -154,7 +154,7 @@ def test_the_command_writes_its_choices_and_its_page(tmp_path: Path, monkeypatch
     monkeypatch.setattr(plans, "BUDGETS", (30, 60))
     monkeypatch.setattr(plans, "VERIFIERS", {name: plans.VERIFIERS[name] for name in ("learnt", "exact", "flipped 15 %")})
     places = ("--store", str(tmp_path / "store.db"), "--out", str(tmp_path))
-    for options in (("--choose", "--problems", "2"), ("--problems", "2", "--seeds", "1")):
+    for options in (("--choose", "--problems", "2"), ("--auto", "--problems", "2", "--seeds", "1"), ("--problems", "2", "--seeds", "1")):
         monkeypatch.setattr(sys, "argv", ["claims", *options, *places])
         command.main()
     page = (tmp_path / "claims.md").read_text()
@@ -164,6 +164,9 @@ def test_the_command_writes_its_choices_and_its_page(tmp_path: Path, monkeypatch
     for verifier in ("learnt", "exact", "flipped 15 %"):
         assert f"| {verifier} | particle_filter | 60 | " in page
     assert page.count("| learnt | beam | 30 |") == 2  # and with the rules
+    about_auto = (tmp_path / "claims_auto.md").read_text()
+    assert about_auto.count("- (f) ") == 2
+    assert "| learnt | auto | 60 | " in about_auto
     assert "## Why" in page
     assert "  - 8: " in page
 

@@ -17,10 +17,10 @@ _PAIR = registry.get("pocket")
 KINDS: Mapping[str, studies.Kind] = MappingProxyType(
     {
         "pocket": studies.EXPRESSIONS,
-        "pocket-likelihood": studies.Kind(name="likelihood", verifier=own_verifier(_PAIR, "pocket"), tree=studies.TREE),
+        "pocket-likelihood": studies.Kind(name="likelihood", verifier=own_verifier(_PAIR, "pocket")),
         "pocket-countdown": studies.Kind(
             name="countdown", dataset={"dataset": "countdown", "numbers": [3, 4], "seed": 0, "group_by": "numbers"},
-            verifier=own_verifier(_PAIR, "countdown"), tree=studies.TREE, sample=31,
+            verifier=own_verifier(_PAIR, "countdown"), trees=studies.COUNTDOWN_TREES, sizes=(2, 4, 8, 16), seeds=2, sample=31,
         ),
     }
 )  # fmt: skip

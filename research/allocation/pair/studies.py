@@ -20,8 +20,12 @@ POOL = {VALIDATION: 32, TEST: 16}  # samples of a problem with each seed
 TEST_SEED = 8  # of the problems: others than those that methods were compared on
 SAMPLE = 60  # tokens of one plain sample, about
 GREEDY = ("single(temperature=0.0) | majority", "single(temperature=0.0) | weighted")  # the second for its score
-TREE = "rebase | weighted"  # the best of those that docs/results/methods.md compares
-TREE_SIZES = (2, 4, 8)  # its budgets, in plain samples' worth of generated tokens
+TREES = ("rebase | weighted",)  # the best of those that docs/results/methods.md compares
+COUNTDOWN_TREES = (
+    "rebase(balance_temperature=0.2) | weighted",
+    "a_star(branching=4, edge_cost='drop') | weighted",
+)  # of docs/results/claims.md
+TREE_SIZES = (2, 4, 8)  # their budgets, in plain samples' worth of generated tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +33,16 @@ class Kind:
     """Problems of the pair with what scores their solutions.
 
     Args:
-        name: in the names of studies; "": none. verifier: of all results. tree: a search that could be done in place of plain samples;
-            None: none, where the verifier scores no steps. sample: tokens of one plain sample, about.
+        name: in the names of studies; "": none. verifier: of all results. trees: searches that could be done in place of plain samples.
+        sizes: their budgets, in plain samples. seeds: of the searches. sample: tokens of one plain sample, about.
         dataset: of the problems; None: plain expressions of 1 to 10 operations, as many of each.
     """
 
     name: str = ""
     verifier: str = VERIFIER
-    tree: str | None = None
+    trees: tuple[str, ...] = TREES
+    sizes: tuple[int, ...] = TREE_SIZES
+    seeds: int = 1
     sample: int = SAMPLE
     dataset: Mapping[str, Any] | None = None
 
@@ -49,7 +55,7 @@ class Kind:
         return problems(split, limit) if self.dataset is None else {**self.dataset, "split": split, "limit": limit}
 
 
-EXPRESSIONS = Kind(tree=TREE)
+EXPRESSIONS = Kind()
 
 
 def problems(split: str, limit: int) -> dict[str, Any]:
@@ -68,9 +74,8 @@ def others(split: str, limit: int, kind: Kind = EXPRESSIONS) -> Iterator[StudyCo
     plans, asked = GREEDY if split == VALIDATION else GREEDY[:1], kind.problems(split, limit)
     greedy = running.asked(kind.study("greedy", split), asked, plans, {"samples": 1}, seeds=1, verifier=kind.verifier)
     yield greedy.model_copy(update={"record": greedy.record.model_copy(update={"candidates": True})})
-    if kind.tree is not None:
-        budget = {"generated_tokens": [kind.sample * size for size in TREE_SIZES]}
-        yield running.asked(kind.study("tree", split), asked, [kind.tree], budget, seeds=1, verifier=kind.verifier)
+    budget = {"generated_tokens": [kind.sample * size for size in kind.sizes]}
+    yield running.asked(kind.study("tree", split), asked, list(kind.trees), budget, seeds=kind.seeds, verifier=kind.verifier)
 
 
 def results(store: Path, studies: Iterable[StudyConfig], jobs: int) -> list[Result]:

@@ -7,9 +7,9 @@ one thing. Long expressions are rare, since the policy is hardly ever right ther
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,25 +31,43 @@ _AVERAGE = 60  # tokens of an example
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
     """Go on from the shipped policy; save OUT/reader, and how it is read, not yet calibrated, as OUT/reader-heads/process.safetensors."""
-    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=1e-3, warmup=0.02, decay=0.8)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model = Reader(load(SHIPPED / "policy", device))
-    batches = Batches(tokenizer, partial(example, seed), tokens=recipe.tokens, average=_AVERAGE, seed=seed)
-    unseen = Batches(tokenizer, partial(example, seed, split="validation"), tokens=4096, average=_AVERAGE, seed=seed)
-    checked = [unseen(i) for i in range(4)]
-    identity: dict[str, Any] = {"stage": "reader", "seed": seed, "steps": recipe.steps, "device": torch.device(device).type}
-    found = train(
-        model,
-        lambda step: written_loss(model, batches(step))[0],
-        recipe,
-        out / "stages" / "reader",
-        held_out_loss=lambda: mean_loss(model, checked),
-        identity=identity,
-        tools=optimizers(model, recipe),
-    )
+    parts = partial(example, seed), partial(example, seed, split="validation")
+    found = go_on(model, tokenizer, parts, "reader", out, minutes=minutes, seed=seed, average=_AVERAGE)
     save(model.trunk, tokenizer, out / "reader")
     save_likelihood(1.0, 0.0, out / "reader-heads" / "process.safetensors")
     return found
+
+
+def go_on(
+    model: Reader,
+    tokenizer: PreTrainedTokenizerFast,
+    parts: tuple[Callable[[int], Example], Callable[[int], Example]],
+    stage: str,
+    out: Path,
+    *,
+    minutes: float,
+    seed: int,
+    average: int,
+) -> dict[str, float]:
+    """Train a model further on the next token of what is written, with fresh optimizers.
+
+    Args:
+        parts: return an example by its index, of training and of the validation split. average: tokens of an example, about.
+    """
+    recipe = Recipe(tokens=4096, minutes=minutes, matrix_rate=0.004, rate=1e-3, warmup=0.02, decay=0.8)
+    batches, unseen = (Batches(tokenizer, part, tokens=recipe.tokens, average=average, seed=seed) for part in parts)
+    checked = [unseen(i) for i in range(4)]
+    return train(
+        model,
+        lambda step: written_loss(model, batches(step))[0],
+        recipe,
+        out / "stages" / stage,
+        held_out_loss=lambda: mean_loss(model, checked),
+        identity={"stage": stage, "seed": seed, "steps": recipe.steps, "device": model.trunk.device.type},
+        tools=optimizers(model, recipe),
+    )
 
 
 def optimizers(model: Reader, recipe: Recipe) -> list[torch.optim.Optimizer]:

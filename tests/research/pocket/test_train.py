@@ -36,6 +36,7 @@ from research.pocket.train.network import (
 from research.pocket.train.rollouts import Valued
 from research.pocket.train.tokenizer import build
 from tts.errors import ConfigError
+from tts.models.registry import SHIPPED
 from tts.randomness import generator
 from tts.tasks.arithmetic.generator import Difficulty, draw, held_out
 
@@ -355,7 +356,13 @@ def test_a_drill_is_half_the_policys_mixture_and_half_short_expressions_without_
 def test_a_drill_goes_on_from_the_shipped_policy(tmp_path: Path, capsys) -> None:
     assert command.main(["drill", "--out", str(tmp_path), "--minutes", "0.02", "--seed", "0", "--device", "cpu"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["validation_loss"] < 1.0
-    assert (tmp_path / "drilled" / "model.safetensors").stat().st_size < 6_500_000
+    from safetensors.torch import load_file
+
+    drilled, mean = (load_file(tmp_path / name / "model.safetensors") for name in ("drilled", "policy"))
+    begun = load_file(SHIPPED / "policy" / "model.safetensors")
+    for name, weights in mean.items():
+        assert torch.allclose(weights.float(), 0.6 * drilled[name].float() + 0.4 * begun[name].float(), atol=5e-3)
+    assert any((mean[name] != begun[name]).any() for name in mean)
 
 
 @pytest.mark.slow
