@@ -5,9 +5,10 @@ A picture is 640 units wide with letters of 20 units, so that it is read on a sc
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
+
 
 WIDTH = 640
 LETTER = 20  # height of a letter in units; its mean width is about half of it
@@ -53,4 +54,4 @@ def number(value: float) -> str:
 
 def safe(text: str) -> str:
     """Return a text as XML; characters that XML does not have are U+FFFD."""
-    return escape(_NOT_IN_XML.sub("\ufffd", text))
+    return html.escape(_NOT_IN_XML.sub("\ufffd", text), quote=False)
