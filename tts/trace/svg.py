@@ -9,7 +9,6 @@ import html
 import re
 from collections.abc import Sequence
 
-
 WIDTH = 640
 LETTER = 20  # height of a letter in units; its mean width is about half of it
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
