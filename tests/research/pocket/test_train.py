@@ -356,8 +356,7 @@ def test_a_drill_is_half_the_policys_mixture_and_half_short_expressions_without_
 def test_a_drill_goes_on_from_the_shipped_policy(tmp_path: Path, capsys) -> None:
     assert command.main(["drill", "--out", str(tmp_path), "--minutes", "0.02", "--seed", "0", "--device", "cpu"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["validation_loss"] < 1.0
-    from safetensors.torch import load_file
-
+    load_file = pytest.importorskip("safetensors.torch").load_file
     drilled, mean = (load_file(tmp_path / name / "model.safetensors") for name in ("drilled", "policy"))
     begun = load_file(SHIPPED / "policy" / "model.safetensors")
     for name, weights in mean.items():
