@@ -22,11 +22,13 @@ MOST_ROWS = 16  # rows of a step beyond which none is drafted for: a step costs 
 MOST_TOKENS = 8  # of a draft
 _SUFFIXES = (6, 3, 2, 1)  # tokens that are looked up, the most first
 _LONGEST = 12  # tokens in common with the place found, as far as they are counted
-_LINES = 4096  # texts behind one prompt that wait to be indexed
-_ENTRIES = 1 << 16  # places known, over all prompts
+_LINES = 4096  # texts behind one prompt that have ended and wait to be indexed, up to twice as many
+_AT_ONCE = 4096  # tokens that are indexed in a step
+_ENTRIES = 1 << 16  # places known, of one prompt and of all together
 _FORGET = 0.97  # weight of what was measured before, at each new measurement
 _FIRST_SLOPE = 1 / 16  # cost of a further token, in steps, before it is measured
 _STRIDE = 2  # tokens of a step beyond those of the largest one that was measured
+_FIRST = 4  # measurements of which the shortest counts
 _LATELY = 16  # measurements that a mean is of, about
 _LONGEST_RUN = 16  # steps with drafts, one after another, until one without is measured again
 _NEWEST = 0.2  # weight of a step in the pace of all
@@ -60,7 +62,8 @@ class SuffixIndex:
 
     def __init__(self, prompt: list[int]) -> None:
         self._places: dict[tuple[int, ...], tuple[list[int], int]] = {}
-        self._lines = [Line((), prompt, is_open=False)]
+        self._prompt = Line((), prompt, is_open=False)
+        self._lines = [self._prompt]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -68,23 +71,28 @@ class SuffixIndex:
     def add(self, line: Line) -> None:
         """Add a text, which `catch_up` indexes."""
         self._lines.append(line)
-        del self._lines[:-_LINES]
+        if len(self._lines) > 2 * _LINES:
+            old, new = self._lines[:-_LINES], self._lines[-_LINES:]
+            self._lines = [one for one in old if one.open or one is self._prompt] + new
 
     def catch_up(self) -> None:
-        """Index what texts have gained."""
-        places = self._places
+        """Index what texts have gained, the oldest first; a few thousand tokens of it, so that no step waits long."""
+        places, left = self._places, _AT_ONCE
         for line in self._lines:
             seen = line.seen
-            for token in line.tokens[line.read :]:
+            gained = line.tokens[line.read : line.read + left]
+            for token in gained:
                 at = len(seen)
                 for n in _SUFFIXES:
                     if at >= n:
                         places[tuple(seen[at - n :])] = (seen, at)
                 seen.append(token)
-            line.read = len(line.tokens)
-        self._lines = [line for line in self._lines if line.open]
+            line.read += len(gained)
+            left -= len(gained)
+        self._lines = [line for line in self._lines if line.open or line.read < len(line.tokens)]
         if len(places) > _ENTRIES:
-            places.clear()
+            for old in list(places)[: len(places) - _ENTRIES // 2]:
+                del places[old]
 
     def following(self, line: Line, most: int) -> tuple[list[int], int]:
         """Return at most `most` tokens that followed the end of a line before, and how many tokens the two places have in common."""
@@ -152,20 +160,27 @@ class StepCost:
         self._drafted: dict[int, tuple[float, int]] = {}  # by tokens
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
-        """Note a step of rows with drafts, if it has more tokens than rows; one far longer than expected counts as twice as long."""
+        """Note a step: one of more tokens than rows has drafts.
+
+        Of the first measurements of a size the shortest counts, since the first ones compile and allocate. Later ones that are far longer
+        than expected count as twice as long.
+        """
         table = self._plain if tokens == rows else self._drafted
         self._pace = self._pace or seconds
         measure = seconds / self._pace
         mean, times = table.get(tokens, (measure, 0))
-        if times > 1:
-            measure = min(measure, 2 * mean)
-            self._pace *= 1 + _NEWEST * (measure / mean - 1)
+        if times < _FIRST:
+            table[tokens] = min(mean, measure), times + 1
+            return
+        measure = min(measure, 2 * mean)
+        quicker = 1 + _NEWEST * (measure / mean - 1)
+        self._pace *= quicker
         times = min(times + 1, _LATELY)
-        table[tokens] = mean + (measure - mean) / times, times
+        table[tokens] = mean + (measure / quicker - mean) / times, times
 
     def known(self, rows: int) -> bool:
         """Whether enough steps of that many rows were measured."""
-        return self._plain.get(rows, (0.0, 0))[1] > 3
+        return self._plain.get(rows, (0.0, 0))[1] >= _FIRST
 
     def __call__(self, rows: int, most: int) -> list[float]:
         """Return the measures of steps of rows with 0, 1, ... drafted tokens, at most `most` and few beyond what was measured.
@@ -183,6 +198,36 @@ class StepCost:
         return costs
 
 
+class Turns:
+    """When steps of one number of rows are drafted for, when they go without, and when more is proposed than pays, so that it is measured.
+
+    Where drafts do not pay they are looked at less and less. Where they pay, every 16th step goes without, and the one before has more.
+    """
+
+    __slots__ = ("_pause", "_run", "_waited")
+
+    def __init__(self) -> None:
+        self._pause = self._waited = self._run = 0
+
+    def looks(self) -> bool:
+        """Return whether this step may have drafts."""
+        if self._waited < self._pause:
+            self._waited += 1
+            return False
+        self._waited = 0
+        if self._run == _LONGEST_RUN:
+            self._run = 0
+            return False
+        return True
+
+    def tried(self, *, paid: bool, offered: bool) -> bool:
+        """Take whether drafts pay in this step, and whether there are any; return whether a few more than pay are proposed."""
+        self._run = self._run + 1 if paid else 0
+        if offered:
+            self._pause = 0 if paid else min(_LONGEST_PAUSE, 2 * self._pause + 1)
+        return not paid or self._run == _LONGEST_RUN
+
+
 class Drafts:
     """Chooses the drafts of each step, by what steps cost and what was accepted."""
 
@@ -190,9 +235,7 @@ class Drafts:
         self.cost = StepCost()
         self.acceptance = Acceptance()
         self._indices: OrderedDict[KVNode, SuffixIndex] = OrderedDict()
-        self._pause = 0
-        self._waited = 0
-        self._run = 0
+        self._turns = [Turns() for _ in range(MOST_ROWS + 1)]  # by rows
 
     def begin(self, node: KVNode) -> Draft:
         """Return the draft of a row whose tokens are appended to a node."""
@@ -201,6 +244,7 @@ class Drafts:
             del self._indices[root]
         if above[0] not in self._indices:
             self._indices[above[0]] = SuffixIndex(above[0].tokens)
+        self._indices.move_to_end(above[0])
         before: list[int] = []
         while above and len(before) < _LONGEST:
             before = above.pop().tokens[-_LONGEST:] + before
@@ -212,8 +256,8 @@ class Drafts:
         """Set the tokens of drafts for the next step, as long as each is expected to pay.
 
         The tokens that a step is expected to draw, over its expected seconds, are made as many as can be. A token of a draft is drawn
-        with the product of the probabilities up to it, and counts the more the further its row is behind. Where none pays, a few are
-        proposed now and then, and where they pay, a step goes without: so that both are measured anew.
+        with the product of the probabilities up to it, and counts the more the further its row is behind. But the tokens of all rows in a
+        second must not become fewer.
 
         Args:
             rows: the drafts of all rows of the step, each with the most tokens that the row may take.
@@ -222,30 +266,24 @@ class Drafts:
             draft.tokens = []
         if not rows or len(rows) > MOST_ROWS or not self.cost.known(len(rows)):
             return
-        if self._waited < self._pause:
-            self._waited += 1
-            return
-        self._waited = 0
-        if self._run == _LONGEST_RUN:
-            self._run = 0
+        turns = self._turns[len(rows)]
+        if not turns.looks():
             return
         offers = self._offers(rows)
         count = self._worth(offers, len(rows))
-        self._run = self._run + 1 if count else 0
-        if offers:
-            self._pause = 0 if count else min(_LONGEST_PAUSE, 2 * self._pause + 1)
+        more = turns.tried(paid=bool(count), offered=bool(offers))
         taken = [0] * len(rows)
-        for _, number in offers[: count or _STRIDE]:
+        for _, _, number in offers[: count + _STRIDE if more else count]:
             taken[number] += 1
         for (draft, _), kept in zip(rows, taken, strict=True):
             del draft.tokens[kept:]
 
-    def _offers(self, rows: Sequence[tuple[Draft, int]]) -> list[tuple[float, int]]:
-        """Set the drafts to all that could be proposed; return what each of their tokens counts for, and the number of its row.
+    def _offers(self, rows: Sequence[tuple[Draft, int]]) -> list[tuple[float, float, int]]:
+        """Set the drafts to all that could be proposed; return what each token counts for, its probability, and the number of its row.
 
-        That is its probability, times a weight of its place in the row, which is 1 where rows are at the same place. A search waits for
-        its last row, and which that is can be told best by how much each has written. Where all tokens counted alike, drafts of rows that
-        are ahead took more time than they saved.
+        What it counts for is its probability, times a weight of its place in the row, which is 1 where rows are at the same place. A
+        search waits for its last row, and which that is can be told best by how much each has written. Where all tokens counted alike,
+        drafts of rows that are ahead took more time than they saved.
         """
         for index in dict.fromkeys(draft.index for draft, _ in rows):
             index.catch_up()
@@ -254,7 +292,7 @@ class Drafts:
         written = [len(draft.line.tokens) for draft, _ in rows]
         further = math.exp(-1 / _AHEAD)
         weights = [further ** (one - min(written)) for one in written]
-        offers: list[tuple[float, int]] = []
+        offers: list[tuple[float, float, int]] = []
         for number, (draft, room) in enumerate(rows):
             draft.tokens, draft.common = draft.index.following(draft.line, min(max(room, 0), MOST_TOKENS))
             chance, each, weight = 1.0, self.acceptance[draft.common], weights[number]
@@ -264,17 +302,19 @@ class Drafts:
                 value = chance * len(rows) * weight / (others + weight)
                 if value < _LEAST:
                     break
-                offers.append((value, number))
+                offers.append((value, chance, number))
                 weight *= further
         return offers
 
-    def _worth(self, offers: list[tuple[float, int]], rows: int) -> int:
-        """Sort offers, the best first; return how many of them make the rate of tokens largest."""
+    def _worth(self, offers: list[tuple[float, float, int]], rows: int) -> int:
+        """Sort offers, the best first; return how many of them bring rows on most in a second, and bring no fewer tokens."""
         offers.sort(reverse=True)
         costs = self.cost(rows, len(offers))
-        best, best_rate, expected = 0, _MARGIN * rows / costs[0], float(rows)
-        for count, ((value, _), cost) in enumerate(zip(offers, costs[1:], strict=False), start=1):
-            expected += value
-            if expected / cost > best_rate:
-                best, best_rate = count, expected / cost
+        best, best_rate, least = 0, _MARGIN * rows / costs[0], rows / costs[0]
+        brought = drawn = float(rows)
+        for count, ((value, chance, _), cost) in enumerate(zip(offers, costs[1:], strict=False), start=1):
+            brought += value
+            drawn += chance
+            if brought / cost > best_rate and drawn / cost >= least:
+                best, best_rate = count, brought / cost
         return best
