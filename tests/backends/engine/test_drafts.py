@@ -19,74 +19,12 @@ from tests.backends.engine.driving import run  # noqa: E402
 from tests.backends.engine.guessing import Guesses, guess  # noqa: E402
 from tests.backends.engine.stepping import ROOMY, Asked, Hand, assert_empty, ids_of, recount, told  # noqa: E402
 from tests.backends.rows import bare, drained, opened, start  # noqa: E402
+from tests.backends.test_suffixes import index_of  # noqa: E402
 from tts.backends.base import Row, StopCondition  # noqa: E402
 from tts.backends.engine import drafts  # noqa: E402
-from tts.backends.engine.drafts import Acceptance, Draft, Drafts, Line, StepCost, SuffixIndex  # noqa: E402
+from tts.backends.engine.drafts import Acceptance, Draft, Drafts, Line, StepCost  # noqa: E402
 from tts.backends.engine.heads import ValueHead  # noqa: E402
 from tts.errors import ConfigError  # noqa: E402
-
-# What is proposed -------------------------------------------------------------------------------------------------------------------
-
-
-def index_of(prompt: Sequence[int], *texts: Sequence[int]) -> SuffixIndex:
-    index = SuffixIndex(list(prompt))
-    for text in texts:
-        index.add(Line((), list(text), is_open=False))
-    index.catch_up()
-    return index
-
-
-def following(index: SuffixIndex, text: Sequence[int], most: int = 8) -> tuple[list[int], int]:
-    line = Line((), list(text))
-    line.seen = list(text)
-    return index.following(line, most)
-
-
-def test_a_draft_is_what_followed_the_last_tokens() -> None:
-    index = index_of(range(10, 40))
-    assert following(index, [20, 21, 22], 4) == ([23, 24, 25, 26], 3)
-    assert following(index, [1, 2, *range(15, 25)], 2) == ([25, 26], 10)
-    assert following(index, [21, 20, 22], 2) == ([23, 24], 1)
-    assert following(index, [21, 22, 20, 9]) == ([], 0)
-    assert following(index, [37, 38, 39]) == ([], 0)  # nothing stands behind the end
-    assert following(index, [36, 37, 38]) == ([39], 3)
-
-
-def test_more_tokens_in_common_go_before_fewer_and_later_places_before_earlier() -> None:
-    index = index_of([1, 2, 3, 4, 5, 6, 70], [9, 9, 4, 5, 6, 71], [8, 8, 4, 5, 6, 72])
-    assert following(index, [0, 0, 4, 5, 6]) == ([72], 3)
-    assert following(index, [1, 2, 3, 4, 5, 6]) == ([70], 6)
-
-
-def test_texts_are_indexed_as_they_grow_and_behind_the_path_before_them() -> None:
-    index, tokens = SuffixIndex([1, 2, 3]), [4]
-    line = Line((1, 2, 3), tokens)
-    index.add(line)
-    index.catch_up()
-    assert following(index, [1, 2, 3]) == ([4], 3)
-    tokens += [5, 6]
-    assert following(index, [2, 3, 4]) == ([], 0)
-    index.catch_up()
-    assert following(index, [2, 3, 4]) == ([5, 6], 3)
-    line.open = False
-    index.catch_up()
-    tokens.append(7)
-    index.catch_up()
-    assert following(index, [3, 4, 5]) == ([6], 3), "a row that has ended is followed no more"
-
-
-def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "_ENTRIES", 50)
-    index = index_of(range(1000))
-    assert len(index) <= 50
-    many = SuffixIndex([])
-    written = Line((), [1, 2])
-    many.add(written)
-    for number in range(5 * drafts._LINES):
-        many.add(Line((), [number], is_open=False))
-    assert len(many._lines) <= 2 * drafts._LINES
-    assert many._lines[1] is written, "what may still grow is kept, and the prompt"
-
 
 # When it pays -----------------------------------------------------------------------------------------------------------------------
 
@@ -229,16 +167,6 @@ def test_few_rows_are_drafted_for_whatever_was_found_of_many() -> None:
         chooser.choose([(draft, 100) for draft in rows])
     chooser.choose([(rows[0], 100)])
     assert rows[0].tokens
-
-
-def test_what_waits_to_be_indexed_is_indexed_in_parts_and_the_newest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "_AT_ONCE", 100)
-    monkeypatch.setattr(drafts, "_ENTRIES", 400)
-    index = SuffixIndex(list(range(1000)))
-    for _ in range(11):
-        index.catch_up()
-        assert len(index) <= 400
-    assert following(index, [996, 997, 998]) == ([999], 3)
 
 
 def test_what_does_not_pay_is_measured_less_and_less() -> None:
