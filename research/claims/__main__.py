@@ -70,9 +70,9 @@ def _write(found: list[Claim], lines: Iterable[str], file: Path) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--choose", action="store_true")
-    parser.add_argument("--auto", action="store_true")
-    parser.add_argument("--self-evaluation", action="store_true")
+    part = parser.add_mutually_exclusive_group()
+    for name in ("--choose", "--auto", "--self-evaluation"):
+        part.add_argument(name, action="store_true")
     parser.add_argument("--problems", type=int, help="problems of each study")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--verifiers", nargs="+", choices=tuple(plans.VERIFIERS), default=list(plans.VERIFIERS))

@@ -48,10 +48,10 @@ def page(found: list[Claim], measured: Measured, choices: Choices, command: str,
 
 def page_on_auto(found: list[Claim], measured: Measured, command: str) -> Iterator[str]:
     """Yield the lines of the page of claim (f) alone."""
-    curves = ", ".join(map(code, shipped.load("pocket-countdown").curves))
+    curves = ", ".join(f"`{curve}`" for curve in shipped.load("pocket-countdown").curves)
     yield from _head("The claim about `auto`, tested on countdowns", measured, command)
     yield from (
-        f"- {code(plans.AUTO)} chooses among the curves of the performance model that ships: {curves}.",
+        f"- `{plans.AUTO}` chooses among the curves of the performance model that ships: {curves}.",
         "- Each figure has its 95 % interval over problems, and a one-sided p-value from the same resamples, corrected by Holm's",
         "  method over the figures here. `claims.md` has all claims, each corrected over all of them.",
         "",

@@ -22,7 +22,7 @@ def index_of(prompt: Sequence[int], *texts: Sequence[int]) -> SuffixIndex:
 
 def following(index: SuffixIndex, text: Sequence[int], most: int = 8) -> tuple[list[int], int]:
     line = Line((), list(text))
-    line.seen = list(text)
+    line.seen, line.read = list(text), len(text)
     return index.following(line, most)
 
 
@@ -57,6 +57,16 @@ def test_texts_are_indexed_as_they_grow_and_behind_the_path_before_them() -> Non
     tokens.append(7)
     index.catch_up()
     assert following(index, [3, 4, 5]) == ([6], 3), "a row that has ended is followed no more"
+
+
+def test_a_row_whose_text_is_not_indexed_to_its_end_gets_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "_AT_ONCE", 6)
+    index, line = SuffixIndex([1, 2, 3, 4, 5]), Line((), [1, 2, 3])
+    index.add(line)
+    index.catch_up()
+    assert index.following(line, 2) == ([], 0), "one of its three tokens was read"
+    index.catch_up()
+    assert index.following(line, 2) == ([4, 5], 3)
 
 
 def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

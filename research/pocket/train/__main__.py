@@ -12,7 +12,7 @@ The stages, in order, each from what the earlier ones left in DIR ("judge" and "
     refine      the process model goes on from OUT/judge, or from the shipped one      -> refined/, refined-heads/
     settle      the same with rates that fall to nothing                                -> settled/, settled-heads/
     calibrate   its head is scaled on samples of the validation split                   -> countdown/, heads/reach.safetensors
-    drill       the shipped policy goes on with short sums of two digits                -> drilled/, policy/ (mean of both)
+    drill       the shipped policy goes on with short sums of two digits                -> drilled/, mean/ (of both)
     reader      the shipped policy learns expressions and stories for longer             -> reader/, reader-heads/
     odds        the chance that a sample is right by its likelihood under the reader    -> heads/likelihood.safetensors
     ship        what users need is copied into the package, with its checksums

@@ -31,7 +31,7 @@ _SHARE = 0.6  # of the trained weights in the mean with those that it began with
 
 
 def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float]:
-    """Go on from the shipped policy; save the result as OUT/drilled, and the mean of the weights before and behind as OUT/policy."""
+    """Go on from the shipped policy; save the result as OUT/drilled, and the mean of the weights before and behind as OUT/mean."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "policy")
     model, begun = Reader(load(SHIPPED / "policy", device)), load(SHIPPED / "policy", device)
     parts = partial(example, seed), partial(worked, seed, split="validation")
@@ -40,7 +40,7 @@ def run(out: Path, *, minutes: float, seed: int, device: str) -> dict[str, float
     with torch.no_grad():
         for trained, before in zip(model.trunk.parameters(), begun.parameters(), strict=True):
             trained.lerp_(before, 1 - _SHARE)
-    save(model.trunk, tokenizer, out / "policy")
+    save(model.trunk, tokenizer, out / "mean")
     return found
 
 

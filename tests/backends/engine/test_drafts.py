@@ -107,6 +107,7 @@ def test_tokens_of_rows_that_are_behind_count_more() -> None:
     index = index_of(range(100))
     behind, ahead = Draft(index, Line((), [1])), Draft(index, Line((), [1] * 9))
     behind.line.seen = ahead.line.seen = [20, 21, 22]
+    behind.line.read, ahead.line.read = 1, 9
     for rows, expected in (([ahead, behind], [0, 1]), ([behind, ahead], [1, 0])):
         chooser.choose([(draft, 100) for draft in rows])
         assert [len(draft.tokens) for draft in rows] == expected
@@ -131,7 +132,7 @@ def test_no_draft_makes_the_tokens_of_all_rows_in_a_second_fewer() -> None:
     index = index_of(range(100))
     rows = [Draft(index, Line((), [1] * length)) for length in (3, *(120,) * 7)]
     for draft in rows:
-        draft.line.seen = [20, 21, 22]
+        draft.line.seen, draft.line.read = [20, 21, 22], len(draft.line.tokens)
     chooser.acceptance.note(3, 0, missed=True)  # a third
     proposed = 0
     for _ in range(100):

@@ -357,7 +357,7 @@ def test_a_drill_goes_on_from_the_shipped_policy(tmp_path: Path, capsys) -> None
     assert command.main(["drill", "--out", str(tmp_path), "--minutes", "0.02", "--seed", "0", "--device", "cpu"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["validation_loss"] < 1.0
     load_file = pytest.importorskip("safetensors.torch").load_file
-    drilled, mean = (load_file(tmp_path / name / "model.safetensors") for name in ("drilled", "policy"))
+    drilled, mean = (load_file(tmp_path / name / "model.safetensors") for name in ("drilled", "mean"))
     begun = load_file(SHIPPED / "policy" / "model.safetensors")
     for name, weights in mean.items():
         assert torch.allclose(weights.float(), 0.6 * drilled[name].float() + 0.4 * begun[name].float(), atol=5e-3)

@@ -27,7 +27,7 @@ _AT_ONCE = 4096  # tokens that are indexed in a step
 _ENTRIES = 1 << 16  # places known, of one prompt and of all together
 _FORGET = 0.97  # weight of what was measured before, at each new measurement
 _FIRST_SLOPE = 1 / 16  # cost of a further token, in steps, before it is measured
-_STRIDE = 2  # tokens of a step beyond those of the largest one that was measured
+_STRIDE = 2  # tokens of a step beyond those of the largest one that was measured, and beyond those that pay, where more is tried
 _FIRST = 4  # measurements of which the shortest counts
 _LATELY = 16  # measurements that a mean is of, about
 _LONGEST_RUN = 16  # steps with drafts, one after another, until one without is measured again
@@ -97,6 +97,8 @@ class SuffixIndex:
     def following(self, line: Line, most: int) -> tuple[list[int], int]:
         """Return at most `most` tokens that followed the end of a line before, and how many tokens the two places have in common."""
         seen = line.seen
+        if line.read < len(line.tokens):
+            return [], 0  # its end is not known yet
         for n in _SUFFIXES:
             found = self._places.get(tuple(seen[-n:])) if len(seen) >= n else None
             if found is not None:
