@@ -62,7 +62,7 @@ def test_the_log_goes_to_standard_error_from_a_level_on_and_shows_no_text(tts):
 
 def test_doctor_names_versions_and_commands(tts, monkeypatch):
     versions = {"torch": None, "transformers": "5.1"}
-    monkeypatch.setattr("tts.cli.doctor.installed", lambda distribution, _: versions.get(distribution, "1.0"))
+    monkeypatch.setattr("tts.cli.doctor.installed", lambda distribution: versions.get(distribution, "1.0"))
     result = tts("doctor")
     assert result.exit_code == 0
     assert re.search(r"^│ engine +│ torch +│ missing", result.stdout, re.MULTILINE)
@@ -80,13 +80,13 @@ def test_the_doctor_s_extras_are_those_of_the_project():
         for extra, needed in extras.items()
         if extra not in ("dev", "docs", "all")
     }
-    assert {extra: list(modules) for extra, modules in EXTRAS.items()} == declared
+    assert {extra: list(distributions) for extra, distributions in EXTRAS.items()} == declared
 
 
 def test_installed_without_importing():
-    assert installed("rich", "rich") == importlib.metadata.version("rich")
-    assert installed("nothing-of-that-name", "nothing_of_that_name") is None
-    assert installed("nothing-of-that-name", "json") == "present, version unknown"
+    assert installed("rich") == importlib.metadata.version("rich")
+    assert installed("nothing-of-that-name") is None
+    assert installed("json") == "present, version unknown"  # a module of no distribution
 
 
 def test_a_broken_torch_is_reported(monkeypatch):

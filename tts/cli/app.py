@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tts.cli.boundary import LogLevel, write_log
+from tts.cli.boundary import LogLevel, within_boundary, write_log
 from tts.cli.datasets import datasets
 from tts.cli.doctor import doctor
 from tts.cli.fit import fit
@@ -35,23 +36,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+# beside `solve`, in the order of `tts --help`
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run_study, "runs": runs, "merge": merge, "show": show, "sample": sample, "import": import_samples, "replay": replay,
+    "fit": fit, "plot": plot, "power": power, "report": report, "strategies": strategies, "datasets": datasets, "doctor": doctor,
+    "serve": serve, "serve-model": serve_model,
+}  # fmt: skip
 app.command(cls=Solve)(solve)
-app.command("run")(run_study)
-app.command()(runs)
-app.command()(merge)
-app.command()(show)
-app.command()(sample)
-app.command("import")(import_samples)
-app.command()(replay)
-app.command()(fit)
-app.command()(plot)
-app.command()(power)
-app.command()(report)
-app.command()(strategies)
-app.command()(datasets)
-app.command()(doctor)
-app.command()(serve)
-app.command("serve-model")(serve_model)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(within_boundary(_command))
 app.add_typer(models, name="models")
 app.add_typer(verifiers, name="verifiers")
 
@@ -73,7 +66,7 @@ def _options(
 ) -> None:
     """Take the options of `tts` itself, which stand before the command."""
     if log is not None:
-        context.call_on_close(write_log(log))
+        context.with_resource(write_log(log))
 
 
 def run() -> None:

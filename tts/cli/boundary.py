@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import os
 import signal
@@ -9,9 +11,9 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +35,7 @@ def boundary(*, debug: bool) -> Generator[None]:
         typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where nobody reads the output, 130 for Ctrl-C.
     """
     try:
-        with warnings.catch_warnings(), _notes():
+        with warnings.catch_warnings(), _logged(_SERVERS, _Notes(), logging.INFO):
             if not debug:
                 warnings.showwarning = lambda message, *_, **__: warn(str(message))
             yield
@@ -49,6 +51,20 @@ def boundary(*, debug: bool) -> Generator[None]:
     except Exception as failure:  # noqa: BLE001 - the boundary
         report(failure, debug=debug)
         raise typer.Exit(MISTAKE if isinstance(failure, ConfigError | MissingDependency) else FAILED) from None
+
+
+def within_boundary(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with one more option, --debug, that runs within `boundary`."""
+    signature = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+
+    @functools.wraps(command)
+    def run(*, debug: bool, **given: Any) -> None:
+        with boundary(debug=debug):
+            command(**given)
+
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # pyright: ignore[reportAttributeAccessIssue]
+    return run
 
 
 @contextmanager
@@ -75,12 +91,12 @@ class _Notes(logging.Handler):
 
 
 @contextmanager
-def _notes() -> Generator[None]:
-    """Show what the library logs of servers, from INFO on."""
-    logger, handler = logging.getLogger(_SERVERS), _Notes()
+def _logged(name: str, handler: logging.Handler, level: int | str) -> Generator[None]:
+    """Pass what a logger gets from a level on to a handler, for the block."""
+    logger = logging.getLogger(name)
     before = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
     try:
         yield
     finally:
@@ -97,20 +113,12 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def write_log(level: LogLevel) -> Callable[[], None]:
-    """Write what the library logs to standard error, but what `boundary` writes anyway; return what ends that."""
-    logger, handler = logging.getLogger("tts"), logging.StreamHandler()
+def write_log(level: LogLevel) -> AbstractContextManager[None]:
+    """Write what the library logs to standard error for the block, except what `boundary` writes in any case."""
+    handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(lambda record: record.name != _SERVERS)
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(level.name)
-
-    def end() -> None:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
-
-    return end
+    return _logged("tts", handler, level.name)
 
 
 def report(failure: BaseException, *, debug: bool) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.terminal import output, table
 
 if TYPE_CHECKING:
@@ -18,15 +17,14 @@ if TYPE_CHECKING:
 Name = Annotated[str | None, typer.Argument(help="Show one data set, with its parameters.", show_default=False)]
 
 
-def datasets(name: Name = None, *, debug: Debug = False) -> None:
+def datasets(name: Name = None) -> None:
     """List the data sets, or show one with its parameters, which a study names under `problems:`.
 
     "package.module:name" is one of your own.
     """
-    with boundary(debug=debug):
-        from tts.experiments.datasets import get
+    from tts.experiments.datasets import get
 
-        output().print(_all() if name is None else _one(name, get(name)))
+    output().print(_all() if name is None else _one(name, get(name)))
 
 
 def _all() -> Table:

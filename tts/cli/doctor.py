@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.model_options import KeyFrom, Settings, settings_of
 from tts.cli.terminal import facts, output, visible
 
@@ -21,27 +20,21 @@ if TYPE_CHECKING:
     from tts.backends.base import Caps
     from tts.backends.openai.capabilities import Capabilities
 
-# extra -> {distribution: the module it is imported as}; a test holds it equal to pyproject.toml
+# extra -> distributions; a test holds it equal to pyproject.toml
 EXTRAS = {
-    "engine": {
-        "torch": "torch",
-        "transformers": "transformers",
-        "safetensors": "safetensors",
-        "gguf": "gguf",
-        "numba": "numba",
-        "pyyaml": "yaml",
-    },
-    "math": {"mpmath": "mpmath"},
-    "json": {"jsonschema": "jsonschema"},
-    "experiments": {"datasets": "datasets", "matplotlib": "matplotlib", "pyarrow": "pyarrow", "pyyaml": "yaml"},
-    "reasoning-gym": {"reasoning-gym": "reasoning_gym"},
-    "embeddings": {"sentence-transformers": "sentence_transformers"},
-    "telemetry": {"opentelemetry-api": "opentelemetry"},
-    "serve": {"starlette": "starlette", "uvicorn": "uvicorn", "httptools": "httptools", "jsonschema": "jsonschema", "pyyaml": "yaml"},
-    "ray": {"ray": "ray"},
-    "vllm": {"vllm": "vllm", "transformers": "transformers", "safetensors": "safetensors", "gguf": "gguf"},
-    "sandbox": {"llm-sandbox": "llm_sandbox"},
+    "engine": ("torch", "transformers", "safetensors", "gguf", "numba", "pyyaml"),
+    "math": ("mpmath",),
+    "json": ("jsonschema",),
+    "experiments": ("datasets", "matplotlib", "pyarrow", "pyyaml"),
+    "reasoning-gym": ("reasoning-gym",),
+    "embeddings": ("sentence-transformers",),
+    "telemetry": ("opentelemetry-api",),
+    "serve": ("starlette", "uvicorn", "httptools", "jsonschema", "pyyaml"),
+    "ray": ("ray",),
+    "vllm": ("vllm", "transformers", "safetensors", "gguf"),
+    "sandbox": ("llm-sandbox",),
 }
+_MODULES = {"pyyaml": "yaml", "opentelemetry-api": "opentelemetry"}  # whose names differ from their distributions'
 
 
 def doctor(
@@ -50,56 +43,54 @@ def doctor(
     model: Annotated[str | None, typer.Option(help="Of the server, needed where it serves several; or a record that has a url.")] = None,
     model_option: Settings = None,
     key_from: KeyFrom = None,
-    debug: Debug = False,
 ) -> None:
     """Show what is installed, which device is there, and which models are present; with --url what a server can do."""
-    with boundary(debug=debug):
-        settings = settings_of(model_option, key_from=key_from)
-        if url is not None or model or settings:
-            show_server(model or "", url, settings)
-            return
-        from rich import box
-        from rich.table import Table
+    settings = settings_of(model_option, key_from=key_from)
+    if url is not None or model or settings:
+        show_server(model or "", url, settings)
+        return
+    from rich import box
+    from rich.table import Table
 
-        from tts import __version__
-        from tts.cli.models import presence
-        from tts.models import registry
-        from tts.verifiers.code.bounds import bounds
+    from tts import __version__
+    from tts.cli.models import presence
+    from tts.models import registry
+    from tts.verifiers.code.bounds import bounds
 
-        table = Table(box=box.ROUNDED, show_header=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        table.add_row("tts", __version__, f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
-        table.add_section()
-        incomplete = [extra for extra in EXTRAS if not _add_extra(table, extra)]
-        table.add_row("device", "", device())
-        for name, found in limits():
-            table.add_row("", name, found)
-        table.add_section()
-        for i, bound in enumerate(bounds()):
-            table.add_row("" if i else "code", bound.name, bound.text)
-        table.add_section()
-        for i, name in enumerate(registry.names()):
-            table.add_row("" if i else "models", name, presence(registry.get(name)))
-        output().print(table)
-        for extra in incomplete:
-            size = "  (without a GPU install torch's CPU build first: 0.8 GB in place of 6)" if extra == "engine" else ""
-            typer.echo(f"for {extra}: pip install 'test-time-search[{extra}]'{size}")
+    table = Table(box=box.ROUNDED, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("tts", __version__, f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    table.add_section()
+    incomplete = [extra for extra in EXTRAS if not _add_extra(table, extra)]
+    table.add_row("device", "", device())
+    for name, found in limits():
+        table.add_row("", name, found)
+    table.add_section()
+    for i, bound in enumerate(bounds()):
+        table.add_row("" if i else "code", bound.name, bound.text)
+    table.add_section()
+    for i, name in enumerate(registry.names()):
+        table.add_row("" if i else "models", name, presence(registry.get(name)))
+    output().print(table)
+    for extra in incomplete:
+        size = "  (without a GPU install torch's CPU build first: 0.8 GB in place of 6)" if extra == "engine" else ""
+        typer.echo(f"for {extra}: pip install 'test-time-search[{extra}]'{size}")
 
 
 def _add_extra(table: Table, extra: str) -> bool:
     """Add a row a distribution, and return whether all are there."""
-    versions = {distribution: installed(distribution, module) for distribution, module in EXTRAS[extra].items()}
+    versions = {distribution: installed(distribution) for distribution in EXTRAS[extra]}
     for i, (distribution, version) in enumerate(versions.items()):
         table.add_row("" if i else extra, distribution, version or "missing")
     table.add_section()
     return None not in versions.values()
 
 
-def installed(distribution: str, module: str) -> str | None:
+def installed(distribution: str) -> str | None:
     """Return a version, "present" where it has none, or None; nothing is imported."""
-    if importlib.util.find_spec(module) is None:
+    if importlib.util.find_spec(_MODULES.get(distribution, distribution.replace("-", "_"))) is None:
         return None
     try:
         return metadata.version(distribution)
@@ -109,7 +100,7 @@ def installed(distribution: str, module: str) -> str | None:
 
 def limits() -> list[tuple[str, str]]:
     """Return what the engine measures of this machine, or what keeps it from running; named rows."""
-    if installed("torch", "torch") is None:
+    if installed("torch") is None:
         return []
     try:
         from tts.backends.engine.machine_limits import measure
@@ -127,7 +118,7 @@ def limits() -> list[tuple[str, str]]:
 def device() -> str:
     """Return what a model would run on, as far as torch can say."""
     cores = f"CPU, {os.cpu_count() or 'unknown'} cores"
-    if installed("torch", "torch") is None:
+    if installed("torch") is None:
         return f"{cores} (without torch nothing more is known)"
     try:
         import torch

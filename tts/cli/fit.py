@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
 from tts.cli.terminal import visible
 
@@ -24,7 +23,6 @@ def fit(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The performance model, JSON.")] = Path("performance.json"),
     unit: Annotated[str, typer.Option(help="Of cost, in which models are compared: usd, flops or tokens.")] = "usd",
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Fit the accuracy of each strategy by difficulty and cost, and print how well it predicts held-out problems.
 
@@ -32,17 +30,16 @@ def fit(
     --strategy "auto(model='FILE')" uses the model, for other problems than it was fitted to. Strategies may name models beside the policy,
     best_of_n(writer='large').
     """
-    with boundary(debug=debug):
-        from tts.experiments.analysis.performance_fit import PerformanceData, of_what
-        from tts.experiments.api import Study
+    from tts.experiments.analysis.performance_fit import PerformanceData, of_what
+    from tts.experiments.api import Study
 
-        found = [Study.stored(name, store=store) for name in studies or [None]]
-        data = PerformanceData.of((result for study in found for result in study.results()), unit=unit)
-        policy, task, models = of_what(found[0].config, data.cell)
-        model = data.fitted(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
-        model.save(out)
-        _print(data, model)
-        typer.echo(f"\n{out}")
+    found = [Study.stored(name, store=store) for name in studies or [None]]
+    data = PerformanceData.of((result for study in found for result in study.results()), unit=unit)
+    policy, task, models = of_what(found[0].config, data.cell)
+    model = data.fitted(model=policy, task=task, models=models, source=", ".join(study.name for study in found))
+    model.save(out)
+    _print(data, model)
+    typer.echo(f"\n{out}")
 
 
 def _print(data: PerformanceData, model: PerformanceModel) -> None:

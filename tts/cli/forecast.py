@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.terminal import messages, one_line
 
 if TYPE_CHECKING:
@@ -84,27 +83,25 @@ def power(
     ] = None,
     chance: Annotated[float, typer.Option("--power", help="Probability to see the difference.")] = 0.8,
     level: Annotated[float, typer.Option(help="Confidence of the interval that is to leave out 0.")] = 0.95,
-    debug: Debug = False,
 ) -> None:
     """Print how many problems it takes to see a difference of two strategies on the same problems, or what so many problems show.
 
     With --problems and --difference: the probability to see it. With neither: a table.
     """
-    with boundary(debug=debug):
-        from tts.errors import ConfigError
-        from tts.statistics import detectable_difference, power_of, problems_needed
+    from tts.errors import ConfigError
+    from tts.statistics import detectable_difference, power_of, problems_needed
 
-        if not 0 < accuracy < 1:
-            raise ConfigError(f"--accuracy is {accuracy:g}, but must be between 0 and 1")
-        wide = (2 * accuracy * (1 - accuracy)) ** 0.5 if spread is None else spread
-        if problems is not None and difference is not None:
-            found = power_of(problems, difference, wide, level=level)
-            typer.echo(f"{problems:,} problems see a difference of {100 * abs(difference):g} points with probability {found:.2f}")
-        elif problems is not None:
-            found = detectable_difference(problems, wide, power=chance, level=level)
-            typer.echo(f"{problems:,} problems see a difference of {100 * found:.1f} points with probability {chance:g}")
-        else:
-            for gap in _DIFFERENCES if difference is None else (difference,):
-                needed = problems_needed(gap, wide, power=chance, level=level)
-                typer.echo(f"{needed:,} problems see a difference of {100 * abs(gap):g} points with probability {chance:g}")
-        typer.echo(f"spread of the difference over problems: {wide:.3f}{'' if spread is not None else ', the most for that accuracy'}")
+    if not 0 < accuracy < 1:
+        raise ConfigError(f"--accuracy is {accuracy:g}, but must be between 0 and 1")
+    wide = (2 * accuracy * (1 - accuracy)) ** 0.5 if spread is None else spread
+    if problems is not None and difference is not None:
+        found = power_of(problems, difference, wide, level=level)
+        typer.echo(f"{problems:,} problems see a difference of {100 * abs(difference):g} points with probability {found:.2f}")
+    elif problems is not None:
+        found = detectable_difference(problems, wide, power=chance, level=level)
+        typer.echo(f"{problems:,} problems see a difference of {100 * found:.1f} points with probability {chance:g}")
+    else:
+        for gap in _DIFFERENCES if difference is None else (difference,):
+            needed = problems_needed(gap, wide, power=chance, level=level)
+            typer.echo(f"{needed:,} problems see a difference of {100 * abs(gap):g} points with probability {chance:g}")
+    typer.echo(f"spread of the difference over problems: {wide:.3f}{'' if spread is not None else ', the most for that accuracy'}")

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.runs import StoreFile
 from tts.cli.terminal import visible
 
@@ -33,25 +32,21 @@ def import_samples(  # noqa: PLR0913 - the options of the command
         str | None, typer.Option(metavar="FILE", help="Run programs with their tests, contained; verdicts are kept in FILE.")
     ] = None,
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Import recorded samples as a pool, and print what was found. Nothing is imported if a row cannot be read.
 
     Usual fields are problem, sample, prompt, text, answer, reference, correct, tokens and scores. A row is one sample, or one problem with
     lists of samples. Answers alone are enough.
     """
-    with boundary(debug=debug):
-        from tts.experiments.imported.importing import Import, ImportSettings, rows_of
-        from tts.experiments.imported.source import Source, SourceFacts
-        from tts.experiments.store.store import Store, default_store
+    from tts.experiments.imported.importing import Import, ImportSettings, rows_of
+    from tts.experiments.imported.source import Source, SourceFacts
+    from tts.experiments.store.store import Store, default_store
 
-        settings = ImportSettings(
-            name=name or files[0].stem, task=task, model=model, verdicts=verdicts, tokenizer=tokenizer, programs=programs
-        )
-        source, facts = Source(fields=_fields(field or ()), form=form, filter=filter, scorer=scorer), SourceFacts()
-        with Import(rows_of(files, source, facts), settings, facts) as found, Store(store or default_store()) as opened:
-            found.save(opened)
-        typer.echo(visible("\n".join([f"imported {settings.name}", *found.report.lines()])))
+    settings = ImportSettings(name=name or files[0].stem, task=task, model=model, verdicts=verdicts, tokenizer=tokenizer, programs=programs)
+    source, facts = Source(fields=_fields(field or ()), form=form, filter=filter, scorer=scorer), SourceFacts()
+    with Import(rows_of(files, source, facts), settings, facts) as found, Store(store or default_store()) as opened:
+        found.save(opened)
+    typer.echo(visible("\n".join([f"imported {settings.name}", *found.report.lines()])))
 
 
 def _fields(given: list[str] | tuple[()]) -> dict[str, str | dict[str, str]]:
@@ -68,11 +63,8 @@ def _fields(given: list[str] | tuple[()]) -> dict[str, str | dict[str, str]]:
         if not (equals and meaning and name):
             raise ConfigError(f"--field is {text!r}, but must be MEANING=FIELD", hint="for example --field text=completion")
         first, dot, role = meaning.partition(".")
-        known = fields.setdefault(first, {}) if dot else None
-        if (isinstance(known, dict) and role in known) or (known is None and first in fields) or isinstance(known, str):
+        key, siblings = (role, fields.setdefault(first, {})) if dot else (first, fields)
+        if not isinstance(siblings, dict) or key in siblings:
             raise ConfigError(f"--field {meaning} was given twice, but can be given once", hint="leave one out")
-        if isinstance(known, dict):
-            known[role] = name
-        else:
-            fields[first] = name
+        siblings[key] = name
     return fields

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
+from tts.cli.boundary import within_boundary
 from tts.cli.model_options import KeyFrom, Settings, settings_of
 from tts.cli.terminal import output, table
 
@@ -19,25 +19,24 @@ Price = Annotated[str | None, typer.Option(metavar="USD/M", help="Dollars with t
 
 
 @models.callback(invoke_without_command=True)
-def listed(context: typer.Context, *, debug: Debug = False) -> None:
+@within_boundary
+def listed(context: typer.Context) -> None:
     """List the known models. Local folders and Hub names (organisation/model) work beside them; one that scores serves another."""
     if context.invoked_subcommand is not None:
         return
-    with boundary(debug=debug):
-        from tts.models import registry
+    from tts.models import registry
 
-        shown = table("model", "does", "backend", "parameters", "licence", "here", whole="model", numbers=["parameters"])
-        for name in registry.names():
-            record = registry.get(name)
-            size = "unknown" if record.parameters is None else scaled(record.parameters)
-            size = "none" if record.source == "none" and record.url is None else size
-            shown.add_row(
-                name, "scores" if record.readout else "writes", record.backend, size, record.licence or "unknown", presence(record)
-            )
-        output().print(shown)
+    shown = table("model", "does", "backend", "parameters", "licence", "here", whole="model", numbers=["parameters"])
+    for name in registry.names():
+        record = registry.get(name)
+        size = "unknown" if record.parameters is None else scaled(record.parameters)
+        size = "none" if record.source == "none" and record.url is None else size
+        shown.add_row(name, "scores" if record.readout else "writes", record.backend, size, record.licence or "unknown", presence(record))
+    output().print(shown)
 
 
 @models.command()
+@within_boundary
 def add(  # noqa: PLR0913 - the options of the command
     name: Annotated[str, typer.Argument(metavar="NAME", help="What --model and studies call it.")],
     *,
@@ -49,26 +48,24 @@ def add(  # noqa: PLR0913 - the options of the command
     parameters: Annotated[str | None, typer.Option(help="Weights that a token passes, for FLOPs: 8B.")] = None,
     model_option: Settings = None,
     key_from: KeyFrom = None,
-    debug: Debug = False,
 ) -> None:
     """Keep a record of a model, which every command reads. Nothing is asked of its server."""
-    with boundary(debug=debug):
-        from tts.models import registry
-        from tts.models.user_records import write_record
+    from tts.models import registry
+    from tts.models.user_records import write_record
 
-        given: dict[str, Any] = {"url": url, "usd_in": usd_in, "usd_reused": usd_reused, "usd_out": usd_out, "parameters": parameters}
-        settings = settings_of(model_option, served_as=served_as, key_from=key_from, **given)
-        registry.check_own(name, settings)
-        typer.echo(f"{name} is in {write_record(name, settings)}")
+    given: dict[str, Any] = {"url": url, "usd_in": usd_in, "usd_reused": usd_reused, "usd_out": usd_out, "parameters": parameters}
+    settings = settings_of(model_option, served_as=served_as, key_from=key_from, **given)
+    registry.check_own(name, settings)
+    typer.echo(f"{name} is in {write_record(name, settings)}")
 
 
 @models.command()
-def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="A record of your own.")], *, debug: Debug = False) -> None:
+@within_boundary
+def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="A record of your own.")]) -> None:
     """Remove a record of your own."""
-    with boundary(debug=debug):
-        from tts.models.user_records import remove_record
+    from tts.models.user_records import remove_record
 
-        typer.echo(f"{name} is no longer in {remove_record(name)}")
+    typer.echo(f"{name} is no longer in {remove_record(name)}")
 
 
 def presence(record: ModelRecord) -> str:

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
-from tts.cli.runs import StoreFile
+from tts.cli.runs import StoreFile, StudyName
 from tts.cli.terminal import visible
 
 
 def plot(  # noqa: PLR0913 - the options of the command
-    study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")] = None,
+    study: StudyName = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The figure: FILE.png, FILE.svg or FILE.pdf.")] = Path("curve.png"),
     x: Annotated[
@@ -33,29 +32,27 @@ def plot(  # noqa: PLR0913 - the options of the command
     legend: Annotated[str, typer.Option(help="beside, above, below, inside, ends (of the lines) or none.")] = "auto",
     label: Annotated[list[str] | None, typer.Option(metavar="STRATEGY=WORDS", help="Words for a line; again for others.")] = None,
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Draw accuracy against cost, a line for each strategy.
 
     With a baseline, also print comparisons with it: how much cheaper the others reach the same accuracy, how much better they are at the
     same cost, and where they cross it.
     """
-    with boundary(debug=debug):
-        from tts.experiments.analysis.comparing import in_words
-        from tts.experiments.api import Study
+    from tts.experiments.analysis.comparing import in_words
+    from tts.experiments.api import Study
 
-        compared = Study.stored(study, store=store).plot(
-            out, x, baseline=baseline, by_group=by_group, title=title, scale="linear" if linear else "auto", bands=bands, front=front,
-            single_column=single_column, size=_pair("--size", size, "x"), xlim=_pair("--xlim", xlim), ylim=_pair("--ylim", ylim),
-            legend=legend, labels=_labels(label or ()),
-        )  # fmt: skip
-        for one in compared:
-            parts = [*([one.gain] if one.gain else []), *one.differences[-1:], *one.crossings]
-            where = f"{one.dataset}: " if len({each.dataset for each in compared}) > 1 else ""
-            where += "" if one.group is None else f"{one.group}: "
-            against = "" if one.base == baseline else f" against {one.base}"
-            typer.echo(visible(f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
-        typer.echo(f"{out}")
+    compared = Study.stored(study, store=store).plot(
+        out, x, baseline=baseline, by_group=by_group, title=title, scale="linear" if linear else "auto", bands=bands, front=front,
+        single_column=single_column, size=_pair("--size", size, "x"), xlim=_pair("--xlim", xlim), ylim=_pair("--ylim", ylim),
+        legend=legend, labels=_labels(label or ()),
+    )  # fmt: skip
+    for one in compared:
+        parts = [*([one.gain] if one.gain else []), *one.differences[-1:], *one.crossings]
+        where = f"{one.dataset}: " if len({each.dataset for each in compared}) > 1 else ""
+        where += "" if one.group is None else f"{one.group}: "
+        against = "" if one.base == baseline else f" against {one.base}"
+        typer.echo(visible(f"{where}{one.label}{against}: {'; '.join(in_words(part, x) for part in parts) or 'not comparable'}"))
+    typer.echo(f"{out}")
 
 
 def _pair(option: str, text: str | None, between: str = ",") -> tuple[float, float] | None:

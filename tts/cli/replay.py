@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
-from tts.cli.runs import StoreFile
+from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName
 from tts.cli.terminal import visible
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def replay(  # noqa: PLR0913 - the options of the command
-    study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")] = None,
+    study: StudyName = None,
     *,
     strategy: Annotated[
         list[str] | None,
@@ -33,44 +32,42 @@ def replay(  # noqa: PLR0913 - the options of the command
     draws: Annotated[int, typer.Option(help="Orders of a pool, where there is no closed form.")] = 200,
     by_group: Annotated[bool, typer.Option("--by-group", help="Curves of each group of problems, such as their difficulty.")] = False,
     laws: Annotated[bool, typer.Option("--laws", help="Print fitted laws, and the problems that differences need.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: AsCsv = False,
+    as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw them too: FILE.png, FILE.svg or FILE.pdf.")] = None,
     x: Annotated[str, typer.Option(help="What the figure has accuracy against: samples, tokens, generated_tokens.")] = "samples",
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Print the accuracy of strategies on the recorded samples of a study (`tts sample`).
 
     A point is the mean over all subsets of each problem's samples: exact where possible, else over random subsets, with the error.
     """
-    with boundary(debug=debug):
-        from tts.errors import ConfigError
-        from tts.experiments.analysis.laws import describe_laws
-        from tts.experiments.analysis.points import points_of
-        from tts.experiments.api import Study
-        from tts.experiments.output import plots, tables
-        from tts.experiments.output.look import Palette
+    from tts.errors import ConfigError
+    from tts.experiments.analysis.laws import describe_laws
+    from tts.experiments.analysis.points import points_of
+    from tts.experiments.api import Study
+    from tts.experiments.output import plots, tables
+    from tts.experiments.output.look import Palette
 
-        if as_csv + as_json + laws > 1:
-            raise ConfigError("of --csv, --json and --laws several were asked for, but only one can be", hint="leave one out")
-        if n and tokens:
-            raise ConfigError("--n and --tokens were asked for at once, but only one can be", hint="leave one out")
-        sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n) if n else []
-        if out is not None:
-            plots.check_path(out)
-        stored = Study.stored(study, store=store)
-        options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
-        unit = "tokens" if tokens else "samples"
-        asked = [stored.replay(strategy or (), sizes, unit=unit, first=one, **options) for one in _orders(order, first=first)]
-        replayed = [curve for curves in asked for curve in curves]
-        curves, points = [one.curve for one in replayed], points_of(replayed)
-        text = (tables.as_csv if as_csv else tables.as_json if as_json else tables.as_text)(points).rstrip("\n")
-        typer.echo(text if as_csv or as_json else visible(text))
-        if laws:
-            typer.echo("\n" + visible("\n".join(describe_laws(curves))))
-        if out is not None:
-            plots.save(plots.draw(curves, x, palette=Palette.beside(stored.store)), out)
+    if as_csv + as_json + laws > 1:
+        raise ConfigError("of --csv, --json and --laws several were asked for, but only one can be", hint="leave one out")
+    if n and tokens:
+        raise ConfigError("--n and --tokens were asked for at once, but only one can be", hint="leave one out")
+    sizes = _sizes("--tokens", tokens) if tokens else _sizes("--n", n) if n else []
+    if out is not None:
+        plots.check_path(out)
+    stored = Study.stored(study, store=store)
+    options: dict[str, Any] = {"draws": draws, "by_group": by_group, "shared": total, "prices": _prices(prices)}
+    unit = "tokens" if tokens else "samples"
+    asked = [stored.replay(strategy or (), sizes, unit=unit, first=one, **options) for one in _orders(order, first=first)]
+    replayed = [curve for curves in asked for curve in curves]
+    curves, points = [one.curve for one in replayed], points_of(replayed)
+    text = (tables.as_csv if as_csv else tables.as_json if as_json else tables.as_text)(points).rstrip("\n")
+    typer.echo(text if as_csv or as_json else visible(text))
+    if laws:
+        typer.echo("\n" + visible("\n".join(describe_laws(curves))))
+    if out is not None:
+        plots.save(plots.draw(curves, x, palette=Palette.beside(stored.store)), out)
 
 
 def _orders(order: str, *, first: bool) -> list[bool]:

@@ -7,26 +7,23 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
-from tts.cli.runs import StoreFile
+from tts.cli.runs import StoreFile, StudyName
 
 
 def report(
-    study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")] = None,
+    study: StudyName = None,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page: FILE.html.")] = Path("report.html"),
     x: Annotated[str, typer.Option(help="The cost that is shown first, and by which strategies are compared.")] = "tokens",
     baseline: Annotated[str | None, typer.Option(metavar="STRATEGY", help="The strategy to compare with; else the first.")] = None,
     problem: Annotated[list[str] | None, typer.Option(metavar="ID", help="Show the searches of this problem; may be repeated.")] = None,
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Write one page that needs no network: figures, the table, and recorded searches side by side.
 
     Searches are recorded where the study's file has, for example, record: {traces: 3}.
     """
-    with boundary(debug=debug):
-        from tts.experiments.api import Study
+    from tts.experiments.api import Study
 
-        Study.stored(study, store=store).report(out, x, baseline=baseline, problems=problem or ())
-        typer.echo(f"{out}")
+    Study.stored(study, store=store).report(out, x, baseline=baseline, problems=problem or ())
+    typer.echo(f"{out}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -102,17 +103,9 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
         warn(text)
 
 
-def print_text(solution: Solution, *, explain: bool = False) -> None:
-    """Write the winning text alone to standard output; warnings follow on standard error."""
-    _print_alone(solution, solution.text, explain=explain)
-
-
-def print_answer(solution: Solution, *, explain: bool = False) -> None:
-    """Write the answer alone to standard output; warnings follow on standard error."""
-    _print_alone(solution, solution.answer, explain=explain)
-
-
-def _print_alone(solution: Solution, text: str | None, *, explain: bool) -> None:
+def _print_alone(solution: Solution, what: str, *, explain: bool = False) -> None:
+    """Write one attribute of a solution alone to standard output; warnings follow on standard error."""
+    text: str | None = getattr(solution, what)
     if text is not None:
         whole = text.rstrip("\n").encode("utf-8", "replace").decode()
         typer.echo(visible(whole) if sys.stdout.isatty() else whole)
@@ -134,7 +127,7 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
         ("confidence", confidence, ""),
         ("agreed", f"{_agreed(solution):,} of {total:,} candidate{'' if total == 1 else 's'}", ""),
         ("tokens in", f"{usage.prompt_tokens:,}", ""),
-        ("tokens reused", _count(usage.reused_tokens), ""),
+        ("tokens reused", _UNKNOWN if usage.reused_tokens is None else f"{usage.reused_tokens:,}", ""),
         ("tokens out", _out(usage), ""),
         ("verifier tokens", f"{usage.verifier_tokens:,}", ""),
         ("calls", _UNKNOWN if solution.trace is None else f"{len(solution.trace.calls):,}", ""),
@@ -170,11 +163,12 @@ def _out(usage: Usage) -> str:
     return f"{usage.generated_tokens:,}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def _count(value: int | None) -> str:
-    return _UNKNOWN if value is None else f"{value:,}"
-
-
-PRINTED = {"table": print_table, "json": print_json, "solution": print_text, "answer": print_answer}
+PRINTED = {
+    "table": print_table,
+    "json": print_json,
+    "solution": partial(_print_alone, what="text"),
+    "answer": partial(_print_alone, what="answer"),
+}
 
 
 def printing(name: str, *, as_json: bool) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import FAILED, INTERRUPTED, Debug, boundary, ended_by_sigterm, warn
+from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
-from tts.cli.runs import StoreFile
+from tts.cli.runs import DryRun, StoreFile
 from tts.cli.terminal import visible
 
 if TYPE_CHECKING:
@@ -30,25 +30,23 @@ def run(  # noqa: PLR0913 - the options of the command
     rpm: Rpm = None,
     tpm: Tpm = None,
     extra_body: ExtraBody = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")] = False,
+    dry_run: DryRun = False,
     store: StoreFile = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Run part I of N only, from 1: for arrays of jobs.")] = "1/1",
     executor: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Run a study, or the cells of it that have no result yet.
 
     Interrupted and killed runs resume. Several processes may run a study at once on one store. --model-option sets what it names for
     every model of the study; --set models.NAME.usd_out=0.60/M for one.
     """
-    with boundary(debug=debug):
-        from tts.experiments.study.file import read_study
+    from tts.experiments.study.file import read_study
 
-        config = read_study(study, changes or ()).with_settings(
-            settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
-        )
-        carry_out(config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
+    config = read_study(study, changes or ()).with_settings(
+        settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
+    )
+    carry_out(config, store, dry_run=dry_run, part=_part(shard), executor=executor, retry_failed=retry_failed)
 
 
 def carry_out(

@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.terminal import one_line, output, table
 
+StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")]
+RunStudy = Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Where results are kept, if not .tts/store.sqlite.")]
 
 
@@ -18,46 +22,42 @@ def runs(
     *,
     store: StoreFile = None,
     check: Annotated[bool, typer.Option("--check", help="Read every result, and compare it with its checksum.")] = False,
-    debug: Debug = False,
 ) -> None:
     """List the studies that have been run, the newest last.
 
     --check reads the whole store instead. It ends with 1 where the file is damaged, or a result is not as it was written.
     """
-    with boundary(debug=debug):
-        if check:
-            _check(store)
-            return
-        from tts.experiments.store.store import Store, default_store
+    if check:
+        _check(store)
+        return
+    from tts.experiments.store.store import Store, default_store
 
-        counted = ("cells", "done", "failed", "lost tokens")
-        shown = table("id", "study", "begun", *counted, numbers=["id", *counted])
-        with Store.existing(store or default_store()) as opened:
-            for study in opened.studies():
-                begun = datetime.fromtimestamp(study.created_at).astimezone().isoformat(sep=" ", timespec="minutes")
-                counts = (study.cells, study.done, study.failed, opened.lost_tokens(study.id))
-                shown.add_row(str(study.id), one_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
-        output().print(shown)
+    counted = ("cells", "done", "failed", "lost tokens")
+    shown = table("id", "study", "begun", *counted, numbers=["id", *counted])
+    with Store.existing(store or default_store()) as opened:
+        for study in opened.studies():
+            begun = datetime.fromtimestamp(study.created_at).astimezone().isoformat(sep=" ", timespec="minutes")
+            counts = (study.cells, study.done, study.failed, opened.lost_tokens(study.id))
+            shown.add_row(str(study.id), one_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
+    output().print(shown)
 
 
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Stores, such as those of the jobs of an array.")],
     *,
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Copy the results of other stores into one, which is created where missing. The others stay unchanged.
 
     Existing results are kept, so a merge may be repeated, and the other stores may still grow.
     """
-    with boundary(debug=debug):
-        from tts.experiments.store.store import Store, default_store
+    from tts.experiments.store.store import Store, default_store
 
+    for file in files:
+        Store.existing(file).close()  # before a store is made for them
+    with Store(store or default_store()) as opened:
         for file in files:
-            Store.existing(file).close()  # before a store is made for them
-        with Store(store or default_store()) as opened:
-            for file in files:
-                typer.echo(f"{opened.merge(file):,} results from {file}")
+            typer.echo(f"{opened.merge(file):,} results from {file}")
 
 
 def _check(store: Path | None) -> None:

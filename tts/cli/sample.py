@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.model_options import ExtraBody, KeyFrom, ModelName, NoProbe, Rpm, Settings, Tpm, Url, settings_of
 from tts.cli.run import carry_out
-from tts.cli.runs import StoreFile
+from tts.cli.runs import DryRun, StoreFile
 
 if TYPE_CHECKING:
     from tts.experiments.study.config import StudyConfig
@@ -34,35 +33,31 @@ def sample(  # noqa: PLR0913 - the options of the command
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of what the study says: problems.split=validation.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the expected cost. Nothing is spent or written.")] = False,
+    dry_run: DryRun = False,
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Draw n samples of each problem, score them, and store them.
 
     Samples in the store are not drawn again. A larger n is another pool, which begins with the smaller one. The pool is stored as
     STUDY-pool, or DATASET-pool; --set name=NAME gives it another name.
     """
-    with boundary(debug=debug):
-        from tts.errors import ConfigError
-        from tts.experiments.analysis.pools import pool_study
-        from tts.experiments.study.file import read_study
+    from tts.errors import ConfigError
+    from tts.experiments.analysis.pools import pool_study
+    from tts.experiments.study.file import read_study
 
-        options = {"dataset": dataset, "limit": limit, "model": model, "url": url, "seeds": seeds}
-        given = {name: value for name, value in options.items() if value is not None}
-        if study is not None and given:
-            name = next(iter(given))
-            raise ConfigError(f"--{name} was given beside the study {str(study)!r}, which has its own", hint="use --set to change a study")
-        if study is None and dataset is None:
-            raise ConfigError("there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME")
-        config = _of_dataset(given, changes or ()) if study is None else read_study(study, changes or ())
-        config = config.with_settings(
-            settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body)
-        )
-        pool = pool_study(config, n)
-        if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
-            pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that nobody takes it for the study's runs
-        carry_out(pool, store, dry_run=dry_run)
+    options = {"dataset": dataset, "limit": limit, "model": model, "url": url, "seeds": seeds}
+    given = {name: value for name, value in options.items() if value is not None}
+    if study is not None and given:
+        name = next(iter(given))
+        raise ConfigError(f"--{name} was given beside the study {str(study)!r}, which has its own", hint="use --set to change a study")
+    if study is None and dataset is None:
+        raise ConfigError("there is neither a study nor a data set to draw samples of", hint="give STUDY.yaml, or --dataset NAME")
+    config = _of_dataset(given, changes or ()) if study is None else read_study(study, changes or ())
+    config = config.with_settings(settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body))
+    pool = pool_study(config, n)
+    if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
+        pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that nobody takes it for the study's runs
+    carry_out(pool, store, dry_run=dry_run)
 
 
 def _of_dataset(given: dict[str, Any], changes: list[str] | tuple[()]) -> StudyConfig:

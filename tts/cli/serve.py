@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.boundary import Debug, boundary, ended_by_sigterm
+from tts.cli.boundary import ended_by_sigterm
 from tts.cli.model_options import ModelName
 
 if TYPE_CHECKING:
@@ -25,23 +25,21 @@ def serve(
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Where it listens; 0: any free port.")] = 8400,
     workers: Annotated[int, typer.Option(help="Processes, each with its models, queue and limits; they share the store.")] = 1,
-    debug: Debug = False,
 ) -> None:
     """Serve searches to any client of the OpenAI API. It ends with Ctrl-C."""
-    with boundary(debug=debug):
-        from tts.errors import ConfigError, missing_extra
+    from tts.errors import ConfigError, missing_extra
 
-        try:
-            from tts.serve.config import read_config
-            from tts.serve.server import serve as serve_gateway
-        except ImportError as failure:
-            if failure.name not in ("starlette", "uvicorn", "httptools"):
-                raise
-            raise missing_extra(failure.name, "serve", "tts serve") from None
-        if config is not None and (model is not None or url):
-            raise ConfigError("--config is given beside --model or --url, but the file names the models", hint="leave one out")
-        chosen = read_config(config) if config is not None else _plain_config(model, url or [])
-        serve_gateway(chosen, host, port, workers)
+    try:
+        from tts.serve.config import read_config
+        from tts.serve.server import serve as serve_gateway
+    except ImportError as failure:
+        if failure.name not in ("starlette", "uvicorn", "httptools"):
+            raise
+        raise missing_extra(failure.name, "serve", "tts serve") from None
+    if config is not None and (model is not None or url):
+        raise ConfigError("--config is given beside --model or --url, but the file names the models", hint="leave one out")
+    chosen = read_config(config) if config is not None else _plain_config(model, url or [])
+    serve_gateway(chosen, host, port, workers)
 
 
 def _plain_config(model: str | None, urls: list[str]) -> GatewayConfig:
@@ -68,30 +66,28 @@ def serve_model(
     python: Annotated[str, typer.Option(metavar="FILE", help="The interpreter that has the engine, if another environment's.")] = "",
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="That it may take until it is ready.")] = 900.0,
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where its own words go; else they are dropped at the end.")] = None,
-    debug: Debug = False,
 ) -> None:
     """Start a server for a model, wait until it is ready, and print how it is used. It ends with Ctrl-C."""
-    with boundary(debug=debug):
-        from tts.backends.serving.commands import engine_of, launch, readable
-        from tts.backends.serving.server import serving, watch
-        from tts.errors import ConfigError
-        from tts.models import registry
+    from tts.backends.serving.commands import engine_of, launch, readable
+    from tts.backends.serving.server import serving, watch
+    from tts.errors import ConfigError
+    from tts.models import registry
 
-        chosen = engine_of(engine)
-        record = registry.get(name)
-        if record.readout:
-            raise ConfigError(f"model is {name!r}, which scores and writes nothing", hint="serve the policy that it belongs to")
-        if not wait > 0:
-            raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
-        with ExitStack() as held:
-            held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
-            file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
-            location = held.enter_context(readable(record, gguf=chosen == "llama_cpp"))
-            wanted = launch(record, location, chosen, python or sys.executable)
-            typer.echo(f"starting {chosen} for {record.name}; its words go to {file}", err=True)
-            server = held.enter_context(serving(wanted, file.absolute(), wait, host=host, port=port))
-            typer.echo(f"ready: {server.url}")
-            typer.echo(f'use it: tts solve "What is 2 + 2?" --model {record.name} --url {server.url} --budget 2000')
-            typer.echo(f"look at it: tts doctor --url {server.url}")
-            sys.stdout.flush()
-            watch(server)
+    chosen = engine_of(engine)
+    record = registry.get(name)
+    if record.readout:
+        raise ConfigError(f"model is {name!r}, which scores and writes nothing", hint="serve the policy that it belongs to")
+    if not wait > 0:
+        raise ConfigError(f"wait is {wait:g}, but must be seconds above 0")
+    with ExitStack() as held:
+        held.enter_context(ended_by_sigterm(lambda number: SystemExit(128 + number)))
+        file = log or Path(held.enter_context(TemporaryDirectory(prefix="tts-"))) / "log"
+        location = held.enter_context(readable(record, gguf=chosen == "llama_cpp"))
+        wanted = launch(record, location, chosen, python or sys.executable)
+        typer.echo(f"starting {chosen} for {record.name}; its words go to {file}", err=True)
+        server = held.enter_context(serving(wanted, file.absolute(), wait, host=host, port=port))
+        typer.echo(f"ready: {server.url}")
+        typer.echo(f'use it: tts solve "What is 2 + 2?" --model {record.name} --url {server.url} --budget 2000')
+        typer.echo(f"look at it: tts doctor --url {server.url}")
+        sys.stdout.flush()
+        watch(server)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import Debug, boundary
 from tts.cli.terminal import one_line, output, table, visible
 
 if TYPE_CHECKING:
@@ -28,26 +27,25 @@ For = Annotated[
 ]
 
 
-def strategies(name: Name = None, *, setting: For = None, debug: Debug = False) -> None:
+def strategies(name: Name = None, *, setting: For = None) -> None:
     """List the strategies, stop rules and selections with their parameters, or show one of them.
 
     They are written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; the last two may be left out.
     With --for, for example "server chat-only no-verifier", the strategies that can run there are listed, and what the others lack.
     """
-    with boundary(debug=debug):
-        from tts.errors import ConfigError
-        from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
+    from tts.errors import ConfigError
+    from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
 
-        tables = (STRATEGIES, STOP_RULES, SELECTIONS)
-        if setting is not None:
-            if name is not None:
-                raise ConfigError(f"--for is {setting!r}, but a name was given too: {name!r}", hint="leave one of them out")
-            _list_runnable(setting, output())
-        elif name is None:
-            for table in tables:
-                _list(table, output())
-        else:
-            _show(name, tables, output())
+    tables = (STRATEGIES, STOP_RULES, SELECTIONS)
+    if setting is not None:
+        if name is not None:
+            raise ConfigError(f"--for is {setting!r}, but a name was given too: {name!r}", hint="leave one of them out")
+        _list_runnable(setting, output())
+    elif name is None:
+        for table in tables:
+            _list(table, output())
+    else:
+        _show(name, tables, output())
 
 
 def _list_runnable(words: str, console: Console) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.boundary import Debug, boundary, warn
-from tts.cli.runs import StoreFile
+from tts.cli.boundary import warn, within_boundary
+from tts.cli.runs import AsJson, RunStudy, StoreFile
 from tts.cli.terminal import facts, one_line, output, table, visible
 
 if TYPE_CHECKING:
@@ -32,41 +32,40 @@ def _group() -> None:
 
 
 @verifiers.command()
-def check(
-    name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None, *, debug: Debug = False
-) -> None:
+@within_boundary
+def check(name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None) -> None:
     """Show a reward model's template, the tokens of a solution as it reads them, and the position of each step's score.
 
     Only its tokenizer is loaded. A record that does not fit the tokenizer is refused, as before a search.
     """
-    with boundary(debug=debug):
-        from tts import tasks
-        from tts.cli.arguments import read_problem
-        from tts.models import registry
-        from tts.types import Problem
-        from tts.verifiers.reward import record as reward_record
-        from tts.verifiers.reward.pretrained import tokenizer_of
-        from tts.verifiers.reward.renderer import SolutionRenderer
+    from tts import tasks
+    from tts.cli.arguments import read_problem
+    from tts.models import registry
+    from tts.types import Problem
+    from tts.verifiers.reward import record as reward_record
+    from tts.verifiers.reward.pretrained import tokenizer_of
+    from tts.verifiers.reward.renderer import SolutionRenderer
 
-        record = reward_record.load(name)
-        model = registry.get(weights or record.model)
-        of = tasks.get(task or (registry.get(record.model).task if record.model in registry.RECORDS else "math"))
-        asked, solution = read_problem(problem), read_problem(text)
-        tokenizer = tokenizer_of(model)
-        steps = [solution] if record.kind == "outcome" else of.split(solution)
-        prompt = of.prompt(Problem(asked))
-        told = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
-        renderer = SolutionRenderer(record, tokenizer)
-        rendered = renderer.render(asked, steps, prompt=told)
-        console = output()
-        _show_record(console, record, renderer.limit)
-        _show_tokens(console, rendered, tokenizer)
-        _show_steps(console, rendered, steps, tokenizer)
+    record = reward_record.load(name)
+    model = registry.get(weights or record.model)
+    of = tasks.get(task or (registry.get(record.model).task if record.model in registry.RECORDS else "math"))
+    asked, solution = read_problem(problem), read_problem(text)
+    tokenizer = tokenizer_of(model)
+    steps = [solution] if record.kind == "outcome" else of.split(solution)
+    prompt = of.prompt(Problem(asked))
+    told = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+    renderer = SolutionRenderer(record, tokenizer)
+    rendered = renderer.render(asked, steps, prompt=told)
+    console = output()
+    _show_record(console, record, renderer.limit)
+    _show_tokens(console, rendered, tokenizer)
+    _show_steps(console, rendered, steps, tokenizer)
 
 
 @verifiers.command()
+@within_boundary
 def report(
-    run: Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")] = None,
+    run: RunStudy = None,
     *,
     role: Annotated[str | None, typer.Option(help="Only the verifier of this role, such as main; else all.")] = None,
     aggregate: Annotated[str, typer.Option(help="How step scores are aggregated: last, min, prod, mean or model.")] = "last",
@@ -74,60 +73,57 @@ def report(
         list[float] | None, typer.Option(help="A score from which a sample is accepted; may be repeated. Else some that fit.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: FILE.png, FILE.svg or FILE.pdf.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Report the quality of a study's verifiers on recorded candidates with reference answers.
 
     For each: discrimination by step and within problems; calibration; correlation with length; the gain of selection by its scores; the
     limit for unlimited tries; and advice in one sentence. Pools of samples are the best evidence: tts sample.
     """
-    with boundary(debug=debug):
-        from tts.experiments.output import plots
-        from tts.experiments.store.store import Store, default_store
-        from tts.experiments.verifier_report import report as reporting
+    from tts.experiments.output import plots
+    from tts.experiments.store.store import Store, default_store
+    from tts.experiments.verifier_report import report as reporting
 
-        if out is not None:
-            plots.check_path(out)
-        with Store.existing(store or default_store()) as opened:
-            found = opened.find(run)
-            if (finished := found.done + found.failed) < found.cells:
-                warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so this is not its final report")
-            results = opened.results(found.id)
-            told = reporting.verifier_report(results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or ())
-        if told.passed_over:
-            reasons = "; ".join(f"{count:,} {reason}" for reason, count in told.passed_over.items())
-            warn(f"{sum(told.passed_over.values()):,} results are not looked at: {reasons}")
-        if out is not None:
-            from tts.experiments.verifier_report import figure
+    if out is not None:
+        plots.check_path(out)
+    with Store.existing(store or default_store()) as opened:
+        found = opened.find(run)
+        if (finished := found.done + found.failed) < found.cells:
+            warn(f"study {found.name}: {finished:,} of {found.cells:,} cells are done, so this is not its final report")
+        results = opened.results(found.id)
+        told = reporting.verifier_report(results, opened.trace, role=role, aggregate=aggregate, thresholds=threshold or ())
+    if told.passed_over:
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in told.passed_over.items())
+        warn(f"{sum(told.passed_over.values()):,} results are not looked at: {reasons}")
+    if out is not None:
+        from tts.experiments.verifier_report import figure
 
-            plots.save(figure.draw(told), out)
-        typer.echo(reporting.as_json(told) if as_json else visible(reporting.as_text(told)))
+        plots.save(figure.draw(told), out)
+    typer.echo(reporting.as_json(told) if as_json else visible(reporting.as_text(told)))
 
 
 @verifiers.command()
+@within_boundary
 def threshold(
     risk: Annotated[float, typer.Option(help="The share of answers that may be wrong, above 0 and below 1.")],
-    run: Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")] = None,
+    run: RunStudy = None,
     *,
     delta: Annotated[float, typer.Option(help="The probability, over sets of calibration problems, that the risk is exceeded.")] = 0.05,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     store: StoreFile = None,
-    debug: Debug = False,
 ) -> None:
     """Choose the least confidence at which to answer, so that the share of wrong answers stays below a given risk.
 
     The study must be on calibration problems, which are not reported on. For each setting this prints the strategy that answers from
     there on, and gives no answer below (the selection `selective`).
     """
-    with boundary(debug=debug):
-        from tts.experiments.store.store import Store, default_store
-        from tts.experiments.verifier_report import thresholds as choosing
+    from tts.experiments.store.store import Store, default_store
+    from tts.experiments.verifier_report import thresholds as choosing
 
-        with Store.existing(store or default_store()) as opened:
-            found = choosing.answer_thresholds(opened.results(opened.find(run).id, drawn=False), risk=risk, delta=delta)
-        typer.echo(choosing.as_json(found) if as_json else visible(choosing.as_text(found, risk)))
+    with Store.existing(store or default_store()) as opened:
+        found = choosing.answer_thresholds(opened.results(opened.find(run).id, drawn=False), risk=risk, delta=delta)
+    typer.echo(choosing.as_json(found) if as_json else visible(choosing.as_text(found, risk)))
 
 
 def _show_record(console: Console, record: RewardRecord, limit: int | None) -> None:
