@@ -1,4 +1,4 @@
-"""Texts in whole characters: models, functions and servers may give halves of surrogate pairs, which no encoding has."""
+"""Texts in whole characters: models, functions and servers may give halves of surrogate pairs, which no encoding can write."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from tts.types import Message, Prompt
 
-_HALVES = re.compile("[\ud800-\udfff]")
+HALVES = re.compile("[\ud800-\udfff]")
 
 
 def in_whole_characters(text: str) -> str:
     """Return a text in which surrogate pairs are one character each, and lone halves are replaced by U+FFFD."""
-    if text.isascii() or not _HALVES.search(text):
+    if text.isascii() or not HALVES.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from tts.characters import HALVES
 from tts.errors import ConfigError, shown
 from tts.types import Message, Problem, Prompt
 
@@ -133,7 +133,7 @@ def check_problem(problem: Problem) -> None:
         if not all(isinstance(part, str) for part in parts):
             raise _refused("a message of the problem", turn, "a role and a content, both text", _MESSAGES)
     for part in (prompt,) if isinstance(prompt, str) else (part for turn in prompt for part in (turn.role, turn.content)):
-        if _HALF.search(part):
+        if HALVES.search(part):
             raise _refused(
                 "the problem", part, "text that can be written", "it holds half of a character (a lone surrogate): decode it anew"
             )
@@ -160,9 +160,6 @@ def checked_prompt(given: Any) -> Prompt:
     if not "".join([prompt] if isinstance(prompt, str) else [turn.content for turn in prompt]).strip():
         raise _refused("the prompt", given, "text or chat messages that are not empty")
     return prompt
-
-
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 _MESSAGES = 'a message is {"role": "user", "content": "…"}'

@@ -44,13 +44,6 @@ class TTSError(Exception):
     def __str__(self) -> str:
         return f"{self.cause} (hint: {self.hint})" if self.hint else self.cause
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.cause, self.hint), self.__dict__)
-
-
-def _rebuild(kind: type[TTSError], cause: str, hint: str) -> TTSError:
-    return kind(cause, hint=hint)
-
 
 class ConfigError(TTSError, ValueError):
     """A value that the caller gave is not valid; nothing has been spent.
@@ -181,9 +174,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
 
 
 def shown(value: Any) -> str:
-    """Return what stands for a value in a message: its `repr`, on one line and no longer than fits."""
+    """Return the `repr` of a value for a message: on one line, at most 80 characters."""
     try:
         text = " ".join(repr(value).split())
-    except (ValueError, RecursionError):  # Python writes no whole number of more than 4300 digits, and nothing that is nested too deeply
+    except (ValueError, RecursionError):  # a number of more than 4300 digits, or a value that is nested too deeply
         return "too long to write"
     return text if len(text) <= 80 else f"{text[:79]}…"

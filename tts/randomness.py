@@ -1,7 +1,7 @@
-"""Random draws by address: who asks, for what, and where, never when.
+"""Random draws by address: the stream, the position and the use of a draw, never its time.
 
 Every token is drawn from one uniform number that is a function of (stream, absolute position, word); streams are
-64-bit hashes that a search gives out (architecture, "Streams"). Nothing here has a state, so nothing depends on batch,
+64-bit hashes that a search assigns (architecture, "Streams"). Nothing here has a state, so nothing depends on batch,
 order or restarts.
 
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011): Philox4x32-10.

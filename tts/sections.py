@@ -17,7 +17,7 @@ class Section(BaseModel):
     """Keys with values. Unknown keys are refused, and values are not converted.
 
     Attributes:
-        more_keys: that it takes beside its fields, for errors.
+        more_keys: keys that it takes beside its fields, for errors.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -40,7 +40,7 @@ class Section(BaseModel):
 
 
 def main_fault(failure: ValidationError) -> Any:
-    """Return the fault that says most: an unknown key, which a missing one may be misspelled as; else the first."""
+    """Return the main fault: an unknown key, since a missing one may be misspelled so; else the first."""
     faults = failure.errors(include_url=False)
     return next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
 

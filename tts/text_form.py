@@ -20,7 +20,7 @@ from tts.places import dotted, is_at_its_place, place_of
 from tts.registry import Registry
 
 FORM = "write NAME(parameter=value) | STOP RULE | SELECTION, for example best_of_n(n=8) | majority"
-_MADE_FROM = "_tts_made_from"  # the text that an object was made from, where its class cannot tell
+_MADE_FROM = "_tts_made_from"  # attribute: the text that an object was made from, where its fields do not give it
 
 
 # From an object to its text -----------------------------------------------------------------------------------------------------
@@ -29,8 +29,8 @@ _MADE_FROM = "_tts_made_from"  # the text that an object was made from, where it
 def text_of(part: Any, tables: Sequence[Registry]) -> str:
     """Return the text form of an object: its name, and the parameters that differ from their defaults.
 
-    What was made from a text, and cannot tell its parameters, is written as in that text. Else "name(...)" stands for it, which no
-    text form is.
+    An object that was made from a text, and whose parameters are not known, is written as in that text. Without such a text it is
+    written as "name(...)", which cannot be read back.
 
     Args:
         tables: that may have its name; an object that is in none of them is named by its place.
@@ -45,15 +45,15 @@ def text_of(part: Any, tables: Sequence[Registry]) -> str:
 
 
 def state_of(part: object) -> Any:
-    """Return what an object holds, by which two of one class are equal; what is empty holds nothing."""
+    """Return the state of an object, which is equal for equal objects of one class; it is empty where the object has none."""
     state: Any = part.__getstate__()  # of its dictionary, its slots, or both
     return {name: value for name, value in state.items() if name != _MADE_FROM} if isinstance(state, dict) else state
 
 
 def remember(part: Any, name: str, parameters: dict[str, Any]) -> None:
-    """Keep the text that an object was made from, where its class cannot tell its parameters, or where it is.
+    """Keep the text that an object was made from, for a class whose parameters or place are not known from it.
 
-    An object without a dictionary cannot keep it: its text form then says that it cannot be read back.
+    An object without a dictionary cannot keep it, so that its text form cannot be read back.
     """
     if hasattr(part, "__dict__") and not isinstance(part, type):
         part.__dict__[_MADE_FROM] = _call(name, parameters)
@@ -168,7 +168,7 @@ class WrittenCall:
     def _check_known(self, kind: str, made: Any) -> None:
         try:
             known = inspect.signature(made).parameters
-        except (TypeError, ValueError):  # of what is written in C; a call shows what it takes
+        except (TypeError, ValueError):  # of a class or function in C: the call itself fails
             return
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
             return

@@ -1,4 +1,4 @@
-"""The thought that a path may begin with, told from its response by the marks around it."""
+"""The thought that a path may begin with, and the marks that separate it from the response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ThoughtMarks:
     The thought ends at the first `close`.
 
     Args:
-        open: begins a thought; "": whatever opens it stands in no text that is seen here, and every path begins inside of its thought.
+        open: begins a thought; "": what opens it is in no text, and every path begins inside of its thought.
         close: ends it.
         opened: whether the prompt ends with `open`, as some chat templates have it; then a path begins inside of its thought.
 

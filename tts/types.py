@@ -1,4 +1,4 @@
-"""The values that everything here speaks of: frozen and plain.
+"""The values that all parts share: frozen and plain.
 
 Problem -> (search) -> Trajectory ... -> Candidate -> (selection) -> Solution, and Usage for what it cost.
 """

@@ -32,7 +32,7 @@ def boundary(*, debug: bool) -> Generator[None]:
     """Turn what a command raises into an error's one line, its hint and the exit code, and what it warns of into a line each.
 
     Raises:
-        typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where nobody reads the output, 130 for Ctrl-C.
+        typer.Exit: 2 for a mistake of the caller's, 1 for any other failure and where the output is closed, 130 for Ctrl-C.
     """
     try:
         with warnings.catch_warnings(), _logged(_SERVERS, _Notes(), logging.INFO):
@@ -43,7 +43,7 @@ def boundary(*, debug: bool) -> Generator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would stumble on it when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter fails to flush it at exit
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         _line("error", "interrupted", typer.colors.RED)
@@ -69,7 +69,7 @@ def within_boundary(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def ended_by_sigterm(end: Callable[[int], BaseException]) -> Generator[None]:
-    """Raise what `end` makes of the signal's number where the process is asked to end."""
+    """Raise `end(number of the signal)` when the process gets SIGTERM within the block."""
 
     def stop(number: int, _: object) -> None:
         raise end(number)

@@ -116,7 +116,7 @@ def limits() -> list[tuple[str, str]]:
 
 
 def device() -> str:
-    """Return what a model would run on, as far as torch can say."""
+    """Return the device that a model would run on, as far as torch is installed."""
     cores = f"CPU, {os.cpu_count() or 'unknown'} cores"
     if installed("torch") is None:
         return f"{cores} (without torch nothing more is known)"

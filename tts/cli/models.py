@@ -83,7 +83,7 @@ def presence(record: ModelRecord) -> str:
 
 
 def scaled(count: int) -> str:
-    """Return a count as people say it: 134.5 M."""
+    """Return a count in a short form: 134.5 M."""
     for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

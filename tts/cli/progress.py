@@ -1,4 +1,4 @@
-"""One line on standard error that tells how a search is going, where somebody sits before it."""
+"""A live line with the progress of a search, on standard error, where that is a terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def progress() -> Generator[Callable[[Event], None] | None]:
 
 
 class ProgressLine:
-    """The line itself: the last event, and the seconds that go on between events.
+    """The line itself: the last event, and the seconds so far.
 
     Args:
         clock: seconds.

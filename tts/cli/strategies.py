@@ -1,4 +1,4 @@
-"""`tts strategies`: what a strategy's text may be made of, what a part of it says of itself, and what can run where."""
+"""`tts strategies`: the parts of a strategy's text, the documentation of each, and which strategies run in a setting."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _parameters(made: Any) -> list[str]:
 
 
 def _inherited(made: Any) -> list[str]:
-    """Return what the bases of a class say of their parameters."""
+    """Return the documentation of parameters that the bases of a class have."""
     bases = inspect.getmro(made)[1:] if isinstance(made, type) else ()
     said = [(base.__name__, re.search(r"^Args:\n(?: {4}.*\n?)+", _doc(base), re.MULTILINE)) for base in bases]
     return [f"{name}: {args[0].rstrip()}" for name, args in said if args]

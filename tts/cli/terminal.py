@@ -1,4 +1,4 @@
-"""What is written to a terminal: consoles, and texts of models and callers without anything that a terminal would obey."""
+"""Output to a terminal: consoles, tables, and texts of models and callers without control characters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one_line(text: str) -> str:
 
 
 def output() -> Console:
-    """Return a console for results: standard output, with nothing in texts taken for markup, never too narrow for a table's values."""
+    """Return a console for results: standard output, without markup, and never too narrow for a table's values."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)

@@ -1,7 +1,7 @@
-"""Who may ask: the host that a request names, the web page that it comes from, the kind of its body, and its key.
+"""Checks of each request before its endpoint runs: its host, the web page that it comes from, its content type and its key.
 
-A server on this machine can be reached by every web page that its user opens. So a request with a foreign `Host` (a rebound name) or
-`Origin`, or whose body is not declared as JSON (a form can be posted anywhere), is refused before anything else is read.
+Every web page that a user opens can reach a server on the same machine. Three kinds of requests are therefore refused first: those with a
+foreign `Host` (DNS rebinding), those with a foreign `Origin`, and bodies that are not declared as JSON (a form can be posted anywhere).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tts.serve.failures import ApiError, api_error
 
 LOG = logging.getLogger("tts.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-_OPEN = ("/health",)  # without a key
+OPEN_PATHS = ("/", "/health")  # without a key: the page holds no data
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks.
+    """The client that sends a request.
 
     Args:
-        name: for limits and metrics. owner: whose searches these are; no key can be computed from it. operator: sees all counts.
+        name: for limits and metrics. owner: identifies its searches; no key can be computed from it. operator: whether it sees all counts.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Keys:
     """The keys of clients, kept as digests and compared in constant time.
 
     Args:
-        named: keys by the client's name; empty: anyone may ask, and is told apart by the key that is presented, if any.
+        named: keys by the client's name. If empty, every client is allowed, and is identified by the key that it sends, if any.
         operators: names of those who see the counts of all clients.
 
     Raises:
@@ -54,23 +54,25 @@ class Keys:
         self._operators = frozenset(operators)
         for name in operators:
             if name not in named:
-                raise unknown_name("name of operators", name, named) if named else _no_keys(name)
+                raise (
+                    unknown_name("name of operators", name, named)
+                    if named
+                    else ConfigError(
+                        f"operators has {shown(name)}, but there are no keys", hint="name a file of keys, or leave operators out"
+                    )
+                )
 
     def client(self, authorization: str | None) -> Client | None:
-        """Return whose key stands in an `Authorization` header; None: nobody's."""
+        """Return the client whose key is in an `Authorization` header; None: the key is of no client."""
         scheme, _, key = (authorization or "").strip().partition(" ")
         presented = _digest(key.strip()) if scheme.lower() == "bearer" else b""
         if not self._digests:
             return Client("anyone", presented.hex() or "anyone")
         found = None
-        for name, digest in self._digests:  # all of them, whichever fits
+        for name, digest in self._digests:  # compare all, so that the time does not depend on the match
             if hmac.compare_digest(digest, presented):
                 found = Client(name, digest.hex(), name in self._operators)
         return found
-
-
-def _no_keys(name: str) -> ConfigError:
-    return ConfigError(f"operators has {shown(name)}, but there are no keys", hint="name a file of keys, or leave operators out")
 
 
 def _digest(key: str) -> bytes:
@@ -78,7 +80,7 @@ def _digest(key: str) -> bytes:
 
 
 def read_keys(path: str | None, operators: Sequence[str] = ()) -> Keys:
-    """Return the keys of a file: "NAME KEY" a line; empty lines and those that begin with # do not count. None: there are none.
+    """Return the keys of a file: "NAME KEY" a line; empty lines and those that begin with # are ignored. None: no keys.
 
     Raises:
         ConfigError: the file cannot be read, has no key, or a line or name is not valid. No key stands in the message.
@@ -102,11 +104,10 @@ def read_keys(path: str | None, operators: Sequence[str] = ()) -> Keys:
 
 
 class Access:
-    """Middleware: refuses what may not ask, and tells the endpoints which `Client` it is, as `request.state.client`.
+    """Middleware that refuses requests without access, and sets `request.state.client` for the endpoints.
 
     Args:
         hosts: names, without port, that requests may address; "*": any. origins: of web pages that may call, beside the server's own.
-        open_paths: served without a key.
         count: called with the status of each reply.
     """
 
@@ -118,14 +119,12 @@ class Access:
         hosts: Sequence[str],
         origins: Sequence[str],
         count: Callable[[int], None],
-        open_paths: Sequence[str] = (),
     ) -> None:
         self._app, self._keys, self._count = app, keys, count
         self._hosts, self._origins = {host.lower() for host in hosts}, {origin.lower() for origin in origins}
-        self._open = {*_OPEN, *open_paths}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with what is wrong."""
+        """Pass a request on, or reply with an error."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -175,7 +174,7 @@ class Access:
                     415, f"the body is {shown(kind) if kind else 'of no type'}, but must be application/json", code="unsupported_media_type"
                 )
         client = self._keys.client(headers.get("authorization"))
-        if client is None and scope["path"] not in self._open and scope["method"] != "OPTIONS":
+        if client is None and scope["path"] not in OPEN_PATHS and scope["method"] != "OPTIONS":
             raise ApiError(
                 401,
                 "the key is missing or unknown; send it as Authorization: Bearer KEY",

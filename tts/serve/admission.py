@@ -14,8 +14,8 @@ from tts.serve.failures import ApiError
 class Admission:
     """At most `limits.searches` at once; a queue behind them that is fair between clients.
 
-    A free place goes to the waiting client that has the fewest searches running; among equals to the one that was served longest ago. So a
-    client with 200 requests does not keep back one with a single request.
+    A free place goes to the waiting client that has the fewest searches running; among equals, to the one that was served longest ago.
+    A client with 200 requests therefore does not delay a client with one.
 
     Args:
         clock: seconds.
@@ -37,10 +37,10 @@ class Admission:
         return self.running + Counter({client: len(line) for client, line in self._waiting.items()})
 
     def refuse_if_full(self, searches: int, own: int) -> None:
-        """Refuse a request that would have to wait behind a full queue; a client that has none there may wait in as many places again.
+        """Refuse a request where the queue is full. A client without requests there may use as many further places.
 
         Args:
-            searches: that have begun or wait. own: of these, the client's.
+            searches: number of those that run or wait. own: the client's among them.
 
         Raises:
             ApiError: 429, with the time after which there may be room.
@@ -102,7 +102,7 @@ class Admission:
 
 
 class ClientBooks:
-    """What each client has spent in the running period, and what is held for its searches under way; in tokens.
+    """Tokens that each client has spent in the current period, and tokens that are held for its searches under way.
 
     Args:
         clock: seconds.

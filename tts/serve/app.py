@@ -19,7 +19,7 @@ from tts.serve.config import GatewayConfig
 from tts.serve.failures import ApiError
 from tts.serve.gateway import Gateway
 
-# The table of endpoints: each file of them has its own `ROUTES`.
+# each module of endpoints has its own `ROUTES`
 ROUTES: tuple[Route, ...] = (
     *catalog.ROUTES,
     *chat.ROUTES,
@@ -29,7 +29,6 @@ ROUTES: tuple[Route, ...] = (
     *metrics.ROUTES,
     *page.ROUTES,
 )
-OPEN_PATHS: tuple[str, ...] = page.OPEN_PATHS  # that need no key, beside /health
 
 
 def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gateway | None = None) -> Starlette:
@@ -53,9 +52,7 @@ def create_app(config: GatewayConfig, *, hosts: Sequence[str] = (), gateway: Gat
             await made.close()
 
     names = (*LOCAL, *hosts, *config.hosts)
-    access = Middleware(
-        Access, count=made.metrics.reply, keys=made.keys, hosts=names, origins=config.origins, open_paths=OPEN_PATHS
-    )  # fmt: skip
+    access = Middleware(Access, count=made.metrics.reply, keys=made.keys, hosts=names, origins=config.origins)
     app = Starlette(
         routes=ROUTES, middleware=[access], lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, ApiError: _api_error, ClientDisconnect: _left},
@@ -70,7 +67,7 @@ async def _api_error(_: Request, failure: Exception) -> Response:
 
 
 async def _http_error(request: Request, failure: Exception) -> Response:
-    """Answer what no endpoint takes, in the form of the other errors."""
+    """Reply to a request that no endpoint takes, in the form of the other errors."""
     assert isinstance(failure, HTTPException)
     what = {404: "there is no such endpoint", 405: f"this endpoint does not take {request.method}"}.get(failure.status_code, failure.detail)
     return ApiError(failure.status_code, f"{request.url.path[:200]}: {what}", code="unknown_url").response()

@@ -1,4 +1,4 @@
-"""Finished searches with their traces: in a file that outlives the server, or in memory. Each is read with its client's key alone."""
+"""Finished searches with their traces: in a file that outlives the server, or in memory. Only its own client can read a search."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Archive:
         path: of the file; None: in memory. kept: most searches; the oldest are dropped.
 
     Raises:
-        ConfigError: the file is none of a gateway, or cannot be opened.
+        ConfigError: the file is not the store of a gateway, or cannot be opened.
     """
 
     def __init__(self, path: str | None, kept: int) -> None:
@@ -74,7 +74,7 @@ class Archive:
         """Keep a search.
 
         Args:
-            owner: whose it is. trace: its trace as JSON; None: none is kept.
+            owner: the owner of its client. trace: its trace as JSON; None: none is kept.
 
         Raises:
             TTSError: the file cannot be written.

@@ -22,7 +22,7 @@ async def models(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """Describe one."""
+    """Describe one model or preset."""
     gateway: Gateway = request.app.state.gateway
     return JsonReply(_entry(gateway, gateway.offers.get(request.path_params["name"])))
 
@@ -49,7 +49,7 @@ def _price(record: ModelRecord) -> dict[str, float | None] | None:
 
 
 async def health(request: Request) -> Response:
-    """Say that requests are taken; 503 while the server shuts down."""
+    """Report that requests are accepted; 503 while the server shuts down."""
     gateway: Gateway = request.app.state.gateway
     gateway.refuse_if_closing()
     return JsonReply({"status": "ok"})

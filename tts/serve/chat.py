@@ -18,11 +18,11 @@ from tts.serve.server_events import leaving
 from tts.serve.streams import ChatStream
 from tts.solver import telemetry
 
-BODY_S = 60.0  # for which a request may take to send its body
+BODY_S = 60.0  # in which a request must send its body
 
 
 async def chat_completions(request: Request) -> Response:
-    """Answer a chat request; a stream begins when the search does, so that what is refused at its beginning has its status."""
+    """Reply to a chat request. A stream begins with its search, so that an early refusal still has its HTTP status."""
     gateway: Gateway = request.app.state.gateway
     raw = await read_body(request)
     body = checked(ChatBody, parsed(raw))
@@ -68,7 +68,7 @@ def _too_large(most: int) -> ApiError:
 
 
 def _retry(request: Request) -> int | None:
-    """Return how often the client has tried before, as clients of this family say it; None: it does not say."""
+    """Return the number of earlier attempts, from the header of OpenAI's clients; None without that header."""
     told = request.headers.get("x-stainless-retry-count", "")
     return int(told) if told.isdecimal() and len(told) < 4 else None
 

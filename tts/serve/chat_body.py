@@ -1,4 +1,4 @@
-"""The body of `/v1/chat/completions`: its fields, their ranges, and what each becomes."""
+"""The body of `/v1/chat/completions`: its fields, their ranges, and their conversion."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ Body = TypeVar("Body", bound=BaseModel)
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
-class _Part(BaseModel):
+class BodyPart(BaseModel):
+    """A part of a body, whose unknown fields have no effect."""
+
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class FunctionCall(_Part):
+class FunctionCall(BodyPart):
     """The function of a tool call. arguments: JSON text."""
 
     name: str
     arguments: str = "{}"
 
 
-class ToolCall(_Part):
+class ToolCall(BodyPart):
     """A call that an assistant's message made."""
 
     id: str = ""
@@ -37,7 +39,7 @@ class ToolCall(_Part):
     function: FunctionCall
 
 
-class ChatMessage(_Part):
+class ChatMessage(BodyPart):
     """One turn. content: text, or parts of which each must be text."""
 
     role: Role
@@ -46,14 +48,14 @@ class ChatMessage(_Part):
     tool_call_id: str | None = None
 
 
-class StreamOptions(_Part):
+class StreamOptions(BodyPart):
     """Of a stream: whether its last chunk has the usage."""
 
     include_usage: bool = False
 
 
 class TtsOptions(BaseModel):
-    """What a request asks of the search itself; an unknown field is refused.
+    """Settings of the search in a request; an unknown field is refused.
 
     Args:
         strategy, verifier: in place of the preset's. budget: tokens, or limits by unit. seed: in place of `seed`. trace: whether the
@@ -70,7 +72,7 @@ class TtsOptions(BaseModel):
 
 
 class RequestBody(BaseModel):
-    """The fields that requests for chats and for completions have in common. Those that are not known are reported as without effect."""
+    """The fields that requests for chats and for completions share. Unknown fields are reported as without effect."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -177,10 +179,10 @@ def checked(kind: type[Body], value: Any) -> Body:
 
 
 def texts_of(messages: Sequence[ChatMessage], limits: GatewayLimits) -> tuple[Message, ...]:
-    """Return the whole history as messages of text; results of tools that follow each other are one turn.
+    """Return the whole history as messages of text; consecutive results of tools are one turn.
 
     Raises:
-        ApiError: 400, a message has something else than text, or the history is too long.
+        ApiError: 400, a message has content other than text, or the history is too long.
     """
     if len(messages) > limits.messages:
         raise _too_long("messages", len(messages), limits.messages)

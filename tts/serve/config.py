@@ -47,7 +47,7 @@ def budget_of(given: float | Mapping[str, float | None]) -> Budget:
     return Budget(**given)  # pyright: ignore[reportArgumentType]
 
 
-# tokens, or limits by unit, as users write them; refused in the words of `Budget`
+# tokens, or limits by unit, as users write them; checked by `Budget`
 BudgetGiven = Annotated[int | dict[str, int | float | None], BeforeValidator(lambda given: (budget_of(given), given)[1])]
 
 
@@ -148,7 +148,7 @@ class GatewayConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _own_names(cls, given: Any) -> Any:
-        """Let a model's name stand for what it is, where neither `model`, `url` nor `backend` says so."""
+        """Use the name of an entry as its `model`, where neither `model`, `url` nor `backend` is given."""
         if not isinstance(given, dict) or not isinstance(models := given.get("models"), dict):
             return given
         named = {
@@ -179,7 +179,7 @@ class GatewayConfig(Section):
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that could not be told from a model with its preset.
+    """Refuse a name with other characters than those that `MODEL:PRESET` allows.
 
     Raises:
         ConfigError: it has other characters than letters, digits and "_./-".

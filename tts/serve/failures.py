@@ -32,7 +32,7 @@ class ApiError(Exception):
         retry_s: float | None = None,
     ) -> None:
         super().__init__(message)
-        if len(message) > _LONGEST:  # it repeats a text of the client's; the cure stands at the end
+        if len(message) > _LONGEST:  # it repeats a text of the client's; the end has the cure
             message = f"{message[: _LONGEST - 152]} … {message[-149:]}"
         self.status, self.message, self.kind, self.param, self.code, self.retry_s = status, message, kind, param, code, retry_s
 
@@ -71,7 +71,7 @@ class JsonReply(Response):
 
 
 def api_error(failure: Exception, param: str | None = None) -> ApiError:
-    """Return what a client is told of a failure. Only mistakes of the caller's are quoted: others may name paths and servers.
+    """Return the error that a client gets for a failure. Only the caller's mistakes are quoted: other messages may name paths and servers.
 
     Args:
         param: the field that a mistake of the caller's belongs to, where it is known.

@@ -65,7 +65,7 @@ class Gateway:
         self._writing: set[asyncio.Future[None]] = set()  # finished searches on their way to the archive
         self._joining = Joining()
         self._closing = False
-        self._calls: set[asyncio.Task[Any]] = set()  # in which a model alone works
+        self._calls: set[asyncio.Task[Any]] = set()  # in which a model works without a search
         self._aside = asyncio.Semaphore(_ASIDE)
         self._num_aside = 0
 
@@ -73,7 +73,7 @@ class Gateway:
         """Load all models.
 
         Raises:
-            ConfigError: one cannot be had. MissingDependency: telemetry is asked for, but OpenTelemetry is not installed.
+            ConfigError: one cannot be loaded. MissingDependency: telemetry is configured, but OpenTelemetry is not installed.
         """
         if self.config.telemetry:
             telemetry.enable()
@@ -131,7 +131,7 @@ class Gateway:
                     search.failure = solution.error
         except asyncio.CancelledError:
             search.failure = search.failure or _closing()
-        except Exception as failure:  # noqa: BLE001 - told to those who wait
+        except Exception as failure:  # noqa: BLE001 - raised where requests wait
             search.failure = search.failure or failure
 
     def _job(self, search: RunningSearch, records: Mapping[str, ModelRecord]) -> Job:
@@ -178,7 +178,7 @@ class Gateway:
 
     @asynccontextmanager
     async def ended_with_it(self) -> AsyncGenerator[None]:
-        """Have the task of the block, in which a model works without a search, cancelled and waited for when the server shuts down."""
+        """Cancel and await the task of the block when the server shuts down; for models that work without a search."""
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -188,7 +188,7 @@ class Gateway:
             self._calls.discard(task)
 
     async def aside(self, function: Callable[..., T], *given: Any) -> T:
-        """Return what a function gives that takes processor time, as tokenizers do, in one of the few threads for such work.
+        """Run a function that takes processor time, such as a tokenizer, in one of a few threads, and return its result.
 
         Raises:
             ApiError: 429, too many such calls wait. Exception: what the function raises.
@@ -212,7 +212,7 @@ class Gateway:
 
     @contextmanager
     def attached(self, search: RunningSearch, *, linger: bool = False) -> Generator[None]:
-        """Give a block in which somebody waits for a search. When the last one leaves, it is cancelled.
+        """Count one more request that waits for a search, for the block. When the last one leaves, the search is cancelled.
 
         Args:
             linger: whether it goes on for `config.linger_s` after that.
@@ -246,7 +246,7 @@ class Gateway:
 
 
 def _abandon(search: RunningSearch) -> None:
-    """Cancel a search for which nobody waits any more."""
+    """Cancel a search that no request waits for."""
     if search.listeners == 0 and not search.over:
         search.cancel(ApiError(499, "the client has left", code="client_closed_request"))
 

@@ -55,7 +55,7 @@ class Metrics:
         """Return the counts, with gauges of the moment.
 
         Args:
-            client: the only one whose own counts are told; None: those of all.
+            client: the only one whose own counts are included; None: those of all.
         """
         told = {
             (name, labels): count
@@ -87,7 +87,7 @@ def _escaped(value: str) -> str:
 
 
 async def metrics(request: Request) -> Response:
-    """Give the counts; those of other clients to operators alone."""
+    """Return the counts; only operators get those of other clients."""
     gateway, client = request.app.state.gateway, request.state.client
     text = gateway.metrics.text(
         None if client.operator else client.name,

@@ -1,4 +1,4 @@
-"""Searches of the client that asks: the recent ones, their traces, and the events of one that runs.
+"""Endpoints for a client's own searches: recent ones, their traces, and the events of one that runs.
 
     GET /v1/searches                    those that run, then those that ended, the newest first
     GET /v1/searches/NUMBER/trace       the trace as JSON with the winning node; ?format=html: as a page
@@ -54,7 +54,7 @@ def _ended(record: SearchRecord) -> dict[str, Any]:
 
 
 async def trace(request: Request) -> Response:
-    """Give the trace of a finished search."""
+    """Return the trace of a finished search."""
     text = await _kept(request)
     if request.query_params.get("format") == "html":
         page = await asyncio.to_thread(lambda: Trace.from_json(text).to_html())
@@ -84,7 +84,7 @@ async def events(request: Request) -> Response:
     if search is not None and search.client.owner == owner:
         return EventStream(gateway, search)
     found = Trace.from_json(await _kept(request))
-    parts = [_event("nodes", [_node(node) for node in found.nodes]), _event("end", {"state": "done", "answer": found.answer})]
+    parts = [_event("nodes", plain_values(found.nodes)), _event("end", {"state": "done", "answer": found.answer})]
     return Response(b"".join(parts), media_type="text/event-stream")
 
 
@@ -99,7 +99,7 @@ async def end(request: Request) -> Response:
 
 
 class EventStream(EventsReply):
-    """The events of a running search, for as long as its client listens. To listen does not keep a search running."""
+    """The events of a running search, for as long as its client listens. Listening does not keep a search running."""
 
     def __init__(self, gateway: Gateway, search: RunningSearch) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class EventStream(EventsReply):
                 signal = search.signal
                 if changed := [node for node in search.tree if told.get(node.node) != node]:
                     told.update((node.node, node) for node in changed)
-                    yield _event("nodes", [_node(node) for node in changed])
+                    yield _event("nodes", plain_values(changed))
                 if search.event is not None and search.event is not event:
                     event = search.event
                     spend = {"calls": event.calls, "tokens": event.tokens, "candidates": event.candidates, "answer": event.answer}
@@ -133,10 +133,6 @@ class EventStream(EventsReply):
                     await asyncio.wait_for(signal.wait(), self._gateway.config.ping_s)
                     continue
                 yield PING
-
-
-def _node(node: TraceNode) -> dict[str, Any]:
-    return plain_values(node)
 
 
 def _event(kind: str, value: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from tts.tasks.base import TaskProtocol
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a name stands for. preset: as it is configured; of a model's own name one without settings."""
+    """What a name stands for. preset: as configured; one without settings for a model's own name."""
 
     name: str
     model: str
@@ -40,7 +39,7 @@ class ModelServers:
 
     @contextmanager
     def borrowed(self) -> Generator[Mapping[str, ModelRecord]]:
-        """Give the records of the server with the fewest searches, and count one more there for the block."""
+        """Yield the records of the server with the fewest searches, and count one more there for the block."""
         chosen = min(range(len(self.records)), key=lambda place: self._busy[place])
         self._busy[chosen] += 1
         try:
@@ -79,7 +78,7 @@ class Offers:
         return found
 
     def task(self, offer: Offer) -> TaskProtocol:
-        """Return the task of problems that a model is asked."""
+        """Return the task of a model."""
         return self._cache.task(self.servers[offer.model].records[0]["policy"].task)
 
     def backends(self, offer: Offer) -> Mapping[str, BackendProtocol]:
@@ -90,7 +89,7 @@ class Offers:
         """Load every model now.
 
         Raises:
-            ConfigError: one cannot be had.
+            ConfigError: one cannot be loaded.
         """
         for servers in self.servers.values():
             for records in servers.records:
@@ -101,9 +100,6 @@ class Offers:
 def _servers(model: GatewayModel) -> ModelServers:
     found: list[dict[str, ModelRecord]] = []
     for url in model.url or [None]:
-        told = model.records()
-        if url is not None:
-            told = {role: dataclasses.replace(record, url=url) for role, record in told.items()}
-        resolved = {role: resolve(record, model.backend, url) for role, record in told.items()}
+        resolved = {role: resolve(record, model.backend, url) for role, record in model.records().items()}
         found.append({role: record for role, record in resolved.items() if isinstance(record, ModelRecord)})
     return ModelServers(found)

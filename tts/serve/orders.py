@@ -25,9 +25,9 @@ from tts.types import Message, Problem
 from tts.verifiers.compatibility import RATED, check_rates
 
 T = TypeVar("T")
-# Without effect on an answer: they are passed over as other servers do.
+# Fields without effect on an answer are ignored, as by other servers.
 _IDLE = {"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier", "prediction"}
-_NEUTRAL = {  # values of fields that cannot be honoured at which they ask for nothing
+_NEUTRAL = {  # fields that cannot be honoured, with the values at which they request nothing
     "frequency_penalty": (None, 0),
     "presence_penalty": (None, 0),
     "logit_bias": (None, {}),
@@ -40,11 +40,11 @@ _NEUTRAL = {  # values of fields that cannot be honoured at which they ask for n
     "web_search_options": (None,),
 }
 _MOST_STOPS = 4  # as the API has it
-_PLACES = re.compile(r"[:/\\]|embedder")  # own code, servers, files and models that a text would load
+_PLACES = re.compile(r"[:/\\]|embedder")  # in texts that would load code, files or models, or call servers
 
 
 def order_of(body: ChatBody, gateway: Gateway) -> Order:
-    """Return what a chat request asks for.
+    """Return the order of a chat request.
 
     Raises:
         ApiError: 400, a field is not valid or cannot be honoured; 404, the model is unknown. Nothing is spent.
@@ -114,7 +114,7 @@ def _verifier(body: ChatBody, gateway: Gateway, offer: Offer) -> str | None:
 
 
 def _task(body: ChatBody, gateway: Gateway, offer: Offer) -> TaskProtocol | None:
-    """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: just the model's."""
+    """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: the model's alone."""
     stops = body.stops(_MOST_STOPS)
     inner: Any = of_field("response_format", lambda: _json_task(body.response_format))
     parallel = body.parallel_tool_calls is not False
@@ -174,7 +174,7 @@ def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:
 def _sampling(body: ChatBody, offer: Offer, strategy: Plan | None) -> tuple[Sampling, tuple[str, ...]]:
     """Return how rows are drawn, and what is reported of it.
 
-    Temperature 0 would make all samples of a search equal. So only a strategy of one sample obeys it; any other keeps its own.
+    Temperature 0 would make all samples of a search equal. So only a strategy of one sample uses it; any other keeps its own.
     """
     given: dict[str, Any] = dict(offer.settings.sampling)
     if offer.preset.temperature is not None:
@@ -193,7 +193,7 @@ def _sampling(body: ChatBody, offer: Offer, strategy: Plan | None) -> tuple[Samp
 
 
 def of_field(param: str, make: Callable[[], T]) -> T:
-    """Return what is made of a field.
+    """Return the value that is made from a field.
 
     Raises:
         ApiError: 400 with the field, where it is not valid.

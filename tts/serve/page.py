@@ -1,6 +1,6 @@
-"""`GET /`: a page that asks, watches the search's tree grow, and opens the traces of recent searches.
+"""`GET /`: a page that sends a problem, shows the growing tree of its search, and opens the traces of recent searches.
 
-The page is `page.html`. It calls this server alone, by `fetch`, and no text or key stands in a url. Texts of models are never parsed as
+The page is `page.html`. It calls this server alone, by `fetch`, and no url contains a text or key. Texts of models are never parsed as
 HTML. The content security policy allows its own script and style, and those of the page of a trace, which it shows in a sandboxed frame.
 """
 
@@ -17,7 +17,7 @@ from tts.trace.html import script_hash, sealed, style_hash, viewer
 
 
 async def page(request: Request) -> Response:
-    """Give the page. It holds no data, so it needs no key."""
+    """Return the page. It holds no data, so it needs no key."""
     del request
     html, policy = _page()
     headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "cross-origin-opener-policy": "same-origin"}
@@ -42,5 +42,4 @@ def _page() -> tuple[bytes, str]:
     return html.encode(), "; ".join(f"{name} {' '.join(sources)}" for name, sources in rules.items())
 
 
-OPEN_PATHS = ("/",)
 ROUTES = (Route("/", page),)

@@ -1,4 +1,4 @@
-"""HTTP as uvicorn reads it by httptools, a parser in C, with the bound that this one lacks."""
+"""HTTP by uvicorn and httptools, a parser in C, with a bound on headers, which that parser lacks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _FRAMES = 8  # bytes that frame a byte of a body, in chunks of one byte
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Refuses a request whose line, headers or trailers do not end: they are kept in memory before anyone has shown a key."""
+    """Refuses a request whose line, headers or trailers do not end: they are kept in memory before any key is checked."""
 
     _read = _body = 0
 
     def on_message_begin(self) -> None:
-        """Begin to count; what has come of the request by now is as much as is read at once."""
+        """Reset the counts. Bytes that arrived together with the beginning are not counted: they are as many as one read has."""
         self._read = self._body = 0
         super().on_message_begin()
 
@@ -24,7 +24,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, unless too much is no body."""
+        """Parse bytes, and refuse the request where too many lie outside of its body."""
         self._read += len(data)
         super().data_received(data)
         if self._read - self._body > _HEAD + _FRAMES * self._body and not self.transport.is_closing():

@@ -1,4 +1,4 @@
-"""From a solution to what the API calls a chat completion: choices, usage, and the field `tts` with everything else."""
+"""From a solution to a chat completion of the API: choices, usage, and the field `tts` with everything else."""
 
 from __future__ import annotations
 
@@ -45,19 +45,21 @@ def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
         found[kind] = _choice(search, candidate, shares.get(kind))
         if len(found) == search.order.choices:
             break
-    return list(found.values()) or [AnswerChoice(0, {"content": ""}, "length", None)]  # the budget paid for no text: clients read the first
+    return list(found.values()) or [
+        AnswerChoice(0, {"content": ""}, "length", None)
+    ]  # the budget paid for no text, but clients read a first choice
 
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
     path, task = candidate.trajectory, search.order.task
     told: dict[str, Any] = {"reasoning_content": path.thought} if path.thought else {}
     text, calls = path.response if path.thought else path.full_text, list[dict[str, Any]]()
-    finish = "length" if candidate.truncated else "stop"
+    finish, has_tools = "length" if candidate.truncated else "stop", False
     if isinstance(task, RequestTask):
         if (cut := task.cut(text)) != text:
             text, finish = cut, "stop"
         text, calls = task.calls(text)
-        task = task.inner
+        has_tools, task = task.tools is not None, task.inner
     if calls:
         number = search.number[:12]
         told["tool_calls"] = [
@@ -65,17 +67,11 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
             for place, call in enumerate(calls)
         ]
         return AnswerChoice(path.num_tokens, {"content": text or None, **told}, "tool_calls", weight)
-    if candidate.answer is None and (isinstance(task, JsonTask) or _calls_for_tools(search)):
-        return AnswerChoice(
-            path.num_tokens, {"content": None, "refusal": "no candidate has the form that was asked for", **told}, finish, weight
-        )
-    content = candidate.answer if isinstance(task, JsonTask) else text
-    return AnswerChoice(path.num_tokens, {"content": content, **told}, finish, weight)
-
-
-def _calls_for_tools(search: RunningSearch) -> bool:
-    task = search.order.task
-    return isinstance(task, RequestTask) and task.tools is not None
+    if candidate.answer is None and (isinstance(task, JsonTask) or has_tools):
+        message = {"content": None, "refusal": "no candidate has the form that was asked for", **told}
+    else:
+        message = {"content": candidate.answer if isinstance(task, JsonTask) else text, **told}
+    return AnswerChoice(path.num_tokens, message, finish, weight)
 
 
 def _shares(candidates: Sequence[Candidate]) -> dict[int | None, float]:
@@ -98,13 +94,18 @@ def usage_of(solution: Solution, choices: Sequence[AnswerChoice]) -> dict[str, A
     """
     usage = solution.usage
     shown = min(usage.tokens, sum(choice.tokens for choice in choices))
-    prompt = usage.prompt_tokens + (usage.reused_tokens or 0)
+    reused = usage.reused_tokens or 0
+    return usage_report(usage.prompt_tokens + reused, usage.tokens, cached=reused, reasoning=usage.tokens - shown)
+
+
+def usage_report(prompt: int, completion: int, *, cached: int, reasoning: int = 0) -> dict[str, Any]:
+    """Return counts of tokens in the API's terms."""
     return {
         "prompt_tokens": prompt,
-        "completion_tokens": usage.tokens,
-        "total_tokens": prompt + usage.tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.reused_tokens or 0},
-        "completion_tokens_details": {"reasoning_tokens": usage.tokens - shown},
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
     }
 
 

@@ -57,7 +57,7 @@ class Tools:
     parallel: bool = True
 
     def told(self) -> str:
-        """Return what a model is told."""
+        """Return the text that shows the tools to a model."""
         lines = "\n".join(tool.shown for tool in self.tools.values())
         which = f" Call {self.only}." if self.only else " Call at least one." if self.required else ""
         number = "" if self.parallel else " Make at most one call."
@@ -125,7 +125,7 @@ class RequestTask(Task):
         return text[: min((at for stop in self.stops if (at := text.find(stop)) >= 0), default=len(text))]
 
     def calls(self, text: str) -> tuple[str, list[dict[str, Any]]]:
-        """Return what a text says beside its calls, and its valid calls."""
+        """Return the text beside the calls, and the valid calls."""
         found = None if self.tools is None else self.tools.calls_in(text)
         return (_CALL.sub("", text).strip(), found) if found else (text, [])
 
@@ -159,7 +159,7 @@ class RequestTask(Task):
         return self.inner.decide(a, b)
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers are equal calls, else as the inner task says."""
+        """Whether two answers are equal calls, else as the inner task decides."""
         return bool(self.decide(a, b)) if a.startswith(_MARK) or b.startswith(_MARK) else self.inner.equivalent(a, b)
 
 

@@ -1,4 +1,4 @@
-"""One search of the gateway from its order to its solution: who waits for it, how it is cancelled, and what it tells on the way."""
+"""One search of the gateway from its order to its solution: the requests that wait for it, its cancellation and its progress."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tts.tasks.base import TaskProtocol
 from tts.trace.trace import TraceNode
 from tts.types import Problem, Solution
 
-_LOOK_S = 0.2  # between two looks at a tree that grows
+_LOOK_S = 0.2  # between two records of a tree that grows
 Phase = Literal["waiting", "running", "done", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a request asks for, checked.
+    """A checked request for a search.
 
     Args:
-        offer: the model and preset. problem, budget, strategy, verifier, task, sampling, seed: of the search. Where strategy,
-            verifier or task is None, the model's own. choices: answers of the reply, at most.
+        offer: the model and preset. problem, budget, strategy, verifier, task, sampling, seed: of the search. If strategy, verifier or
+            task is None, the model's own is used. choices: most answers of the reply.
         notes: what the reply reports of fields without effect.
         keep_trace: whether the trace is kept for the client.
     """
@@ -49,7 +49,7 @@ class Order:
 
 
 class Job:
-    """A run in the library's event loop that can be cancelled from another, and gives its solution, with its books, even then.
+    """A run in the library's event loop. Cancelled from another thread, it still returns its solution and what that cost.
 
     Args:
         run: not begun.
@@ -83,11 +83,11 @@ class RunningSearch:
     """A search that one or more requests wait for.
 
     Attributes:
-        number: its name, which nobody can guess. client: whose it is. order: what was asked. begun_at: seconds since the epoch.
+        number: its name, which cannot be guessed. client, order: of its request. begun_at: seconds since the epoch.
         event: the last progress. solution, failure: how it ended. cancelled: why it was ended early.
         retries: the highest count of retries that has joined.
-        listeners: requests that wait for the solution. followers: those that want its progress. watchers: of these, those that look at
-            its tree, the nodes as they were last looked at.
+        listeners: number of requests that wait for the solution. followers: of those that get its progress. watchers: of those among
+            them that also get its tree. tree: the nodes as they were last recorded.
     """
 
     def __init__(self, number: str, client: Client, order: Order, begun_at: float) -> None:
@@ -104,14 +104,14 @@ class RunningSearch:
         self._waking = False  # whether a wake is on its way
         self.tree: tuple[TraceNode, ...] = ()
         self._looked_s = -math.inf
-        self._unseen: asyncio.TimerHandle | None = None  # of a tree that is looked at in a moment
+        self._unseen: asyncio.TimerHandle | None = None  # of a tree that is recorded in a moment
         self.task: asyncio.Task[None] | None = None  # that runs it
         self.job: Job | None = None
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def tell(self, event: Event) -> None:
-        """Take progress, in the library's loop. Where somebody watches, the tree is looked at too, at most every `_LOOK_S`."""
+        """Record progress, in the library's loop. For watchers the tree is recorded too, at most every `_LOOK_S`."""
         self.event = event
         if self.watchers and self._unseen is None:
             wait_s = self._looked_s + _LOOK_S - time.monotonic()
@@ -124,7 +124,7 @@ class RunningSearch:
                 self._loop.call_soon_threadsafe(self.wake)
 
     def _look(self) -> None:
-        """Look at the tree of the last event, in the library's thread, where nothing changes it meanwhile."""
+        """Record the tree of the last event, in the library's thread, where nothing changes it meanwhile."""
         if self._unseen is not None:
             self._unseen.cancel()
         self._unseen, self._looked_s = None, time.monotonic()
@@ -139,7 +139,7 @@ class RunningSearch:
 
     @contextmanager
     def followed(self, *, tree: bool = False) -> Generator[None]:
-        """Have the block woken by progress; `tree`: and the tree looked at."""
+        """Wake waiters at progress, for the block; `tree`: record the tree too."""
         self.followers += 1
         self.watchers += tree
         if tree and self.job is not None:
@@ -157,14 +157,14 @@ class RunningSearch:
         return prompt if isinstance(prompt, str) else prompt[-1].content
 
     def wake(self) -> None:
-        """Let everyone look who waits for a change."""
+        """Wake everything that waits for a change."""
         self._waking = False
         self._changed.set()
         self._changed = asyncio.Event()
 
     @property
     def signal(self) -> asyncio.Event:
-        """Set at the next change; taken before one looks at the rest."""
+        """The event that is set at the next change; it must be taken before other attributes are read."""
         return self._changed
 
     @property
@@ -194,7 +194,7 @@ class RunningSearch:
 
 
 class Joining:
-    """Searches under way, by what a repeated request can be told by.
+    """Searches under way, by what identifies a repeated request.
 
     A request joins one only of the same client, and only with the same idempotency key, or as a retry that its client announces. Equal
     bodies alone never join.
@@ -205,10 +205,10 @@ class Joining:
         self._by_body: dict[tuple[str, bytes], list[RunningSearch]] = {}
 
     def find(self, client: Client, key: str | None, digest: bytes, retry: int | None) -> RunningSearch | None:
-        """Return the search that a request repeats; None: it is a new one, as where the search was cancelled.
+        """Return the search that a request repeats; None: it is a new one, or the search was cancelled.
 
         Args:
-            key: of idempotency. digest: of the body. retry: how often the client has tried before; None: it does not say.
+            key: of idempotency. digest: of the body. retry: number of earlier attempts; None: unknown.
 
         Raises:
             ValueError: the key belongs to another body.
@@ -230,7 +230,7 @@ class Joining:
         return chosen
 
     def add(self, search: RunningSearch, key: str | None, digest: bytes, retry: int | None) -> Callable[[], None]:
-        """Make a search joinable; returns what ends that."""
+        """Make a search joinable, and return the function that ends that."""
         owner = search.client.owner
         if key is not None:
             self._by_key[owner, key] = mine = (digest, search)

@@ -43,13 +43,13 @@ def serve(config: GatewayConfig, host: str, port: int, workers: int = 1) -> None
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        workers: processes that share the address. Each has its models, its queue, its limits, and the searches that it runs.
-
-            One that ends by itself is replaced; its searches are lost.
+        workers: processes that share the address. Each has its own models, queue, limits and searches. One that ends by itself is
+            replaced; its searches are lost.
 
     Raises:
-        ConfigError: the address can be reached from other machines, and there are no keys; a model or the address cannot be had; or
-            there are several workers, and no store that they share. TTSError: a worker ended before it was ready.
+        ConfigError: other machines can reach the address, and there are no keys; several workers have no store to share; a model cannot
+            be loaded, or the address cannot be used.
+        TTSError: a worker ended before it was ready.
     """
     if config.keys is None and not _is_local(host):
         raise ConfigError(
@@ -83,7 +83,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str, ready: Event | None = None) -> None:
-    """Serve in this process, whose models are loaded first; `shown`: what is printed then; `ready`: set then."""
+    """Load the models, then serve in this process. `shown` is printed, and `ready` set, as soon as they are loaded."""
     _write_errors()
     app = create_app(config, hosts=[host])
     app.state.gateway.offers.load()
@@ -105,7 +105,7 @@ def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:
 
 
 def _write_errors() -> None:
-    """Write errors to standard error where nobody configured logging: clients are told that the log has the reason."""
+    """Write errors to standard error where logging is not configured: replies to clients refer to the log."""
     logger = logging.getLogger("tts")
     if all(isinstance(one, logging.NullHandler) for one in (*logger.handlers, *logging.getLogger().handlers)):
         handler = logging.StreamHandler()

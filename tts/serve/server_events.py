@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -17,21 +17,31 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 class EventsReply(Response):
-    """A reply of server-sent events. What a subclass makes before `write` may still be refused with a status.
+    """A reply of server-sent events. Until it calls `write`, a subclass may still refuse with an HTTP status.
 
     Args:
-        number: of the request, for its header; "": none.
+        number: of the request, for its header; "": none. usage: whether the last chunk has the usage.
     """
 
-    def __init__(self, number: str = "") -> None:
+    def __init__(self, number: str = "", *, usage: bool = False) -> None:
+        self._usage = usage
         named = {"x-request-id": number} if number else {}
         super().__init__(media_type="text/event-stream", headers={**named, "x-accel-buffering": "no"})
         del self.headers["content-length"]
 
+    def chunk(self, heading: Mapping[str, Any], choice: Mapping[str, Any], **more: Any) -> bytes:
+        """Return a chunk with one choice, as the API has it; `more`: its further members."""
+        usage = {"usage": None} if self._usage else {}
+        return event({**heading, "choices": [choice], **usage, **more})
+
+    def ending(self, heading: Mapping[str, Any], usage: Mapping[str, Any]) -> bytes:
+        """Return what follows the last choice: the usage, if it is asked for, and `[DONE]`."""
+        return (event({**heading, "choices": [], "usage": usage}) if self._usage else b"") + DONE
+
     async def write(self, send: Send, parts: AsyncGenerator[bytes], gone: asyncio.Event) -> None:
         """Send the head, the parts as they come, and the end, unless the client has left."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        with suppress(ClientDisconnect):  # there is nobody to tell
+        with suppress(ClientDisconnect):  # the client has left
             async with aclosing(parts) as chunks:
                 async for chunk in chunks:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -46,7 +56,7 @@ def event(value: Any) -> bytes:
 
 @asynccontextmanager
 async def leaving(receive: Receive, then: Callable[[], None] = lambda: None) -> AsyncGenerator[asyncio.Event]:
-    """Give an event that is set, and call a function, when the client has left; its body must have been read."""
+    """Yield an event that is set, and call `then`, when the client leaves. The body must have been read before."""
     gone = asyncio.Event()
 
     async def watch() -> None:

@@ -1,4 +1,4 @@
-"""A chat completion as it comes: progress as reasoning, then the answer as content, the usage, and `[DONE]`."""
+"""A chat completion as a stream: progress as reasoning, then the answer as content, the usage, and `[DONE]`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from tts.serve.failures import api_error
 from tts.serve.gateway import Gateway
 from tts.serve.replies import AnswerChoice, choices_of, heading, report_of, usage_of
 from tts.serve.searches import RunningSearch
-from tts.serve.server_events import DONE, PING, EventsReply, event, leaving
+from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.solver.problem_run import Event
 
 _KIND = "chat.completion.chunk"
-_NOTHING: Mapping[str, Any] = {}
 _OPENING: Mapping[str, Any] = {"role": "assistant", "content": ""}  # the first delta of each choice
 _PROGRESS_S = 0.25  # between two lines of progress
 _HEADERS_S = 1.0  # after which a stream begins even if its search has not
@@ -31,8 +30,8 @@ class ChatStream(EventsReply):
     """
 
     def __init__(self, gateway: Gateway, search: RunningSearch, *, usage: bool) -> None:
-        super().__init__(search.number)
-        self._gateway, self._search, self._usage = gateway, search, usage
+        super().__init__(search.number, usage=usage)
+        self._gateway, self._search = gateway, search
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream.
@@ -66,16 +65,14 @@ class ChatStream(EventsReply):
         search = self._search
         try:
             solution = search.result()
-        except Exception as failure:  # noqa: BLE001 - told in the stream
+        except Exception as failure:  # noqa: BLE001 - sent in the stream
             return [event(api_error(failure).body())]
         choices, chunks = choices_of(search, solution), list[bytes]()
         for place, choice in enumerate(choices):
             chunks += [self._chunk(delta, place) for delta in [*([_OPENING] if place else []), *_deltas(choice)]]
             last = {"tts": report_of(search, solution, choices)} if place == len(choices) - 1 else {}
-            chunks.append(self._chunk({}, place, choice.finish, last))
-        if self._usage:
-            chunks.append(event({**heading(search, _KIND), "choices": [], "usage": usage_of(solution, choices)}))
-        return [*chunks, DONE]
+            chunks.append(self._chunk({}, place, choice.finish, **last))
+        return [*chunks, self.ending(heading(search, _KIND), usage_of(solution, choices))]
 
     async def _progress(self, gone: asyncio.Event) -> AsyncIterator[bytes]:
         """Yield a line of reasoning at the first event and then from time to time, and pings where nothing happens."""
@@ -98,10 +95,9 @@ class ChatStream(EventsReply):
                 if event is None:
                     yield PING
 
-    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, more: Mapping[str, Any] = _NOTHING) -> bytes:
+    def _chunk(self, delta: Mapping[str, Any], place: int = 0, finish: str | None = None, **more: Any) -> bytes:
         choice = {"index": place, "delta": delta, "logprobs": None, "finish_reason": finish}
-        usage = {"usage": None} if self._usage else {}
-        return event({**heading(self._search, _KIND), "choices": [choice], **usage, **more})
+        return self.chunk(heading(self._search, _KIND), choice, **more)
 
 
 def _deltas(choice: AnswerChoice) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,15 +16,13 @@ from tts.backends.metadata import Tokenizer, metadata_of
 from tts.backends.protocol import BackendProtocol
 from tts.errors import CapabilityError, shown
 from tts.serve.chat import read_body
-from tts.serve.chat_body import ChatMessage, checked, parsed, texts_of
+from tts.serve.chat_body import BodyPart, ChatMessage, checked, parsed, texts_of
 from tts.serve.failures import ApiError, JsonReply, api_error, refused
 from tts.serve.gateway import Gateway
 
 
-class TokenizeBody(BaseModel):
+class TokenizeBody(BodyPart):
     """A text, or messages that the model's template renders. add_special_tokens: of a text, whether those of the tokenizer are added."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str | None = None
     prompt: str | None = None
@@ -34,10 +31,8 @@ class TokenizeBody(BaseModel):
     return_token_strs: bool | None = None
 
 
-class DetokenizeBody(BaseModel):
+class DetokenizeBody(BodyPart):
     """Tokens of a model."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str | None = None
     tokens: list[int]

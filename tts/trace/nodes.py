@@ -1,4 +1,4 @@
-"""The nodes of a trace, made from a search's tree when somebody looks at them: most solutions are never looked into."""
+"""The nodes of a trace, made from a search's tree on first use: the traces of most solutions are never read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _nodes(prompt: str, tree: Tree, roles: Sequence[str], candidates: Sequence[C
 
 
 def _dropped(tree: Tree) -> set[int]:
-    """Return the nodes that were given up: those on the way to one that was not are part of its path, though their state is released."""
+    """Return the pruned nodes without those above a node that was kept: they are part of its path, although their state is released."""
     dropped = set(tree.pruned)
     for t in tree.nodes:
         if t.node in tree.pruned or t.node in tree.scratch or t.status == "failed":

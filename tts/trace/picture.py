@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tts.trace import svg
 
-MOST_NODES = 600  # in a picture; more are not told apart
+MOST_NODES = 600  # in a picture; more could not be distinguished
 _LEFT, _TREE, _STEPS = 24, 340, 372  # the tree's left and right end; where the steps of the answer begin
 _LEVEL = 62  # between levels
 _SECONDS = 4.0  # until the last wave
@@ -157,12 +157,11 @@ def spending(record: Mapping[str, Any]) -> str:
     def up(tokens: int) -> float:
         return bottom - (bottom - top) * tokens / highest
 
+    def stairs(tokens: Sequence[int]) -> list[tuple[float, float]]:
+        return [(across(x), up(tokens[call])) for call in range(1, len(tokens)) for x in (call - 1, call)]
+
     def area(kind: str, low: Sequence[int], high: Sequence[int]) -> str:
-        points = [(across(i - 1), up(high[i])) for i in range(1, len(high))] + [(across(i), up(high[i])) for i in range(1, len(high))]
-        over = sorted(points, key=lambda point: (point[0], -point[1]))
-        points = [(across(i - 1), up(low[i])) for i in range(1, len(low))] + [(across(i), up(low[i])) for i in range(1, len(low))]
-        under = sorted(points, key=lambda point: (-point[0], point[1]))
-        path = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in [*over, *under])
+        path = "L".join(f"{svg.number(x)} {svg.number(y)}" for x, y in [*stairs(high), *reversed(stairs(low))])
         return f'<path class="{kind}" d="M{path}Z"/>'
 
     both = [one + other for one, other in zip(made, read, strict=True)]

@@ -1,4 +1,4 @@
-"""The record of a search: every node and every call, as a networkx graph, as JSON, and as one page that explains itself.
+"""The record of a search: every node and every call, as a networkx graph, as JSON, and as one page.
 
 A trace is plain data. Two runs with the same seed give equal `canonical` records whatever else was in their batch; only times
 and cancelled tokens, which depend on timing, are left out of it.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tts.budget.ledger import Call
+from tts.characters import HALVES
 from tts.display import cell, grid, one_line
 from tts.errors import ConfigError, shown
 from tts.trace import picture as pictures
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _SHOWN = 20  # calls in a notebook
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _TIMED = frozenset({"seconds", "work_seconds", "cancelled_tokens", "flops", "usd"})
 
 
@@ -71,8 +70,8 @@ class Trace:
     Args:
         problem: its text. task, model, strategy, seed: what ran. answer, confidence, stopped_by: how it ended.
         budget: the limits, as text. nodes: in order of their numbers. calls: the ledger. usage: its total.
-        warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy said what
-            it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
+        warnings: as `Solution.warnings`. kept_tokens: distinct prefix tokens of the live set, each time that the strategy chose
+            what it keeps. reasons: why the search went on as it did, in the words of a strategy that decides (`auto`).
     """
 
     problem: str
@@ -116,7 +115,7 @@ class Trace:
     def to_json(self) -> str:
         """Return the trace as JSON that can be encoded as UTF-8, lone surrogates escaped; `from_json` reads it back."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-        return text if text.isascii() else _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        return text if text.isascii() else HALVES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
     @classmethod
     def from_json(cls, text: str) -> Trace:

@@ -32,7 +32,7 @@ from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.offers import Offer
 from tts.serve.orders import checked_fields, of_field
-from tts.serve.server_events import DONE, PING, EventsReply, event, leaving
+from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.solver.model_cache import LOOP
 
 LOG = logging.getLogger("tts.serve")
@@ -42,7 +42,7 @@ _TOKENS = 16  # of a choice, where the request names no number
 
 
 async def completions(request: Request) -> Response:
-    """Answer a completion request."""
+    """Reply to a completion request."""
     gateway: Gateway = request.app.state.gateway
     body = checked(CompletionBody, parsed(await read_body(request)))
     body.check(gateway.config.limits)
@@ -175,7 +175,7 @@ class ModelCall:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that runs in the library's loop. Cancelled, cancel it, and wait until all that it cost is counted."""
+    """Run a coroutine in the library's loop. On cancellation, cancel it there, and wait until all that it cost is counted."""
     begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
     async def whole() -> T:
@@ -198,18 +198,20 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 class CompletionStream(EventsReply):
-    """The response to a streamed completion; the model stops when its client leaves. What has log-probabilities or an echo comes whole.
+    """The response to a streamed completion; the model stops when its client leaves.
+
+    A reply with log-probabilities or an echo is sent whole.
 
     Args:
         usage: whether the last chunk has the usage.
     """
 
     def __init__(self, call: ModelCall, *, usage: bool) -> None:
-        super().__init__(call.number)
-        self._call, self._usage = call, usage
+        super().__init__(call.number, usage=usage)
+        self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the stream. It begins with the first text, so that what is refused before has its status."""
+        """Write the stream. It begins with the first text, so that an earlier refusal still has its HTTP status."""
         del scope
         call, loop, pieces = self._call, asyncio.get_running_loop(), asyncio.Queue[tuple[int, str] | None]()
         whole = call.order.echo or call.order.top is not None
@@ -237,7 +239,8 @@ class CompletionStream(EventsReply):
             if piece is PING:
                 yield PING
             else:
-                yield self._chunk({"index": piece[0], "text": piece[1], "logprobs": None, "finish_reason": None})
+                choice = {"index": piece[0], "text": piece[1], "logprobs": None, "finish_reason": None}
+                yield self.chunk(self._call.heading(), choice)
             try:
                 piece = await asyncio.wait_for(unless(gone, pieces.get()), self._call.config.ping_s)
             except TimeoutError:
@@ -245,21 +248,15 @@ class CompletionStream(EventsReply):
         yield b"".join(last())
 
     def _last(self, work: asyncio.Future[list[Written]], *, whole: bool) -> list[bytes]:
-        """Return the ends of the choices, the usage, and what ends the stream; or the error that does."""
-        call = self._call
+        """Return the ends of the choices, the usage and the end of the stream; or the error that ends it."""
+        call, heading = self._call, self._call.heading()
         try:
             choices = call.choices(work.result())
-        except Exception as failure:  # noqa: BLE001 - told in the stream
+        except Exception as failure:  # noqa: BLE001 - sent in the stream
             return [event(api_error(failure).body())]
-        chunks = [self._chunk(choice if whole else {**choice, "text": ""}) for choice in choices[:-1]]
-        chunks.append(self._chunk(choices[-1] if whole else {**choices[-1], "text": ""}, {"tts": call.report()}))
-        if self._usage:
-            chunks.append(event({**call.heading(), "choices": [], "usage": usage_of(call.cost)}))
-        return [*chunks, DONE]
-
-    def _chunk(self, choice: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> bytes:
-        usage = {"usage": None} if self._usage else {}
-        return event({**self._call.heading(), "choices": [choice], **usage, **(more or {})})
+        *others, last = choices if whole else [{**choice, "text": ""} for choice in choices]
+        chunks = [self.chunk(heading, choice) for choice in others]
+        return [*chunks, self.chunk(heading, last, tts=call.report()), self.ending(heading, usage_of(call.cost))]
 
 
 ROUTES = (Route("/v1/completions", completions, methods=["POST"]),)

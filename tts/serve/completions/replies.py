@@ -11,6 +11,7 @@ from tts.backends.metadata import Tokenizer
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.serve.completions.work import CompletionCost, CompletionOrder, Written
+from tts.serve.replies import usage_report
 
 _NEVER = -9999.0  # in place of the logarithm of 0, which JSON lacks; as vLLM has it
 
@@ -70,13 +71,7 @@ def _number(value: float) -> float | None:
 
 def usage_of(cost: CompletionCost) -> dict[str, Any]:
     """Return the usage: of the prompts' tokens, those are cached that another prompt of the request shares, or a server had."""
-    return {
-        "prompt_tokens": cost.prompt,
-        "completion_tokens": cost.generated,
-        "total_tokens": cost.prompt + cost.generated,
-        "prompt_tokens_details": {"cached_tokens": max(0, cost.prompt - cost.computed)},
-        "completion_tokens_details": {"reasoning_tokens": 0},
-    }
+    return usage_report(cost.prompt, cost.generated, cached=max(0, cost.prompt - cost.computed))
 
 
 def report_of(order: CompletionOrder, cost: CompletionCost, notes: Sequence[str], *, reproducible: bool) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
 from tts.serve.replies import choices_of, report_of, usage_of
 from tts.serve.searches import Order, RunningSearch
-from tts.serve.server_events import DONE, PING, EventsReply, event, leaving
+from tts.serve.server_events import PING, EventsReply, event, leaving
 
 T = TypeVar("T")
 _SHARED = ("model", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "reasoning_effort")  # fields with chat requests
@@ -66,8 +66,8 @@ class SearchCompletion(EventsReply):
     """
 
     def __init__(self, gateway: Gateway, client: Client, orders: Sequence[Order], *, stream: bool, usage: bool) -> None:
-        super().__init__()
-        self._gateway, self._client, self._orders, self._stream, self._usage = gateway, client, orders, stream, usage
+        super().__init__(usage=usage)
+        self._gateway, self._client, self._orders, self._stream = gateway, client, orders, stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Search and write the reply.
@@ -100,17 +100,15 @@ class SearchCompletion(EventsReply):
                     yield PING
         try:
             reply = _reply(searches)
-        except Exception as failure:  # noqa: BLE001 - told in the stream
+        except Exception as failure:  # noqa: BLE001 - sent in the stream
             yield event(api_error(failure).body())
             return
         choices, usage, report = reply.pop("choices"), reply.pop("usage"), reply.pop("tts")
-        more = {"usage": None} if self._usage else {}
-        for place, choice in enumerate(choices):
-            last = {"tts": report} if place == len(choices) - 1 else {}
-            yield event({**reply, "choices": [choice], **more, **last})
-        if self._usage:
-            yield event({**reply, "choices": [], "usage": usage})
-        yield DONE
+        *others, last = choices
+        for choice in others:
+            yield self.chunk(reply, choice)
+        yield self.chunk(reply, last, tts=report)
+        yield self.ending(reply, usage)
 
 
 def _reply(searches: Sequence[RunningSearch]) -> dict[str, Any]:
@@ -143,7 +141,7 @@ def heading(number: str, begun_at: float, model: str) -> dict[str, Any]:
 
 
 async def unless(gone: asyncio.Event, work: Awaitable[T]) -> T:
-    """Return what is awaited, which is cancelled and has ended when the client leaves.
+    """Await `work` and return its result. If the client leaves first, `work` is cancelled, and its end awaited.
 
     Raises:
         ClientDisconnect: it has left.

@@ -1,4 +1,4 @@
-"""What a model does for a completion without a search: it writes behind prompts, and reads log-probabilities. In the library's loop."""
+"""Completions of a model without a search: texts behind prompts, and log-probabilities. This runs in the library's loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = 16  # tokens that are written between two pieces of a stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionOrder:
-    """What a request asks of a model.
+    """A checked request to a model.
 
     Args:
         prompts: at least one. choices: for each. max_tokens: of each choice, or 0. sampling: how they are drawn. seed: of the draws.
@@ -44,7 +44,7 @@ class CompletionOrder:
 
     @property
     def only_reads(self) -> bool:
-        """Whether the log-probabilities of the prompts tell everything: nothing is written, or the most likely next token alone."""
+        """Whether the log-probabilities of the prompts suffice: nothing is written, or only the most likely next token."""
         one = self.max_tokens == 1 and self.sampling.temperature == 0 and not self.stops
         return self.top is not None and (self.max_tokens == 0 or one)
 
@@ -174,7 +174,7 @@ async def _written(backend: BackendProtocol, order: CompletionOrder, cost: Compl
 
 @dataclass(slots=True)
 class _ChoiceRow:
-    """One choice under way. place: among all choices. read: input tokens of its first call. shown: characters that were told."""
+    """One choice under way. place: among all choices. read: input tokens of its first call. shown: characters that were passed on."""
 
     backend: BackendProtocol
     order: CompletionOrder
@@ -187,7 +187,7 @@ class _ChoiceRow:
     ids: list[int] = field(default_factory=list[int])
 
     async def write(self, handle: Any) -> Written:
-        """Write the choice: in one call, or piece by piece where somebody reads along and the backend can continue a path."""
+        """Write the choice: in one call, or piece by piece for a stream, where the backend can continue a path."""
         order, backend = self.order, self.backend
         prompt, number = divmod(self.place, order.choices)
         given = order.prompts[prompt]
@@ -240,7 +240,7 @@ class _ChoiceRow:
         return self.text[: self._stop()]
 
     def _tell(self, *, last: bool) -> None:
-        """Tell new text, but for what may be the beginning of a stop text."""
+        """Pass on new text, except for what may be the beginning of a stop text."""
         if self.told is None:
             return
         text = self._cut()
