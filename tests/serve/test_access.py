@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.serve.asking import ask, refused
 from tts.errors import ConfigError
-from tts.serve.access import read_keys
+from tts.serve.access import LOCAL, Access, Keys, read_keys
 from tts.serve.config import gateway_config
 from tts.serve.server import serve
 
@@ -105,3 +107,31 @@ def test_a_client_cannot_spend_more_than_its_share(client, keys):
     assert f"{700 - spent} are left" in message
     assert ask(gateway, anna, tts={"budget": 700 - spent}).status_code == 200
     assert ask(gateway, bert, tts={"budget": 700}).status_code == 200
+
+
+def test_the_page_needs_no_key_and_allows_its_own_script_alone(client, keys):
+    reply = client(keys=str(keys)).get("/")
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(rule.split(" ", 1) for rule in reply.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+    assert all(source.startswith("'sha256-") for name in ("script-src", "style-src") for source in policy[name].split())
+
+
+def test_a_reply_that_has_begun_is_not_begun_again_by_an_error():
+    sent: list[Any] = []
+
+    async def breaks(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise OSError("the disk is full")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    statuses: list[int] = []
+    access = Access(breaks, keys=Keys({}), hosts=LOCAL, origins=(), count=statuses.append)
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+    with pytest.raises(OSError, match="the disk is full"):
+        asyncio.run(access(scope, None, send))  # type: ignore[arg-type]
+    assert [message["type"] for message in sent] == ["http.response.start"]
+    assert statuses == [200]

@@ -103,3 +103,46 @@ def test_what_is_held_counts_until_it_is_settled_and_a_period_ends():
         books.hold("a", 1)
     now = 3600.0
     books.hold("a", 100)
+
+
+def test_a_place_that_is_given_to_one_who_gives_up_at_that_moment_goes_on_to_the_next():
+    async def run() -> None:
+        admission, held = Admission(GatewayLimits(searches=1), lambda: 0.0), asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def first() -> None:
+            async with admission.place("a"):
+                await held.wait()
+            tasks[1].cancel()  # it has the place by now, and does not know it yet
+
+        async def search() -> None:
+            async with admission.place("a"):
+                await asyncio.sleep(0)
+
+        tasks += [asyncio.create_task(one) for one in (first(), search(), search())]
+        await asyncio.sleep(0)
+        held.set()
+        await asyncio.wait(tasks)
+        assert [task.cancelled() for task in tasks] == [False, True, False]
+        assert not admission.entered()
+
+    asyncio.run(run())
+
+
+def test_a_client_whose_last_request_gives_up_no_longer_waits():
+    async def run() -> None:
+        admission, held = Admission(GatewayLimits(searches=1), lambda: 0.0), asyncio.Event()
+
+        async def search(client: str) -> None:
+            async with admission.place(client):
+                await held.wait()
+
+        tasks = [asyncio.create_task(search(client)) for client in "ab"]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.wait(tasks[1:])
+        assert (admission.entered(), admission.waiting) == ({"a": 1}, 0)
+        held.set()
+        await tasks[0]
+
+    asyncio.run(run())

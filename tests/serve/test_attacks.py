@@ -264,6 +264,14 @@ def test_a_retry_does_not_join_a_search_that_was_cancelled(key, retry):
     asyncio.run(twice())
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_completion_that_fails_is_told_without_its_reason(client, caplog, stream):
+    gateway = client(models={"fails": {"backend": "tests.serve.parts:fails"}})
+    reply = gateway.post("/v1/completions", json={"model": "fails", "prompt": "1 + 2", "stream": stream})
+    assert "/secret/path" not in refused(reply, 502, None, "model_failed")
+    assert "/secret/path" in caplog.text
+
+
 def test_the_log_has_the_reason_that_clients_are_not_told():
     source = (
         "from tts.serve.config import gateway_config as made\nfrom tts.serve.server import serve\n"

@@ -17,6 +17,9 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "unknown role": ({"messages": [{"role": "robot", "content": "x"}]}, 400, "messages[0].role", "invalid_value"),
     "no content": ({"messages": [{"role": "user"}]}, 400, "messages[0].content", "invalid_value"),
     "an image": ({"messages": [{"role": "user", "content": IMAGE}]}, 400, "messages[0].content[1]", "unsupported"),
+    "text that is a number": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]}, 400, "messages[0].content[0].text", "invalid_value",
+    ),
     "an empty prompt": ({"messages": [{"role": "user", "content": "  "}]}, 400, None, "invalid_value"),
     "half a character": ({"messages": [{"role": "user", "content": "3 + \ud800"}]}, 400, None, "invalid_value"),
     "unknown field of tts": ({"tts": {"budgett": 3}}, 400, "tts.budgett", "invalid_value"),

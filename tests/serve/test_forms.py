@@ -7,7 +7,9 @@ import json
 import pytest
 
 from tests.serve import parts
-from tests.serve.asking import ask
+from tests.serve.asking import QUESTION, ask
+from tts.serve.chat_body import ChatBody
+from tts.serve.orders import order_of
 
 WEATHER = {
     "type": "function",
@@ -98,6 +100,20 @@ def test_temperature_0_is_obeyed_by_a_single_sample_and_reported_elsewhere(gatew
     assert not any("temperature 0 " in line for line in single["tts"]["warnings"])
     ask(gateway, model="texts", temperature=0.3)
     assert parts.ASKED[-1].temperature == 0.3
+
+
+def test_rows_are_drawn_as_the_preset_and_the_request_state(client):
+    parts.ASKED.clear()
+    gateway = client(
+        models={"texts": {"backend": "tests.serve.parts:texts", "presets": {"cold": {"strategy": "single", "temperature": 0.3}}}}
+    )
+    assert ask(gateway, model="texts:cold").status_code == 200
+    assert parts.ASKED[-1].temperature == 0.3
+    assert ask(gateway, model="texts:cold", temperature=0.5).status_code == 200
+    assert parts.ASKED[-1].temperature == 0.5
+    body = ChatBody.model_validate({"model": "texts:cold", "messages": QUESTION, "top_p": 0.5, "max_tokens": 7})
+    sampling = order_of(body, gateway.app.state.gateway).sampling
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.3, 0.5, 7)
 
 
 def test_effort_is_a_budget_and_tts_overrides_it(gateway):

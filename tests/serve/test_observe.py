@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from tests.serve import parts
 from tests.serve.asking import QUESTION, VOTE, ask, refused, serving, url_of
 from tests.support.guard import LIMIT_S
-from tts.errors import ConfigError
+from tts.errors import ConfigError, TTSError
 from tts.serve.access import Client
 from tts.serve.archive import Archive, SearchRecord
 from tts.serve.searches import RunningSearch
@@ -44,6 +46,18 @@ def test_a_trace_is_read_with_the_key_that_made_it(client):
         assert gateway.get("/v1/searches", headers=headers).json()["data"] == []
     (one,) = gateway.get("/v1/searches", headers=ANNA).json()["data"]
     assert (one["id"], one["question"], one["state"]) == (number, "3 + 4 - 2", "done")
+
+
+def test_the_events_of_a_search_that_is_over_are_its_nodes_and_its_end(client):
+    gateway = client()
+    reply = ask(gateway).json()["tts"]
+    told = gateway.get(f"/v1/searches/{reply['search']}/events")
+    assert told.headers["content-type"].startswith("text/event-stream")
+    nodes, end = (part.split("\ndata: ") for part in told.text.strip().split("\n\n"))
+    assert (nodes[0], end[0]) == ("event: nodes", "event: end")
+    assert json.loads(end[1]) == {"state": "done", "answer": reply["answer"]}
+    kept_nodes = kept(gateway, reply["search"]).json()["trace"]["nodes"]
+    assert json.loads(nodes[1]) == [{"thought": 0, "outcomes": {}, **node} for node in kept_nodes]
 
 
 def test_a_trace_is_not_kept_where_the_request_says_so(client):
@@ -90,6 +104,21 @@ def test_a_file_of_another_kind_is_no_archive(tmp_path):
     path.write_bytes(b"something else, of some length" * 100)
     with pytest.raises(ConfigError, match="cannot be opened"):
         Archive(str(path), kept=3)
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as other:
+        other.execute("CREATE TABLE notes (text TEXT)")
+    with pytest.raises(ConfigError, match="is not the store of a gateway of this version"):
+        Archive(str(tmp_path / "b.sqlite"), kept=3)
+
+
+def test_a_store_that_fails_costs_no_reply_and_is_in_the_log(client, caplog):
+    gateway = client()
+    archive = gateway.app.state.gateway.archive
+    archive._file.execute("DROP TABLE searches")
+    assert ask(gateway).status_code == 200
+    with pytest.raises(TTSError, match="the store memory cannot be used: no such table: searches"):
+        archive.recent("anyone")
+    refused(gateway.get("/v1/searches"), 500, None, "search_failed")
+    assert "a trace was not kept: the store memory cannot be used" in caplog.text
 
 
 def test_events_show_the_tree_as_it_grows(tmp_path: Path):

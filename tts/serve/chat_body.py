@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tts.errors import shown
 from tts.sections import field_path, main_fault, refusal
 from tts.serve.config import BudgetGiven, GatewayLimits
-from tts.serve.failures import ApiError, refused
+from tts.serve.failures import ApiError, refused, too_long
 from tts.types import Message
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -185,7 +185,7 @@ def texts_of(messages: Sequence[ChatMessage], limits: GatewayLimits) -> tuple[Me
         ApiError: 400, a message has content other than text, or the history is too long.
     """
     if len(messages) > limits.messages:
-        raise _too_long("messages", len(messages), limits.messages)
+        raise too_long("messages", f"{len(messages)} messages", limits.messages, "shorten the history")
     made: list[Message] = []
     for place, one in enumerate(messages):
         message = _message(place, one)
@@ -193,12 +193,8 @@ def texts_of(messages: Sequence[ChatMessage], limits: GatewayLimits) -> tuple[Me
             message = Message("user", f"{made.pop().content}\n{message.content}")
         made.append(message)
     if (size := sum(len(one.content) for one in made)) > limits.characters:
-        raise _too_long("characters", size, limits.characters)
+        raise too_long("messages", f"{size} characters", limits.characters, "shorten the history")
     return tuple(made)
-
-
-def _too_long(what: str, found: int, most: int) -> ApiError:
-    return refused("messages", f"messages has {found} {what}, but this server takes {most}; shorten the history", "too_long")
 
 
 def _message(place: int, one: ChatMessage) -> Message:

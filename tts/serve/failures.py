@@ -61,6 +61,11 @@ def refused(param: str | None, message: str, code: str = "invalid_value") -> Api
     return ApiError(400, message, param=param, code=code)
 
 
+def too_long(param: str, found: str, most: int, cure: str = "send fewer at once") -> ApiError:
+    """Return the refusal of a field that is above a limit of the operator's; `found`: the count, with what it counts."""
+    return refused(param, f"{param} has {found}, but this server takes {most}; {cure}", "too_long")
+
+
 class JsonReply(Response):
     """A JSON response without NaN, which is not JSON."""
 

@@ -99,15 +99,7 @@ class Gateway:
             ApiError: the server shuts down, the client's tokens do not suffice, or the idempotency key belongs to another body.
         """
         self.refuse_if_closing()
-        try:
-            found = self._joining.find(client, key, digest, retry)
-        except ValueError:
-            raise ApiError(
-                409,
-                "the idempotency key belongs to a request with another body that is under way; use a new key",
-                code="idempotency_key_reused",
-            ) from None
-        if found is not None:
+        if (found := self._joining.find(client, key, digest, retry)) is not None:
             return found
         self.refuse_if_full(client)
         tokens = int(order.budget.limits["tokens"])

@@ -14,6 +14,7 @@ from tts.backends.base import Sampling
 from tts.budget.budget import Budget
 from tts.search.plan import Plan
 from tts.serve.access import Client
+from tts.serve.failures import ApiError
 from tts.serve.offers import Offer
 from tts.solver.problem_run import Event, ProblemRun
 from tts.tasks.base import TaskProtocol
@@ -211,14 +212,15 @@ class Joining:
             key: of idempotency. digest: of the body. retry: number of earlier attempts; None: unknown.
 
         Raises:
-            ValueError: the key belongs to another body.
+            ApiError: 409, the key belongs to another body.
         """
         if key is not None:
             before, search = self._by_key.get((client.owner, key), (digest, None))
             if search is None or search.cancelled is not None:
                 return None
             if before != digest:
-                raise ValueError
+                cause = "the idempotency key belongs to a request with another body that is under way; use a new key"
+                raise ApiError(409, cause, code="idempotency_key_reused")
             return search
         if not retry:
             return None

@@ -17,7 +17,7 @@ from tts.backends.protocol import BackendProtocol
 from tts.errors import CapabilityError, shown
 from tts.serve.chat import read_body
 from tts.serve.chat_body import BodyPart, ChatMessage, checked, parsed, texts_of
-from tts.serve.failures import ApiError, JsonReply, api_error, refused
+from tts.serve.failures import JsonReply, api_error, refused, too_long
 from tts.serve.gateway import Gateway
 
 
@@ -46,8 +46,8 @@ async def tokenize(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     backend, tokenizer = await _tokenizer(gateway, body.model)
     messages = None if body.messages is None else texts_of(body.messages, gateway.config.limits)
-    if len(body.prompt or "") > gateway.config.limits.characters:
-        raise _too_long("prompt", len(body.prompt or ""), "characters", gateway)
+    if (size := len(body.prompt or "")) > (most := gateway.config.limits.characters):
+        raise too_long("prompt", f"{size} characters", most)
     return JsonReply(await gateway.aside(_tokenized, body, messages, backend, tokenizer))
 
 
@@ -68,8 +68,8 @@ def _tokenized(body: TokenizeBody, messages: Any, backend: BackendProtocol, toke
 async def detokenize(request: Request) -> Response:
     """Return the text of tokens."""
     body, gateway = checked(DetokenizeBody, parsed(await read_body(request))), request.app.state.gateway
-    if len(body.tokens) > gateway.config.limits.characters:
-        raise _too_long("tokens", len(body.tokens), "tokens", gateway)
+    if (size := len(body.tokens)) > (most := gateway.config.limits.characters):
+        raise too_long("tokens", f"{size} tokens", most)
     _, tokenizer = await _tokenizer(gateway, body.model)
     return JsonReply({"prompt": await gateway.aside(_detokenized, body.tokens, tokenizer)})
 
@@ -81,11 +81,6 @@ def _detokenized(tokens: list[int], tokenizer: Tokenizer) -> str:
         return tokenizer.written(tokens)
     except Exception as failure:
         raise api_error(failure, "tokens") from failure
-
-
-def _too_long(param: str, found: int, what: str, gateway: Gateway) -> ApiError:
-    most = gateway.config.limits.characters
-    return refused(param, f"{param} has {found} {what}, but this server takes {most}; send fewer at once", "too_long")
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -63,14 +63,14 @@ def growth(record: Mapping[str, Any], winner: int | None) -> str:
 
     body = [svg.words(_LEFT, 1.6 * svg.LETTER, svg.cut(record["problem"], 52), "bold")]
     for number, node in tree.nodes.items():
-        times = f"--t:{svg.number(tree.born[number] * turn)}s" + (
-            f";--p:{svg.number(tree.died[number] * turn + 0.5)}s" if node["pruned"] else ""
-        )
+        times, fades = f"--t:{svg.number(tree.born[number] * turn)}s", ""
+        if node["pruned"]:
+            times, fades = f"{times};--p:{svg.number(tree.died[number] * turn + 0.5)}s", ' class="out"'
         here, above = at(number), None if node["parent"] is None else at(node["parent"])
         edge = "" if above is None else f'<path class="edge" d="M{" ".join(above)}L{" ".join(here)}"/>'
         kind = "node way" if number in way else "node"
         dot = f'<circle class="{kind}" cx="{here[0]}" cy="{here[1]}" r="{svg.number(radius)}" fill-opacity="{_fill(node)}"/>'
-        body.append(f'<g{" class=" + chr(34) + "out" + chr(34) if node["pruned"] else ""} style="{times}">{edge}{dot}</g>')
+        body.append(f'<g{fades} style="{times}">{edge}{dot}</g>')
     if way:
         line = "L".join(" ".join(at(number)) for number in way)
         steps = [number for number in way if tree.nodes[number]["parent"] is not None]

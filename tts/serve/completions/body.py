@@ -11,7 +11,7 @@ from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import shown
 from tts.serve.chat_body import RequestBody
 from tts.serve.config import GatewayLimits
-from tts.serve.failures import ApiError, refused
+from tts.serve.failures import refused, too_long
 
 
 class CompletionBody(RequestBody):
@@ -54,9 +54,9 @@ def prompts_of(given: Any, limits: GatewayLimits) -> tuple[str, ...]:
     several = isinstance(given, list) and bool(given) and not all(type(one) is int for one in given)
     prompts = tuple(_prompt(one, f"prompt[{place}]" if several else "prompt") for place, one in enumerate(given if several else [given]))
     if len(prompts) > limits.messages:
-        raise _too_long(f"{len(prompts)} prompts", limits.messages)
+        raise too_long("prompt", f"{len(prompts)} prompts", limits.messages)
     if (size := sum(len(one.ids) if isinstance(one, TokenizedText) else len(one) for one in prompts)) > limits.characters:
-        raise _too_long(f"{size} characters or tokens", limits.characters)
+        raise too_long("prompt", f"{size} characters or tokens", limits.characters)
     return prompts
 
 
@@ -66,7 +66,3 @@ def _prompt(given: Any, where: str) -> str:
     if isinstance(given, list) and given and all(type(one) is int for one in given):
         return TokenizedText.of(given)
     raise refused(where, f"{where} is {shown(given)}, but must be a text or a list of token ids, not empty")
-
-
-def _too_long(what: str, most: int) -> ApiError:
-    return refused("prompt", f"prompt has {what}, but this server takes {most}; send fewer at once", "too_long")

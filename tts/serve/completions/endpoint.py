@@ -86,7 +86,6 @@ class ModelCall:
     """
 
     def __init__(self, gateway: Gateway, client: Client, offer: Offer, order: CompletionOrder, notes: tuple[str, ...]) -> None:
-        gateway.refuse_if_closing()
         self.number, self.begun_at = secrets.token_urlsafe(18), gateway.now()
         self.order, self.cost = order, CompletionCost()
         self.config = gateway.config

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tts.backends.base import Reply, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
+from tts.backends.base import Reply, Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.metadata import metadata_of
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.protocol import BackendProtocol, prompt_logprobs
@@ -219,17 +219,13 @@ class _ChoiceRow:
             try:
                 await cancelled_and_done([rows])
             finally:
-                self._charge(rows)
+                self.cost.computed += rows.prompt_tokens
+                self.cost.reused += rows.reused_tokens or 0
+                self.cost.generated += sum(one.num_tokens for one in rows.samples if one is not None)
         if sample.finish == "error":
             raise EngineError(f"the model failed: {sample.error}")
         self.read = self.read or rows.prompt_tokens + (rows.reused_tokens or 0)
         return sample
-
-    def _charge(self, rows: RowSet) -> None:
-        """Count what rows that are done cost."""
-        self.cost.computed += rows.prompt_tokens
-        self.cost.reused += rows.reused_tokens or 0
-        self.cost.generated += sum(one.num_tokens for one in rows.samples if one is not None)
 
     def _stop(self) -> int | None:
         """Return where the first stop text begins; None: there is none."""

@@ -1,0 +1,69 @@
+"""What is refused of completions, and parts of their replies."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+
+from tts.backends.prompt_logprobs import PromptLogprobs
+from tts.backends.text.tokenized_text import TokenizedText
+from tts.serve.completions.endpoint import CompletionStream
+from tts.serve.completions.replies import prompt_text
+from tts.serve.server_events import PING
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        (["1 + 2", "2 + 3", "3 + 4"], "prompt has 3 prompts, but this server takes 2; send fewer at once"),
+        (["1 + 2", "1 + " * 10], "prompt has 45 characters or tokens, but this server takes 40; send fewer at once"),
+        ([list(range(20)), list(range(21))], "prompt has 41 characters or tokens, but this server takes 40; send fewer at once"),
+    ],
+)
+def test_prompts_are_bounded_in_number_and_length(client, prompt, told):
+    gateway = client(limits={"messages": 2, "characters": 40})
+    error = gateway.post("/v1/completions", json={"model": "toy", "prompt": prompt}).json()["error"]
+    assert (error["message"], error["param"], error["code"]) == (told, "prompt", "too_long")
+
+
+def test_a_stream_of_a_completion_keeps_alive_while_nothing_is_written():
+    async def run() -> list[bytes]:
+        call: Any = SimpleNamespace(number="n", config=SimpleNamespace(ping_s=0.001), heading=lambda: {"id": "n"})
+        pieces: asyncio.Queue[Any] = asyncio.Queue()
+        parts = list[bytes]()
+        async for part in CompletionStream(call, usage=False)._chunks(asyncio.Event(), (0, "a"), pieces, lambda: [b"end"]):
+            parts.append(part)
+            if part == PING and len(parts) == 3:
+                pieces.put_nowait(None)
+        return parts
+
+    first, *pings, last = asyncio.run(run())
+    assert b'"choices":[{"index":0,"text":"a"' in first
+    assert set(pings) == {PING}
+    assert last == b"end"
+
+
+def test_a_prompt_of_tokens_is_repeated_as_text_as_far_as_it_is_known():
+    prompt = TokenizedText.of([1, 2])
+    found = PromptLogprobs((1, 2), ("3", " +", " 4"), np.zeros(3))
+    assert (prompt_text(prompt, found, None), prompt_text(prompt, None, None), prompt_text("3 +", None, None)) == ("3 +", "", "3 +")
+
+
+def test_a_model_without_log_probabilities_refuses_them_in_one_line(client):
+    gateway = client(models={"f": {"backend": "tests.contracts.test_backends:write"}})
+    ask = {"model": "f", "prompt": "a b", "max_tokens": 4}
+    assert gateway.post("/v1/completions", json=ask).json()["usage"]["completion_tokens"] > 0
+    error = gateway.post("/v1/completions", json={**ask, "logprobs": 1, "max_tokens": 0}).json()["error"]
+    assert error["code"] == "unsupported"
+    assert "prompt_logprobs" in error["message"]
+    error = gateway.post("/v1/completions", json={**ask, "logprobs": 1}).json()["error"]
+    assert error["code"] == "unsupported"
+    assert "logprobs of more than the prompt and one token need the model's tokenizer" in error["message"]
+    told = gateway.post("/tokenize", json={"prompt": "a"})
+    assert (told.status_code, told.json()["error"]["code"]) == (400, "unsupported")
