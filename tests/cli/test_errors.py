@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tts.backends.toy.backend import ToyBackend
+from tts.errors import VerifierError
 from tts.models import registry
 from tts.solver.solver import Solver
 
@@ -55,6 +56,17 @@ MISTAKES = {
         "the problem file is 'missing.txt', but it cannot be read: No such file or directory",
         "give the path of a text file, or the problem itself without the @",
     ),
+    "setting given twice": (
+        ["3 + 4", "--model-option", "rpm=3", "--rpm", "3"],
+        "rpm is given twice, by --model-option and by an option of its own",
+        "leave one out",
+    ),
+    "unknown form of the result": (
+        ["3 + 4", "--print", "all"],
+        "--print is 'all', but must be one of table, json, solution, answer",
+        "tts COMMAND --help lists what there is, and README.md what strategies are made of",
+    ),
+    "two forms of the result": (["3 + 4", "--print", "answer", "--json"], "--json is given beside --print answer", "give one of them"),
     "no sum": (["What is love?"], "the problem is 'What is love?', but the toy model solves sums only", "for example '3 + 4 - 2'"),
     "unknown verifier": (
         ["3 + 4", "--verifier", "checkr"],
@@ -168,6 +180,14 @@ def test_an_unexpected_error_is_one_line(solve, monkeypatch, assert_error):
     monkeypatch.setattr(Solver, "solve", broken)
     error = r"RuntimeError: a defect of two lines \x1b[31m"
     assert_error(solve("3 + 4"), 1, error, "add --debug to see where it was raised")
+
+
+def test_a_verifier_that_fails_before_anything_is_found_is_one_line(solve, monkeypatch, assert_error):
+    def fails(*_: object, **__: object) -> None:
+        raise VerifierError("the scorer does not start", hint="install it")
+
+    monkeypatch.setattr(Solver, "solve", fails)
+    assert_error(solve("3 + 4"), 1, "the scorer does not start", "install it")
 
 
 def test_debug_shows_the_whole_traceback(solve, monkeypatch):

@@ -42,6 +42,23 @@ def test_a_field_without_an_equals_sign_is_refused(tts, tmp_path, assert_error):
     assert_error(result, 2, "--field is 'text', but must be MEANING=FIELD", "for example --field text=completion")
 
 
+@pytest.mark.parametrize("twice", [("text=a", "text=b"), ("scores.main=a", "scores.main=b"), ("scores=a", "scores.main=b")])
+def test_a_field_that_is_given_twice_is_refused(tts, tmp_path, assert_error, twice):
+    (tmp_path / "mine.jsonl").write_text(json.dumps(ROWS[0]))
+    result = tts("import", str(tmp_path / "mine.jsonl"), "--field", twice[0], "--field", twice[1])
+    meaning = twice[1].partition("=")[0]
+    assert_error(result, 2, f"--field {meaning} was given twice, but can be given once", "leave one out")
+
+
+def test_fields_are_named_by_their_meaning(tts, tmp_path):
+    rows = [{"question": f"p{i}", "truth": "1", "said": ["\\boxed{1}", "\\boxed{2}"], "rm": [0.1, 0.2]} for i in range(2)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    named = [part for field in ("problem=question", "reference=truth", "text=said", "scores.main=rm") for part in ("--field", field)]
+    done = tts("import", str(tmp_path / "mine.jsonl"), *named, "--store", str(tmp_path / "store.sqlite"))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[:2] == ["imported mine", "4 samples of 2 problems, 2 each"]
+
+
 @pytest.mark.parametrize(("option", "of"), [("filter", "lm-eval"), ("scorer", "inspect")])
 def test_an_option_that_no_file_uses_is_refused(tts, tmp_path, assert_error, option, of):
     file, store = tmp_path / "rows.jsonl", tmp_path / "store.sqlite"

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import Result
 
 from tts.errors import VerifierError
-from tts.experiments.store.store import Store
+from tts.experiments.run.runner import RunSummary
+from tts.experiments.store.store import CellCounts, Store
 
 pytest.importorskip("yaml")
 
@@ -77,6 +78,17 @@ def test_cells_that_fail_are_told_with_their_reason(run, monkeypatch: pytest.Mon
         "warning: 20 cells failed (--retry-failed runs them again): VerifierError: the scorer does not start"
     )
     monkeypatch.undo()
+
+
+def test_a_run_that_is_stopped_says_how_much_is_left(run, monkeypatch: pytest.MonkeyPatch):
+    def stopped(prepared: object, store: object, **_: object) -> RunSummary:
+        return RunSummary(1, CellCounts(done=2, failed=0, pending=17, leased=1), interrupted=True)
+
+    monkeypatch.setattr("tts.experiments.run.runner.run", stopped)
+    result = run()
+    assert (result.exit_code, result.stdout) == (130, "")
+    told = "warning: stopped: 18 cells are left; what is done is kept, and the same command goes on from here"
+    assert result.stderr.splitlines()[-1] == told
 
 
 def test_a_budget_that_bounds_nothing_is_refused_before_anything_is_run(run, tmp_path: Path):

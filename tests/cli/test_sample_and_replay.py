@@ -236,3 +236,9 @@ def test_problems_without_an_answer_are_left_out_and_counted(at, tmp_path, monke
     assert (result.exit_code, result.stderr.partition(" are left out")[0]) == (0, "warning: 1 of the problems have no reference answer and")
     assert {point["problems"] for point in json.loads(result.stdout)} == {1}
     assert len(json.loads(result.stdout)) == 4
+
+
+def test_the_recorded_order_is_asked_for_once(sampled, assert_error):
+    told = "--first was given beside --order all, but means --order recorded"
+    assert_error(sampled("replay", "--first", "--order", "all"), 2, told, "leave --first out")
+    assert sampled("replay", "--first", "--n", "2").stdout == sampled("replay", "--order", "recorded", "--n", "2").stdout

@@ -18,6 +18,8 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
+from tts.cli.serve import _plain_config
+
 LIMIT_S = 120.0
 
 
@@ -141,6 +143,24 @@ def test_mistakes_are_one_line(tts, assert_error, tmp_path):
         tts("serve", "--config", str(config), "--model", "toy"), 2,
         "--config is given beside --model or --url, but the file names the models", "leave one out",
     )  # fmt: skip
+
+
+def test_a_missing_package_of_the_extra_is_named(tts, assert_error, monkeypatch):
+    monkeypatch.delitem(sys.modules, "tts.serve.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    told = "tts serve needs the optional dependency uvicorn, which is not installed"
+    assert_error(tts("serve", "--model", "toy"), 2, told, "pip install 'test-time-search[serve]'")
+    monkeypatch.setitem(sys.modules, "tts.serve.config", None)
+    result = tts("serve", "--model", "toy")
+    assert (result.exit_code, result.stderr.partition(":")[0]) == (1, "error")
+    assert "tts.serve.config" in result.stderr
+
+
+@pytest.mark.parametrize(("model", "presets"), [("pocket", ["single", "vote", "weighted"]), ("toy", ["single", "vote"])])
+def test_a_model_has_the_presets_that_it_can_run(model, presets):
+    config = _plain_config(model, [])
+    assert list(config.models) == [model]
+    assert list(config.models[model].presets) == presets
 
 
 def test_an_address_that_is_taken_is_one_line(tts):

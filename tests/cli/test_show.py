@@ -52,6 +52,13 @@ def test_show_prints_json_and_csv(tts, store):
     assert [row["accuracy"]["value"] for row in rows] == [float(row["accuracy"]) for row in flat] == [0.4, 0.7]
 
 
+def test_a_form_is_of_an_export_and_an_export_is_no_table(tts, store, assert_error):
+    told = "--form inspect was given without --export, which it is for"
+    assert_error(tts("show", "--form", "inspect"), 2, told, "add --export FILE")
+    told = "--csv, --json and --export were asked for at once, but only one can be"
+    assert_error(tts("show", "--csv", "--json"), 2, told, "leave all but one out")
+
+
 @pytest.mark.filterwarnings("default::tts.experiments.api.PartialResults")
 def test_a_study_that_was_cut_off_is_shown_as_far_as_it_is(tts, store):
     result = tts("show", "early")

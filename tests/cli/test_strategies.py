@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tts.errors import MissingDependency
 from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
 
 TABLES = (STRATEGIES, STOP_RULES, SELECTIONS)
@@ -54,6 +55,21 @@ def test_an_unknown_name_is_answered_with_the_nearest(tts, assert_error):
         "strategy, stop rule or selection is 'bean', but no strategy, stop rule or selection has that name",
         "did you mean beam?",
     )
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_part_of_another_package_that_cannot_be_loaded_is_listed_with_the_reason(tts, monkeypatch):
+    get = STRATEGIES.get
+
+    def broken(name: str) -> object:
+        if name == "beam":
+            raise MissingDependency("strategy 'beam' of the package acme cannot be loaded")
+        return get(name)
+
+    monkeypatch.setattr(STRATEGIES, "get", broken)
+    lines = tts("strategies").stdout.splitlines()
+    assert any(line.startswith("│ beam ") and "of the package acme cannot be loaded" in line for line in lines)
+    assert any(line.startswith("│ best_of_n ") for line in lines)
 
 
 def test_its_line_is_in_the_help(tts):

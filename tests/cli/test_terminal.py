@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import io
+import signal
 
 import pytest
 from rich.console import Console
 
+from tts.cli.boundary import ended_by_sigterm
 from tts.cli.progress import ProgressLine, progress
 from tts.cli.terminal import one_line, visible
 from tts.solver.problem_run import Event
@@ -77,3 +79,11 @@ def test_progress_is_taken_away_at_the_end(monkeypatch):
         on_event(Event(Problem("3 + 4"), calls=1, tokens=7, candidates=1, answer="7"))
     assert "leading 7" in screen.getvalue()
     assert screen.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_a_process_that_is_asked_to_end_raises_and_gets_its_handler_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, ended_by_sigterm(lambda number: SystemExit(128 + number)):
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before

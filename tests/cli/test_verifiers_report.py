@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tts.cli.app import app
+from tts.experiments.store.store import Store
+from tts.experiments.verifier_report import report as reporting
 
 pytest.importorskip("yaml")
 STUDY = """
@@ -50,6 +53,19 @@ def test_a_report_names_what_was_measured_and_ends_in_advice(report) -> None:
         "step scores against the final answer", "step scores against the steps themselves", "best of N", "no number of tries passes",
     ):  # fmt: skip
         assert part in result.stdout
+
+
+def test_what_a_report_lacks_is_a_warning(report, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, find = reporting.verifier_report, Store.find
+    passed_over = {"have no reference answer": 1_200, "failed": 3}
+    monkeypatch.setattr(
+        reporting, "verifier_report", lambda *given, **named: dataclasses.replace(real(*given, **named), passed_over=passed_over)
+    )
+    monkeypatch.setattr(Store, "find", lambda store, name: dataclasses.replace(find(store, name), cells=9))
+    assert report("--run", "sums-pool").stderr.splitlines() == [
+        "warning: study sums-pool: 5 of 9 cells are done, so this is not its final report",
+        "warning: 1,203 results are not looked at: 1,200 have no reference answer; 3 failed",
+    ]
 
 
 def test_json_and_a_figure(report, tmp_path: Path) -> None:
