@@ -7,10 +7,12 @@ import subprocess
 import sys
 import warnings
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 import tts
+from tts import moved
 from tts.moved import MOVED, RENAMED
 
 HEAVY = {
@@ -139,3 +141,24 @@ config.study, plots.save, plots.draw, points.as_text, points.points_of
         exec(code, {})
     for old in MOVED:
         sys.modules.pop(old, None)
+
+
+def test_what_went_to_the_checkout_says_so_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moved, "find_spec", lambda _: None)
+    sys.modules.pop("tts.allocator.greedy", None)
+    with pytest.raises(ModuleNotFoundError, match=r"has moved to research[.]allocation[.]greedy, which is run from a checkout"):
+        importlib.import_module("tts.allocator.greedy")
+
+
+def test_an_old_path_has_the_code_of_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match="tts.experiments.laws has moved"):
+        spec = find_spec("tts.experiments.laws")
+    assert spec is not None
+    code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
+    assert Path(code.co_filename).parts[-3:] == ("experiments", "analysis", "laws.py")
+
+
+def test_old_paths_are_served_by_one_finder() -> None:
+    before = list(sys.meta_path)
+    moved.install()
+    assert sys.meta_path == before

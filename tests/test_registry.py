@@ -15,6 +15,7 @@ from tts.backends.function import FunctionBackend
 from tts.backends.protocol import require
 from tts.errors import CapabilityError, ConfigError, MissingDependency
 from tts.models.registry import ModelRecord
+from tts.places import is_at_its_place
 from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES, parse
 from tts.search.selections.majority import Majority
 from tts.search.strategies.best_of_n import BestOfN
@@ -270,3 +271,32 @@ def test_the_names_of_a_package_are_those_of_its_table() -> None:
     assert homes["tts.search.strategies.best_of_n"] == ["BestOfN", "self_consistency"]
     assert not [module for module in homes if not module.startswith("tts.search.strategies.")]
     assert sorted(name for names in homes.values() for name in names) == tts.search.strategies.__all__
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_name_stands_for_its_own_part_alone() -> None:
+    assert STRATEGIES.names_it("best_of_n", BestOfN)
+    assert not STRATEGIES.names_it("best_of_n", Majority)
+    assert not STRATEGIES.names_it("acme_broken", BestOfN)
+    assert not STRATEGIES.names_it("nobody", BestOfN)
+
+
+@pytest.mark.parametrize("place", ["a module:Name", "module:a name", "module:", ":Name", "module:Name.1"])
+def test_a_place_that_is_none_is_refused_with_its_form(place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        STRATEGIES.get(place)
+    assert (caught.value.cause, caught.value.hint) == (f"the strategy {place!r} cannot be read", "write package.module:name")
+
+
+def test_a_class_that_its_place_does_not_give_is_not_at_it() -> None:
+    hidden = type("Hidden", (), {})
+    assert is_at_its_place(BestOfN)
+    assert not is_at_its_place(hidden)
+    hidden.__module__ = "a_module_that_is_not_there"
+    assert not is_at_its_place(hidden)
+
+
+def test_parameters_of_what_is_written_in_c_are_checked_by_its_call() -> None:
+    assert parse_call(STRATEGIES, "builtins:dict(width=3)") == {"width": 3}
+    with pytest.raises(ConfigError, match="the strategy builtins:range cannot be made with these parameters: range"):
+        parse_call(STRATEGIES, "builtins:range(width=3)")

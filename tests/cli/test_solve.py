@@ -119,6 +119,8 @@ def test_no_answer_is_a_result(solve):
     assert result.exit_code == 0
     assert (rows["answer"], rows["confidence"], rows["agreed"]) == ("none", "unknown", "0 of 0 candidates")
     assert result.stderr == "warning: no candidate was completed, so there is no answer\n"
+    alone = solve("3 + 4 - 2", "--budget", "tokens=400,seconds=1e-9", "--strategy", "best_of_n(n=4)", "--print", "answer")
+    assert (alone.exit_code, alone.stdout, alone.stderr) == (0, "", f"{result.stderr}warning: there is no answer\n")
 
 
 def test_unknown_confidence_is_null(solve):

@@ -213,3 +213,14 @@ def test_the_winner_is_the_heaviest_candidate_with_the_answer() -> None:
     assert winning_node(trace(nodes=candidates(("41", 1.0), (None, 1.0)))) is None
     assert winning_node(trace(answer=None, nodes=candidates(("41", 1.0), (None, 1.0)))) is None
     assert winning_node(trace(nodes=(node(0, None, answer="42"),))) is None
+
+
+def test_a_trace_is_one_line_and_a_table_of_its_calls_in_notebooks() -> None:
+    record = trace(strategy="beam<b>", calls=trace().calls * 12)
+    assert repr(record) == "Trace(strategy='beam<b>', model='toy', nodes=6, calls=24, answer='42', stopped_by='samples drawn')"
+    shown = record._repr_html_()
+    assert "beam&lt;b&gt;" in shown
+    assert shown.count("<tr>") == 1 + 20 + 1  # the head, the first calls, and how many more there are
+    assert "<td>expand</td><td>policy</td><td>4</td><td>64</td><td>0</td><td>1.5</td>" in shown
+    assert "<td>4 more</td>" in shown
+    assert "more</td>" not in trace()._repr_html_()
