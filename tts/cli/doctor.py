@@ -49,18 +49,12 @@ def doctor(
     if url is not None or model or settings:
         show_server(model or "", url, settings)
         return
-    from rich import box
-    from rich.table import Table
-
     from tts import __version__
     from tts.cli.models import presence
     from tts.models import registry
     from tts.verifiers.code.bounds import bounds
 
-    table = Table(box=box.ROUNDED, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = facts(columns=3)
     table.add_row("tts", __version__, f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     table.add_section()
     incomplete = [extra for extra in EXTRAS if not _add_extra(table, extra)]

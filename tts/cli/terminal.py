@@ -53,12 +53,14 @@ def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table
     return made
 
 
-def facts() -> Table:
-    """Return an empty table of names and values, without a header."""
+def facts(columns: int = 2) -> Table:
+    """Return an empty table without a header: names in its first column, values in its last, which is wrapped."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.ROUNDED, show_header=False)
     made.add_column(style="bold", no_wrap=True)
+    for _ in range(columns - 2):
+        made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
     return made

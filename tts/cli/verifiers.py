@@ -26,11 +26,6 @@ Weights = Annotated[str | None, typer.Option(help="A folder or Hub name of its t
 TaskName = Annotated[str | None, typer.Option("--task", help="Cuts the solution into steps; else that of the model's record.")]
 
 
-@verifiers.callback()
-def _group() -> None:
-    """Inspect verifiers."""
-
-
 @verifiers.command()
 @within_boundary
 def check(name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: Weights = None, task: TaskName = None) -> None:
@@ -52,10 +47,8 @@ def check(name: Name, text: Text, problem: Asked = "What is 3 + 4?", weights: We
     asked, solution = read_problem(problem), read_problem(text)
     tokenizer = tokenizer_of(model)
     steps = [solution] if record.kind == "outcome" else of.split(solution)
-    prompt = of.prompt(Problem(asked))
-    told = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
     renderer = SolutionRenderer(record, tokenizer)
-    rendered = renderer.render(asked, steps, prompt=told)
+    rendered = renderer.render(asked, steps, prompt=Problem(of.prompt(Problem(asked))).text)
     console = output()
     _show_record(console, record, renderer.limit)
     _show_tokens(console, rendered, tokenizer)
