@@ -37,7 +37,7 @@ def lacking(part: Any, protocol: type) -> list[str]:
 def check_async(part: Any, *names: str) -> None:
     """Raise ConfigError where a method that will be awaited is a plain function.
 
-    A function that encloses another may return what that one does, so that only its result can show it.
+    A closure is let through: it may return the coroutine of the function that it wraps.
     """
     for name in names:
         method = _method(part, name)

@@ -1,4 +1,4 @@
-"""The commands by name, and what stands above them: help, version, and streams that no text can break."""
+"""The commands by name, and what they share: help, version, log, and streams that can write any text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a study is run: its expected cost, a row for each row of its final table, and `tts power`, how many problems it takes."""
+"""The expected cost of a study, with a row for each row of its final table; and `tts power`, the number of problems that it needs."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _rows(solution: Solution) -> list[tuple[str, str, str]]:
 def checked(solution: Solution) -> bool | None:
     """Return whether the answer keeps the rules that the problem itself states; None: there is no answer, or no such rule.
 
-    Programs are not run, and answers to free text are not read: what stands around an answer there is no fault of it.
+    Programs are not run. Answers to free text are not checked, since other text may surround them.
     """
     if solution.answer is None or solution.trace is None or solution.trace.task == "text":
         return None

@@ -56,7 +56,7 @@ def sample(  # noqa: PLR0913 - the options of the command
     config = config.with_settings(settings_of(model_option, key_from=key_from, no_probe=no_probe, rpm=rpm, tpm=tpm, extra_body=extra_body))
     pool = pool_study(config, n)
     if not any(change.partition("=")[0].strip() == "name" for change in changes or ()):
-        pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that nobody takes it for the study's runs
+        pool = pool.model_copy(update={"name": f"{config.name}-pool"})  # so that it is not taken for the study's runs
     carry_out(pool, store, dry_run=dry_run)
 
 

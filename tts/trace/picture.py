@@ -1,7 +1,7 @@
 """Pictures of a trace, in SVG: its tree as it grew, the tokens that its paths share, its spend call by call.
 
-Made from what a trace has, so the same trace gives the same bytes. A trace does not record when a path was pruned: the tree shows it
-behind the wave of calls that made the last node below.
+Pictures are made from the trace alone, so the same trace gives the same bytes. A trace does not record when a path was pruned: the tree
+fades it after the wave of calls that made its last node.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def growth(record: Mapping[str, Any], winner: int | None) -> str:
 
 
 def sharing(record: Mapping[str, Any]) -> str:
-    """Return the paths that were live where the most tokens were: each block is a node, as wide as its tokens and as high as its paths.
+    """Return the live paths at the moment with the most tokens. Each block is a node: as wide as its tokens, as high as its paths.
 
     A store of keys and values that shares holds a block once; one without sharing holds it once a path.
     """

@@ -23,7 +23,7 @@ from tts.serve.searches import Order, RunningSearch
 from tts.serve.server_events import PING, EventsReply, event, leaving
 
 T = TypeVar("T")
-_SHARED = ("model", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "reasoning_effort")  # fields with chat requests
+_SHARED = ("model", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "reasoning_effort")  # fields that chat requests have too
 
 
 def search_response(request: Request, gateway: Gateway, body: CompletionBody, prompts: Sequence[str]) -> Response:
@@ -32,7 +32,8 @@ def search_response(request: Request, gateway: Gateway, body: CompletionBody, pr
     Raises:
         ApiError: 400, a field is not valid, or asks for what only a model alone can give.
     """
-    orders = [order_of(_chat(body, prompt), gateway) for prompt in _texts(body, prompts)]
+    _refuse_fields_of_models(body, prompts)
+    orders = [order_of(_chat(body, prompt), gateway) for prompt in prompts]
     tokens, most = sum(int(order.budget.limits["tokens"]) for order in orders), gateway.config.limits.tokens
     if tokens > most:
         cause = f"the budgets of {len(orders)} prompts are {tokens} tokens, but limits.tokens is {most}; send fewer prompts at once"
@@ -40,7 +41,7 @@ def search_response(request: Request, gateway: Gateway, body: CompletionBody, pr
     return SearchCompletion(gateway, request.state.client, orders, stream=bool(body.stream), usage=body.streams_usage)
 
 
-def _texts(body: CompletionBody, prompts: Sequence[str]) -> Sequence[str]:
+def _refuse_fields_of_models(body: CompletionBody, prompts: Sequence[str]) -> None:
     told = {"echo": body.echo, "logprobs": body.logprobs is not None, "max_tokens": body.max_tokens == 0}
     told["prompt"] = any(isinstance(prompt, TokenizedText) for prompt in prompts)
     wrong = next((name for name, given in told.items() if given), None)
@@ -49,7 +50,6 @@ def _texts(body: CompletionBody, prompts: Sequence[str]) -> Sequence[str]:
         alone = body.model.partition(":")[0]
         cause = f"{what} can be had of a model alone, but this request is a search; name {alone!r}, without preset and tts"
         raise refused(wrong, cause, "unsupported")
-    return prompts
 
 
 def _chat(body: CompletionBody, prompt: str) -> ChatBody:

@@ -71,8 +71,8 @@ class Written:
     """One choice.
 
     Args:
-        prompt: which one's. text: without its stop text. finish: why it ended. ids: its tokens. found: log-probabilities, where they are
-            asked for, of the prompt and its tokens. from_token: the first of them that the reply shows.
+        prompt: index of its prompt. text: without its stop text. finish: why it ended. ids: its tokens. found: log-probabilities of the
+            prompt and its tokens, where they are asked for. from_token: the first of them that the reply shows.
     """
 
     prompt: int
