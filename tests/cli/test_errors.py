@@ -9,6 +9,7 @@ import pytest
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import VerifierError
 from tts.models import registry
+from tts.solver.event_loop import Interrupted
 from tts.solver.solver import Solver
 
 WHOLE = "but must be a whole number of at least 1"
@@ -188,6 +189,15 @@ def test_a_verifier_that_fails_before_anything_is_found_is_one_line(solve, monke
 
     monkeypatch.setattr(Solver, "solve", fails)
     assert_error(solve("3 + 4"), 1, "the scorer does not start", "install it")
+
+
+def test_ctrl_c_before_anything_is_found_is_one_line(solve, monkeypatch):
+    def stopped(*_: object, **__: object) -> None:
+        raise Interrupted(None)
+
+    monkeypatch.setattr(Solver, "solve", stopped)
+    result = solve("3 + 4")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted\n")
 
 
 def test_debug_shows_the_whole_traceback(solve, monkeypatch):

@@ -6,11 +6,12 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tts import __version__
-from tts.cli.doctor import EXTRAS, device, installed
+from tts.cli.doctor import EXTRAS, device, installed, limits
 from tts.cli.models import scaled
 from tts.errors import ConfigError
 from tts.models import registry
@@ -39,6 +40,7 @@ def test_models_gives_the_command_for_what_is_missing(tts, monkeypatch):
 
     monkeypatch.setattr(registry, "locate", missing)
     monkeypatch.setattr("tts.cli.doctor.device", lambda: "none")
+    monkeypatch.setattr("tts.cli.doctor.limits", list)  # modules of the engine would keep the function above
     assert "get smollm2" in tts("models").stdout
     assert "get smollm2" in tts("doctor").stdout
 
@@ -93,6 +95,16 @@ def test_a_broken_torch_is_reported(monkeypatch):
     monkeypatch.setattr("tts.cli.doctor.installed", lambda *_: "2.0")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert "torch does not start" in device()
+    monkeypatch.setitem(sys.modules, "tts.backends.engine.machine_limits", None)
+    ((name, told),) = limits()
+    assert (name, told.partition(":")[0]) == ("engine", "does not start")
+
+
+def test_each_gpu_is_named(monkeypatch):
+    monkeypatch.setattr("tts.cli.doctor.installed", lambda *_: "2.0")
+    cuda = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2, get_device_name=lambda i: f"GPU {i}")
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert device() == "CUDA: GPU 0, CUDA: GPU 1"
 
 
 def test_doctor_measures_what_the_engine_is_held_against(tts):

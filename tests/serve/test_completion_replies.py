@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,16 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 
+from tts.backends.base import Reply, Sampling
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.tokenized_text import TokenizedText
+from tts.backends.toy.language import ToyTokenizer
+from tts.errors import ConfigError, EngineError
+from tts.serve.access import Client
+from tts.serve.completions import work
 from tts.serve.completions.endpoint import CompletionStream
 from tts.serve.completions.replies import prompt_text
+from tts.serve.completions.searches import SearchCompletion
 from tts.serve.server_events import PING
 
 
@@ -47,6 +54,38 @@ def test_a_stream_of_a_completion_keeps_alive_while_nothing_is_written():
     assert b'"choices":[{"index":0,"text":"a"' in first
     assert set(pings) == {PING}
     assert last == b"end"
+
+
+def test_searches_of_a_completion_keep_their_stream_alive():
+    async def run() -> list[bytes]:
+        gateway: Any = SimpleNamespace(config=SimpleNamespace(ping_s=0.001))
+        search: Any = SimpleNamespace(over=False, signal=asyncio.Event())
+        reply = SearchCompletion(gateway, Client("anna", "anna"), [], stream=True, usage=False)
+        async with aclosing(reply._chunks([search], asyncio.Event())) as chunks:
+            return [await anext(chunks) for _ in range(3)]
+
+    assert asyncio.run(run()) == [PING] * 3
+
+
+def test_a_backend_that_gives_no_next_token_is_an_error_of_the_model(monkeypatch):
+    async def logprobs(*_: Any) -> list[Reply[PromptLogprobs]]:
+        return [Reply(PromptLogprobs((1,), ("3",), np.zeros(1)), computed=1)]
+
+    monkeypatch.setattr(work, "_logprobs", logprobs)
+    backend: Any = SimpleNamespace(name="silent")
+    order = work.CompletionOrder(prompts=("3",), choices=1, max_tokens=1, sampling=Sampling(temperature=0, max_tokens=1), seed=0, top=1)
+    with pytest.raises(EngineError, match="the backend 'silent' does not give the probabilities of the token after a prompt"):
+        asyncio.run(work.complete(backend, order, work.CompletionCost()))
+
+
+@pytest.mark.parametrize(("field", "value"), [("prompt", "3 + 4"), ("messages", [{"role": "user", "content": "3 + 4"}])])
+def test_a_text_that_the_tokenizer_refuses_is_named_by_its_field(client, monkeypatch, field, value):
+    def refuses(*_: Any) -> None:
+        raise ConfigError("the text is no sum")
+
+    monkeypatch.setattr(ToyTokenizer, "prompt", refuses)
+    error = client().post("/tokenize", json={field: value}).json()["error"]
+    assert (error["message"], error["param"], error["code"]) == ("the text is no sum", field, "invalid_value")
 
 
 def test_a_prompt_of_tokens_is_repeated_as_text_as_far_as_it_is_known():

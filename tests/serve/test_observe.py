@@ -8,8 +8,9 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,7 +22,10 @@ from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError, TTSError
 from tts.serve.access import Client
 from tts.serve.archive import Archive, SearchRecord
+from tts.serve.observe import EventStream
 from tts.serve.searches import RunningSearch
+from tts.serve.server_events import PING
+from tts.serve.streams import ChatStream
 from tts.solver.problem_run import Event
 from tts.trace.trace import TraceNode
 from tts.types import Problem
@@ -209,6 +213,25 @@ def test_of_two_trees_within_a_moment_the_last_is_seen():
                     await search.signal.wait()
 
     asyncio.run(run())
+
+
+def test_streams_of_a_search_begin_and_keep_alive_before_anything_happens():
+    async def run() -> tuple[bytes, list[bytes]]:
+        gateway: Any = SimpleNamespace(config=SimpleNamespace(ping_s=0.001))
+        order: Any = SimpleNamespace(offer=SimpleNamespace(name="toy"))
+        search = RunningSearch("a", Client("anna", "anna"), order, 0.0)
+        async with aclosing(ChatStream(gateway, search, usage=False)._chunks(asyncio.Event())) as chunks:
+            begun = await anext(chunks)
+            assert await anext(chunks) == PING
+        async with aclosing(EventStream(gateway, search)._events(asyncio.Event())) as events:
+            told = [await anext(events)]
+            search.state = "done"
+            search.wake()
+            return begun, [*told, *[part async for part in events if part != PING]]
+
+    begun, told = asyncio.run(run())
+    assert b'"delta":{"role":"assistant","content":""}' in begun
+    assert told == [PING, b'event: end\ndata: {"state": "done", "answer": null}\n\n']
 
 
 def test_a_client_can_end_its_search(tmp_path: Path):
