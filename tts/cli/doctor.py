@@ -17,7 +17,6 @@ from tts.cli.terminal import facts, output, visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tts.backends.base import Caps
     from tts.backends.openai.capabilities import Capabilities
 
 # extra -> distributions; a test holds it equal to pyproject.toml
@@ -124,21 +123,15 @@ def device() -> str:
 
 
 def shown_lines(capabilities: Capabilities) -> list[tuple[str, str]]:
-    """Return the table of a server's capabilities, and of the strategies that work with them."""
-    works, fails = strategies_on(capabilities.caps)
-    return [*capabilities.lines(), ("strategies", ", ".join(works)), ("cannot run", ", ".join(fails) or "none")]
-
-
-def strategies_on(caps: Caps) -> tuple[list[str], list[str]]:
-    """Return the strategies that work with these capabilities, and those that do not, each with what it lacks."""
+    """Return the table of a server's capabilities: the strategies that work with them, and those that do not, with what each lacks."""
     from tts.search.plan import STRATEGIES, parse
 
     works: list[str] = []
     fails: list[str] = []
     for name in STRATEGIES.names():
-        lacking = [need for need in parse(name).strategy.needs if getattr(caps, need) in ("absent", False)]
+        lacking = [need for need in parse(name).strategy.needs if getattr(capabilities.caps, need) in ("absent", False)]
         fails.append(f"{name} ({', '.join(lacking)})") if lacking else works.append(name)
-    return works, fails
+    return [*capabilities.lines(), ("strategies", ", ".join(works)), ("cannot run", ", ".join(fails) or "none")]
 
 
 def show_server(model: str, url: str | None, settings: Mapping[str, Any]) -> None:

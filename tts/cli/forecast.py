@@ -30,16 +30,15 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
             for study in opened.studies():
                 earlier.add(opened.results(study.id, drawn=False))
     rows = forecast(prepared.cells(part), prepared.executor.settings, earlier, slots=prepared.executor.slots)
-    labels: dict[str, Callable[[RowForecast], str]] = {
-        "data set": lambda row: one_line(row.dataset),
-        "model": lambda row: one_line(row.model),
-        "strategy": lambda row: one_line(row.strategy),
-        "budget": lambda row: str(Budget(**row.budget)),  # pyright: ignore[reportArgumentType]
-        "from": lambda row: row.basis,
-    }
     each = [_costs([row]) for row in rows]
-    columns = {title: [show(row) for row in rows] for title, show in labels.items()}
-    columns |= {title: [costs[title] for costs in each] for title in each[0]}
+    columns = {
+        "data set": [one_line(row.dataset) for row in rows],
+        "model": [one_line(row.model) for row in rows],
+        "strategy": [one_line(row.strategy) for row in rows],
+        "budget": [str(Budget(**row.budget)) for row in rows],  # pyright: ignore[reportArgumentType]
+        "from": [row.basis for row in rows],
+        **{title: [costs[title] for costs in each] for title in each[0]},
+    }
     typer.echo(text_of(columns))
     typer.echo("\nin all: " + ", ".join(f"{title} {cost}" for title, cost in _costs(rows).items()))
     if not all(row.whole for row in rows):
