@@ -45,9 +45,8 @@ def choices_of(search: RunningSearch, solution: Solution) -> list[AnswerChoice]:
         found[kind] = _choice(search, candidate, shares.get(kind))
         if len(found) == search.order.choices:
             break
-    return list(found.values()) or [
-        AnswerChoice(0, {"content": ""}, "length", None)
-    ]  # the budget paid for no text, but clients read a first choice
+    # clients read the first choice, also where the budget paid for no text
+    return list(found.values()) or [AnswerChoice(0, {"content": ""}, "length", None)]
 
 
 def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -> AnswerChoice:
