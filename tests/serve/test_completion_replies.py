@@ -22,6 +22,7 @@ from tts.serve.completions import work
 from tts.serve.completions.endpoint import CompletionStream
 from tts.serve.completions.replies import prompt_text
 from tts.serve.completions.searches import SearchCompletion
+from tts.serve.searches import Job
 from tts.serve.server_events import PING
 
 
@@ -86,6 +87,24 @@ def test_a_text_that_the_tokenizer_refuses_is_named_by_its_field(client, monkeyp
     monkeypatch.setattr(ToyTokenizer, "prompt", refuses)
     error = client().post("/tokenize", json={field: value}).json()["error"]
     assert (error["message"], error["param"], error["code"]) == ("the text is no sum", field, "invalid_value")
+
+
+def test_work_that_is_cancelled_before_it_begins_is_not_begun():
+    begun: list[bool] = []
+
+    async def work() -> bool:
+        begun.append(True)
+        return True
+
+    async def run() -> None:
+        job = Job(work)
+        assert await job.run() is True
+        cancelled = Job(work)
+        cancelled.cancel()
+        assert await cancelled.run() is None
+
+    asyncio.run(run())
+    assert begun == [True]
 
 
 def test_a_prompt_of_tokens_is_repeated_as_text_as_far_as_it_is_known():

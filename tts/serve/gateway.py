@@ -116,7 +116,7 @@ class Gateway:
             async with self.admission.place(search.client.owner):
                 with self.offers.servers[search.order.offer.model].borrowed() as records:
                     search.state = "running"
-                    solution = await LOOP.wait(self._job(search, records).solve())
+                    solution = await LOOP.wait(self._job(search, records).run())
             if solution is not None:
                 search.solution = solution
                 if search.failure is None and solution.error is not None and not solution.candidates:
@@ -126,14 +126,14 @@ class Gateway:
         except Exception as failure:  # noqa: BLE001 - raised where requests wait
             search.failure = search.failure or failure
 
-    def _job(self, search: RunningSearch, records: Mapping[str, ModelRecord]) -> Job:
+    def _job(self, search: RunningSearch, records: Mapping[str, ModelRecord]) -> Job[Solution]:
         order, settings = search.order, search.order.offer.settings
         solver = Solver(
             records, settings.verifiers if order.verifier is None else order.verifier, task=order.task, sampling=order.sampling,
             expected_tokens=settings.expected_tokens, on_error="keep", keep=self.cache,
         )  # fmt: skip
         run = solver.prepared(order.problem, order.budget, strategy=order.strategy, seed=order.seed)
-        search.job = Job(dataclasses.replace(run, on_event=search.tell))
+        search.job = Job(dataclasses.replace(run, on_event=search.tell).solve)
         return search.job
 
     def _end(self, search: RunningSearch, held: int, forget: Callable[[], None]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
@@ -16,11 +16,12 @@ from tts.search.plan import Plan
 from tts.serve.access import Client
 from tts.serve.failures import ApiError
 from tts.serve.offers import Offer
-from tts.solver.problem_run import Event, ProblemRun
+from tts.solver.problem_run import Event
 from tts.tasks.base import TaskProtocol
 from tts.trace.trace import TraceNode
 from tts.types import Problem, Solution
 
+T = TypeVar("T")
 _LOOK_S = 0.2  # between two records of a tree that grows
 Phase = Literal["waiting", "running", "done", "failed"]
 
@@ -49,34 +50,34 @@ class Order:
     keep_trace: bool = True
 
 
-class Job:
-    """A run in the library's event loop. Cancelled from another thread, it still returns its solution and what that cost.
+class Job(Generic[T]):
+    """Work in the library's event loop, which can be cancelled from any thread.
 
     Args:
-        run: not begun.
+        work: makes what is awaited there.
     """
 
-    def __init__(self, run: ProblemRun) -> None:
-        self._run = run
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work = work
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
 
-    async def solve(self) -> Solution | None:
-        """Return the solution, in the library's loop; None where it was cancelled before it began."""
+    async def run(self) -> T | None:
+        """Await the work, in the library's loop; return None where it was cancelled before it began."""
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
-        return None if self._cancelled else await self._run.solve()
+        return None if self._cancelled else await self._work()
 
     def cancel(self) -> None:
-        """End the search, from any thread."""
+        """Cancel the work, from any thread."""
         self._cancelled = True
         if self._task is not None:
             self.call(self._task.cancel)
 
     def call(self, function: Callable[[], Any]) -> None:
-        """Call a function in the library's loop, if the search has begun there; from any thread."""
+        """Call a function in the library's loop, if the work has begun there; from any thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop has ended, and the search with it
+            with suppress(RuntimeError):  # the loop has ended, and the work with it
                 self._loop.call_soon_threadsafe(function)
 
 
@@ -107,7 +108,7 @@ class RunningSearch:
         self._looked_s = -math.inf
         self._unseen: asyncio.TimerHandle | None = None  # of a tree that is recorded in a moment
         self.task: asyncio.Task[None] | None = None  # that runs it
-        self.job: Job | None = None
+        self.job: Job[Solution] | None = None
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -32,6 +33,7 @@ from tts.serve.failures import ApiError, JsonReply, api_error
 from tts.serve.gateway import Gateway
 from tts.serve.offers import Offer
 from tts.serve.orders import checked_fields, of_field
+from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.solver.model_cache import LOOP
 
@@ -109,7 +111,7 @@ class ModelCall:
                     gateway.books.hold(self._client.name, most)
                     try:
                         async with asyncio.timeout(self.config.limits.seconds):
-                            return await _to_the_end(complete(self._backend, order, self.cost, told))
+                            return await _to_the_end(partial(complete, self._backend, order, self.cost, told))
                     except TimeoutError:
                         raise self._late() from None
                     finally:
@@ -173,27 +175,18 @@ class ModelCall:
         return {**self.heading(), "choices": self.choices(written), "usage": usage_of(self.cost), "tts": self.report()}
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the library's loop. On cancellation, cancel it there, and wait until all that it cost is counted."""
-    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
-
-    async def whole() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        begun.append((asyncio.get_running_loop(), task))
-        return await work
-
-    waiting = asyncio.ensure_future(LOOP.wait(whole()))
+async def _to_the_end(work: Callable[[], Awaitable[T]]) -> T:
+    """Do work in the library's loop. On cancellation, cancel it there, and wait until all that it cost is counted."""
+    job = Job(work)
+    waiting = asyncio.ensure_future(LOOP.wait(job.run()))
     try:
-        return await asyncio.shield(waiting)
+        made = await asyncio.shield(waiting)
     except asyncio.CancelledError:
-        for loop, task in begun:
-            loop.call_soon_threadsafe(task.cancel)
-        if not begun:
-            waiting.cancel()
-            work.close()
+        job.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         raise
+    assert made is not None, "it was not cancelled"
+    return made
 
 
 class CompletionStream(EventsReply):
