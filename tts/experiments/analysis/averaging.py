@@ -14,8 +14,8 @@ from itertools import permutations
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, ReplayOutcome, covered
 from tts.experiments.analysis.scoring_cost import cost_of, mean_costs
@@ -30,7 +30,6 @@ from tts.statistics.selection import Averaged, best_at_k, majority_at_k, weighte
 from tts.verifiers.base import to_unit
 from tts.verifiers.ranges import range_of
 
-Floats = NDArray[np.float64]
 Unit = Literal["samples", "tokens"]
 # from an order of samples, and numbers of its first ones, to their outcomes
 _Outcomes = Callable[[Sequence[int], Sequence[int]], list[ReplayOutcome]]
@@ -57,7 +56,7 @@ class ReplaySettings:
         """Return the generator of a pool, in its initial state."""
         return generator(self.seed, hash64(pool.cell.dataset, pool.cell.problem), "replay", pool.cell.seed)
 
-    def orders(self, pool: ProblemPool) -> list[NDArray[np.int64]]:
+    def orders(self, pool: ProblemPool) -> list[Whole]:
         """Return random orders of a pool's samples, the same for every plan."""
         rng = self.rng(pool)
         return [rng.permutation(len(pool.drawn)) for _ in range(self.draws)]

@@ -205,6 +205,12 @@ def amount(value: float) -> str:
     return f"{value:.3g}"
 
 
+def in_points(difference: Estimate) -> str:
+    """Return a difference of shares in percentage points, with its interval."""
+    value, low, high = (100 * part for part in (difference.value, difference.low, difference.high))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
+
+
 def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
     """Return a gain, difference or crossing as a phrase, with its interval."""
     unit = AXES[axis].unit
@@ -215,8 +221,7 @@ def in_words(what: Gain | CurveDifference | Crossing, axis: str) -> str:
         times, low, high = (ratio.value, ratio.low, ratio.high) if fewer else (1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
         sign = "" if not what.at_least else "≥ " if fewer else "≤ "
         return f"{sign}{times:.2g}× [{low:.2g}, {high:.2g}] {'fewer' if fewer else 'more'} {unit} for {100 * what.accuracy:.0f} %"
-    value, low, high = (100 * each for each in (what.value.value, what.value.low, what.value.high))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points at {amount(what.cost)} {unit}"
+    return f"{in_points(what.value)} at {amount(what.cost)} {unit}"
 
 
 def _paired(curve: Curve, base: Curve, axis: str) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:

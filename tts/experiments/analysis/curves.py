@@ -109,12 +109,9 @@ class Curve:
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
         if axis not in self.costs:
-            raise ConfigError(f"axis is {axis!r}, but that is unknown for {self.label!r}", hint=_known(self.costs))
+            known = ", ".join(name for name in AXES if name in self.costs)
+            raise ConfigError(f"axis is {axis!r}, but that is unknown for {self.label!r}", hint=f"known for it: {known}")
         return self.costs[axis]
-
-
-def _known(costs: Mapping[str, Floats]) -> str:
-    return f"known for it: {', '.join(name for name in AXES if name in costs)}"
 
 
 def accuracies(shares: Floats, rng: np.random.Generator) -> tuple[Estimate, ...]:

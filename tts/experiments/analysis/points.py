@@ -9,8 +9,6 @@ from tts.experiments.analysis.curves import AXES, Curve, Kind
 from tts.experiments.analysis.replay import ReplayedCurve
 from tts.statistics import Estimate
 
-_COSTS = tuple(AXES)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
@@ -61,7 +59,7 @@ def _points(one: Curve | ReplayedCurve) -> list[Point]:
             drawing_error=None if replayed is None else float(replayed.errors[i]),
             too_small=0 if replayed is None else replayed.too_small[i],
             order=None if replayed is None else replayed.order,
-            costs={name: float(curve.costs[name][i]) if name in curve.costs else None for name in _COSTS},
+            costs={name: float(curve.costs[name][i]) if name in curve.costs else None for name in AXES},
         )
         for i, accuracy in enumerate(curve.accuracy)
     ]

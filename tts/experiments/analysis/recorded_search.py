@@ -62,8 +62,7 @@ class RecordedSearch:
     """
 
     def __init__(self, pool: ProblemPool, plan: Plan) -> None:
-        if plan.selection is None:
-            raise AssertionError("a replayed plan has a selection")
+        assert plan.selection is not None, "a replayed plan has a selection"
         self.pool = pool
         self.selection = plan.selection
         self._stopping = plan.stopping
@@ -248,13 +247,10 @@ class RecordedScores:
         Raises:
             ConfigError: one was not scored by the role.
         """
-        return np.array([self._score(self._pool.drawn[i], role, aggregate) for i in samples], dtype=np.float64)
-
-    def _score(self, drawn: RecordedSample, role: str, how: str) -> float:
-        if role not in drawn.scores:
+        drawn = [self._pool.drawn[i] for i in samples]
+        if not all(role in one.scores for one in drawn):
             raise self._unscored(role)
-        steps = drawn.steps.get(role)
-        return aggregate_scores(StepScores(whole=drawn.scores[role]) if steps is None else StepScores(steps=steps), how)
+        return np.array([score_of(one, role, aggregate) for one in drawn], dtype=np.float64)
 
     def _unscored(self, role: str) -> ConfigError:
         return ConfigError(
@@ -264,6 +260,12 @@ class RecordedScores:
 
     def __getattr__(self, name: str) -> Any:
         raise ConfigError(f"the selection asks a search for {name!r}, but of recorded samples only scores are known", hint=_LIVE)
+
+
+def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
+    """Return the score of a sample, with step scores aggregated as in a selection."""
+    steps = drawn.steps.get(role)
+    return aggregate_scores(StepScores(whole=drawn.scores[role]) if steps is None else StepScores(steps=steps), aggregate)
 
 
 @cache

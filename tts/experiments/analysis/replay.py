@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from tts.checks import check_int
 from tts.errors import ConfigError
-from tts.experiments.analysis.averaging import Floats, ReplaySettings, Unit, means_of, tokens_of
-from tts.experiments.analysis.curves import Curve, CurveKey, accuracies, labels_of, verifiers_in_words
+from tts.experiments.analysis.averaging import ReplaySettings, Unit, means_of, tokens_of
+from tts.experiments.analysis.curves import Curve, CurveKey, Floats, accuracies, labels_of, verifiers_in_words
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_auto import auto_means, is_auto, payable
 from tts.search.plan import Plan, parse

@@ -17,8 +17,7 @@ from tts.errors import unknown_name
 from tts.experiments.analysis.curves import AXES
 from tts.experiments.analysis.points import Point
 from tts.experiments.analysis.table import TableRow
-from tts.experiments.output.words import listed
-from tts.statistics import Estimate
+from tts.experiments.output.words import in_percent, listed, percent_with_interval
 
 Rows = Sequence[TableRow] | Sequence[Point]
 Form = Literal["text", "csv", "json"]
@@ -136,14 +135,6 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
 
 
-def _interval(accuracy: Estimate) -> str:
-    return f"{_percent(accuracy.value)} % [{_percent(accuracy.low)}, {_percent(accuracy.high)}]"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
-
-
 def _known(value: float | None, form: str = ",") -> str:
     return "unknown" if value is None or math.isnan(value) else f"{value:{form}}"
 
@@ -158,7 +149,7 @@ def _origin(point: Point) -> str:
         return "live"
     if point.order == "recorded" and not point.drawing_error:
         return "replayed, recorded order"
-    return f"replayed, ± {_percent(point.drawing_error)} % by drawing" if point.drawing_error else "replayed, exact"
+    return f"replayed, ± {in_percent(point.drawing_error)} by drawing" if point.drawing_error else "replayed, exact"
 
 
 _LEFT: Final = frozenset(
@@ -176,7 +167,7 @@ _ROW: Final[Mapping[str, Callable[[TableRow], str]]] = {
     "problems": lambda row: f"{row.problems:,}",
     "seeds": lambda row: f"{row.seeds:,}",
     "runs": lambda row: f"{row.runs:,}",
-    "accuracy [95 %]": lambda row: f"unknown: {row.no_accuracy}" if row.accuracy is None else _interval(row.accuracy),
+    "accuracy [95 %]": lambda row: f"unknown: {row.no_accuracy}" if row.accuracy is None else percent_with_interval(row.accuracy),
     "error by group": lambda row: "" if row.group_error is None else f"± {100 * row.group_error:.2f} %",
     "tokens in": lambda row: f"{row.prompt_tokens:,}",
     "reused": lambda row: _known(row.reused_tokens),
@@ -209,7 +200,7 @@ _POINT: Final[Mapping[str, Callable[[Point], str]]] = {
     "out": lambda point: _short(point.costs["generated_tokens"]),
     "verifier": lambda point: _short(point.costs["verifier_tokens"]),
     "dollars": lambda point: "" if point.costs["usd"] is None else f"{point.costs['usd']:.6f}",
-    "accuracy [95 %]": lambda point: _interval(point.accuracy),
+    "accuracy [95 %]": lambda point: percent_with_interval(point.accuracy),
 }
 _COLUMNS: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {TableRow: _ROW, Point: _POINT}
 _FORMS: Final[Mapping[str, Callable[[Rows], str]]] = {"text": ShownTable.of, "csv": as_csv, "json": as_json}

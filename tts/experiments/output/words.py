@@ -1,4 +1,4 @@
-"""Estimates and facts in words."""
+"""Estimates, shares and facts in words."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ def with_interval(each: Estimate, form: str = ".3f") -> str:
     return f"{each.value:{form}}" + ("" if math.isnan(each.low) else f" [{each.low:{form}}, {each.high:{form}}]")
 
 
-def in_points(each: Estimate) -> str:
-    """Return a difference of shares in percentage points, with its interval."""
-    value, low, high = (100 * part for part in (each.value, each.low, each.high))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] points"
+def in_percent(share: float) -> str:
+    """Return a share as a percentage, where it is known."""
+    return "unknown" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def percent_with_interval(share: Estimate) -> str:
+    """Return a share as a percentage with its interval, where they are known."""
+    return in_percent(share.value) + ("" if math.isnan(share.low) else f" [{100 * share.low:.1f}, {100 * share.high:.1f}]")
 
 
 def listed(facts: Mapping[str, str]) -> str:

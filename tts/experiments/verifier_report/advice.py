@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tts.experiments.output.words import in_points, with_interval
+from tts.experiments.analysis.comparing import in_points
+from tts.experiments.output.words import with_interval
 from tts.experiments.verifier_report.measures import VerifierMeasures
 from tts.experiments.verifier_report.scores import VerifierScores
 from tts.experiments.verifier_report.selection_effect import SelectionEffect

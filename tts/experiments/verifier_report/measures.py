@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.experiments.verifier_report.scores import Floats, VerifierScores, Whole
+from tts.experiments.analysis.curves import Floats, Whole
+from tts.experiments.verifier_report.scores import VerifierScores
 from tts.randomness import generator
 from tts.search.algorithms.aggregation import AGGREGATIONS, aggregate_scores
 from tts.statistics import (
@@ -38,6 +40,7 @@ _FIRST_SPANS: Final = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 8))  # steps are fewe
 
 # Given the cell's key and the candidate's place in it, whether each of its steps is right; None: nobody knows.
 StepGold = Callable[[str, int], Sequence[bool] | None]
+_Rng = Callable[..., np.random.Generator]  # from the rest of an estimate's address to its generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +126,13 @@ def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequ
             probabilities, or reach none, they are these quantiles of the scores.
         seed: of the intervals.
     """
-    rng = _Rngs(seed, scored)
+    rng: _Rng = partial(generator, seed, 0, "trust", scored.role)  # each estimate has its own generator
     right, at = scored.right, scored.at
     by_kind = {
         name: clustered_auc_within(*_known(_aggregated(scored, name), right, at), rng=rng("aggregation", name))
         for name in (AGGREGATIONS if any(len(steps) > 1 for steps in scored.steps) else ())
     }
-    quality = _quality(scored.scores, right, at, probabilities=scored.probabilities, rng=rng.below("whole"))
+    quality = _quality(scored.scores, right, at, probabilities=scored.probabilities, rng=partial(rng, "whole"))
     table = expected_calibration_error(scored.scores, right).table if scored.probabilities else ()
     length = Length(
         plain=clustered_correlation(scored.scores, scored.tokens, at, rng=rng("length")),
@@ -147,20 +150,7 @@ def measure_verifier(scored: VerifierScores, gold: StepGold, *, thresholds: Sequ
     )
 
 
-class _Rngs:
-    """Gives each estimate its own generator."""
-
-    def __init__(self, seed: int, scored: VerifierScores, *address: str | int) -> None:
-        self._seed, self._scored, self._address = seed, scored, address
-
-    def __call__(self, *address: str | int) -> np.random.Generator:
-        return generator(self._seed, 0, "trust", self._scored.role, *self._address, *address)
-
-    def below(self, *address: str | int) -> _Rngs:
-        return _Rngs(self._seed, self._scored, *self._address, *address)
-
-
-def _quality(scores: Floats, labels: Floats, at: Whole, *, probabilities: bool, rng: _Rngs) -> Quality:
+def _quality(scores: Floats, labels: Floats, at: Whole, *, probabilities: bool, rng: _Rng) -> Quality:
     nothing = Estimate(math.nan, math.nan, math.nan)
     return Quality(
         num=len(scores),
@@ -180,7 +170,7 @@ def _known(scores: Floats, labels: Floats, at: Whole) -> tuple[Floats, Floats, W
     return scores[known], labels[known], at[known]
 
 
-def _positions(scored: VerifierScores, gold: StepGold, rng: _Rngs) -> Iterator[Position]:
+def _positions(scored: VerifierScores, gold: StepGold, rng: _Rng) -> Iterator[Position]:
     """Yield the quality of step scores by position, against the answer and, where labels are known, against the steps."""
     if not (most := max(map(len, scored.steps))):
         return
@@ -195,7 +185,7 @@ def _positions(scored: VerifierScores, gold: StepGold, rng: _Rngs) -> Iterator[P
             rows = known & (places >= first) & (places <= last)
             if rows.any():
                 columns = scores[rows], labels[rows], scored.at[of][rows]
-                quality = _quality(*columns, probabilities=scored.probabilities, rng=rng.below(name, first))
+                quality = _quality(*columns, probabilities=scored.probabilities, rng=partial(rng, name, first))
                 yield Position(first=first, last=last, gold=name, quality=quality)
 
 

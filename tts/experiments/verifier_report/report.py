@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts.errors import ConfigError
+from tts.experiments.analysis.comparing import in_points
 from tts.experiments.output.tables import text_of
-from tts.experiments.output.words import in_points, listed, with_interval
+from tts.experiments.output.words import in_percent, listed, percent_with_interval, with_interval
 from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Result
 from tts.experiments.verifier_report.advice import advice
@@ -20,7 +21,6 @@ from tts.experiments.verifier_report.scores import VerifierScores, collect_score
 from tts.experiments.verifier_report.selection_effect import SelectionEffect, selection_effect
 from tts.experiments.verifier_report.steps import step_gold
 from tts.search.algorithms.aggregation import check_aggregate
-from tts.statistics import Estimate
 
 _GOLD = {"answer": "step scores against the final answer", "step": "step scores against the steps themselves, each given those before it"}
 
@@ -140,7 +140,7 @@ def _head(verdict: Verdict) -> str:
     rows = {
         "verifier": f"{scored.role}: {scored.verifier}{' (oracle)' if scored.oracle else ''}",
         "scored": f"{scored.strategy} of {scored.model} on {scored.dataset}",
-        "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, {100 * of.quality.share:.1f} % right",
+        "candidates": f"{len(scored.scores):,} of {len(scored.problems):,} problems, {in_percent(of.quality.share)} right",
         "left out": ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count),
         "AUC": with_interval(of.quality.auc),
         "AUC within problems": with_interval(of.quality.within),
@@ -151,8 +151,8 @@ def _head(verdict: Verdict) -> str:
     if chosen is not None:
         apart, most = chosen.agreement, chosen.sizes[-1]
         rows |= {
-            "agrees with the vote": f"{_percent(apart.same)}; of {apart.num:,} pools where not it is right in {apart.by_score:,}, the "
-            f"vote in {apart.by_vote:,}",
+            "agrees with the vote": f"{percent_with_interval(apart.same)}; of {apart.num:,} pools where not it is right in "
+            f"{apart.by_score:,}, the vote in {apart.by_vote:,}",
             f"gain at {most}": f"{in_points(chosen.over_majority)} over the vote; "
             f"as weights of votes {in_points(chosen.weighted_over_majority)}",
             "peak": f"{chosen.peak} samples; {in_points(chosen.fall)} from there to {most}",
@@ -166,7 +166,7 @@ def _by_position(positions: Sequence[Position]) -> dict[str, list[str]]:
     return {
         "step": [f"{p.first}" if p.first == p.last else f"{p.first} to {p.last}" for p in positions],
         "scores": [f"{each.num:,}" for each in of],
-        "right": [f"{100 * each.share:.1f} %" for each in of],
+        "right": [in_percent(each.share) for each in of],
         "AUC": [with_interval(each.auc) for each in of],
         "AUC within problems": [with_interval(each.within) for each in of],
         "calibration error": [with_interval(each.error) for each in of],
@@ -177,21 +177,21 @@ def _by_size(chosen: SelectionEffect) -> dict[str, list[str]]:
     return {
         "samples": [f"{size:,}" for size in chosen.sizes],
         "score of the best": [with_interval(each) for each in chosen.proxy],
-        "right: best": [_percent(each) for each in chosen.best],
-        "majority": [_percent(each) for each in chosen.majority],
-        "weighted": [_percent(each) for each in chosen.weighted],
-        "any (pass@k)": [_percent(each) for each in chosen.coverage],
+        "right: best": [percent_with_interval(each) for each in chosen.best],
+        "majority": [percent_with_interval(each) for each in chosen.majority],
+        "weighted": [percent_with_interval(each) for each in chosen.weighted],
+        "any (pass@k)": [percent_with_interval(each) for each in chosen.coverage],
     }
 
 
 def _by_threshold(ceilings: Sequence[Ceiling]) -> dict[str, list[str]]:
     columns = {
         "score from": [f"{each.threshold:.4g}" for each in ceilings],
-        "accepts": [_share(each.accepted) for each in ceilings],
-        "of right": [_share(each.completeness) for each in ceilings],
-        "of wrong": [_share(1 - each.soundness) for each in ceilings],
-        "right of those": [_share(each.precision) for each in ceilings],
-        "reaches": [_percent(each.accuracy) for each in ceilings],
+        "accepts": [in_percent(each.accepted) for each in ceilings],
+        "of right": [in_percent(each.completeness) for each in ceilings],
+        "of wrong": [in_percent(1 - each.soundness) for each in ceilings],
+        "right of those": [in_percent(each.precision) for each in ceilings],
+        "reaches": [percent_with_interval(each.accuracy) for each in ceilings],
     }
     costs = list(ceilings[0].tries)
     return columns | {f"cost {abs(cost):g}": [_tries(each.tries[cost]) for each in ceilings] for cost in costs}
@@ -199,11 +199,3 @@ def _by_threshold(ceilings: Sequence[Ceiling]) -> dict[str, list[str]]:
 
 def _tries(tries: int) -> str:
     return f"{tries}" if tries < MOST_TRIES else f"{tries} or more"
-
-
-def _percent(each: Estimate) -> str:
-    return _share(each.value) + ("" if math.isnan(each.low) else f" [{100 * each.low:.1f}, {100 * each.high:.1f}]")
-
-
-def _share(value: float) -> str:
-    return "unknown" if math.isnan(value) else f"{100 * value:.1f} %"

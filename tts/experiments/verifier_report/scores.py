@@ -17,15 +17,12 @@ from numpy.typing import NDArray
 
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, TTSError
+from tts.experiments.analysis.curves import Floats, Whole
 from tts.experiments.analysis.pools import ProblemPool, pools_of
+from tts.experiments.analysis.recorded_search import score_of
 from tts.experiments.study.record import Cell, RecordedSample, Result
-from tts.search.algorithms.aggregation import aggregate_scores
 from tts.solver.verifier_roles import made
-from tts.verifiers.base import StepScores
 from tts.verifiers.ranges import range_of
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,12 +94,6 @@ class _ScoreColumns:
     unasked: int = 0
     unknown: int = 0
     unchecked: int = 0
-
-
-def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
-    """Return the score of a candidate, with step scores aggregated as in a selection."""
-    steps = drawn.steps.get(role)
-    return aggregate_scores(StepScores(whole=drawn.scores[role]) if steps is None else StepScores(steps=steps), aggregate)
 
 
 def collect_scores(results: Iterable[Result], *, aggregate: str = "last", role: str | None = None) -> CollectedScores:
@@ -182,7 +173,7 @@ def _scored(key: tuple[str, ...], columns: _ScoreColumns) -> VerifierScores:
     )  # fmt: skip
 
 
-def _known(verifier: str, scores: NDArray[np.float64]) -> tuple[tuple[float, float] | None, bool]:
+def _known(verifier: str, scores: Floats) -> tuple[tuple[float, float] | None, bool]:
     """Return the range of a verifier, and whether it needs the answer; (None, False) where it cannot be loaded here."""
     try:
         one = (made(verifier) or {})["main"]

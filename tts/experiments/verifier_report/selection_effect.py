@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.errors import ConfigError
-from tts.experiments.analysis.curves import Curve
+from tts.experiments.analysis.curves import Curve, Floats
 from tts.experiments.analysis.pools import ProblemPool
-from tts.experiments.analysis.recorded_search import RecordedSearch
+from tts.experiments.analysis.recorded_search import RecordedSearch, score_of
 from tts.experiments.analysis.replay import COVERAGE, replay
-from tts.experiments.verifier_report.scores import Floats, VerifierScores, score_of
+from tts.experiments.verifier_report.scores import VerifierScores
 from tts.randomness import generator
 from tts.search.plan import parse
 from tts.search.selections.best import Best

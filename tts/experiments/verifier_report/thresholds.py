@@ -12,6 +12,7 @@ from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.experiments.analysis.curves import verifiers_in_words
 from tts.experiments.output.tables import text_of
+from tts.experiments.output.words import in_percent
 from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Result
 from tts.search.algorithms.calibration import Threshold, choose_threshold
@@ -112,10 +113,10 @@ def as_text(found: Sequence[AnswerThreshold], risk: float) -> str:
             "strategy": [each.strategy for each in found],
             "budget": [each.budget for each in found],
             "problems": [f"{each.problems:,}" for each in found],
-            "right if all are answered": [f"{100 * each.accuracy:.1f} %" for each in found],
-            f"answers for a risk of {risk:g}": [f"{100 * each.coverage:.1f} %" for each in of],
-            "wrong of those": ["–" if math.isnan(each.risk) else f"{100 * each.risk:.1f} %" for each in of],
-            "at most": ["–" if math.isnan(each.bound) else f"{100 * each.bound:.1f} %" for each in of],
+            "right if all are answered": [in_percent(each.accuracy) for each in found],
+            f"answers for a risk of {risk:g}": [in_percent(each.coverage) for each in of],
+            "wrong of those": ["–" if math.isnan(each.risk) else in_percent(each.risk) for each in of],
+            "at most": ["–" if math.isnan(each.bound) else in_percent(each.bound) for each in of],
             "write": [each.plan or "none keeps it" * math.isinf(each.threshold.value) for each in found],
         }
     )
