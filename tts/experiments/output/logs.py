@@ -18,6 +18,7 @@ from typing import Any, Final
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.output.export import replaced, write_json_lines
+from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Result
 
 # A result with candidates, and what they were imported from, as `store.rows.unpacked` gives it; {}: they were not imported.
@@ -55,17 +56,13 @@ def _texts(result: Result, source: Mapping[str, Any]) -> list[str]:
     return [one.answer or "" if text is None else text for one, text in zip(drawn, known, strict=True)]
 
 
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
 def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     """Return a problem as a plain row with lists, of the usual fields of an import."""
     drawn, cell = result.drawn or (), result.cell
-    scores = {role: [_plain(one.scores.get(role, math.nan)) for one in drawn] for role in cell.verifiers}
+    scores = {role: plain([one.scores.get(role, math.nan) for one in drawn]) for role in cell.verifiers}
     by_step, by_test = [one.steps for one in drawn], [one.outcomes for one in drawn]
     steps, outcomes = (
-        {role: [[_plain(score) for score in one[role]] for one in told] for role in cell.verifiers if all(role in one for one in told)}
+        {role: plain([one[role] for one in told]) for role in cell.verifiers if all(role in one for one in told)}
         for told in (by_step, by_test)
     )
     shared = {name: source.get(name) for name in ("prompt", "reference", "tests")}
@@ -82,10 +79,6 @@ def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in {**row, "scores": scores, "steps": steps, "outcomes": outcomes}.items() if value not in (None, {})
     }
-
-
-def _write_rows(pool: list[Sampled], path: Path) -> None:
-    write_json_lines((_row(*one) for one in pool), path)
 
 
 def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
@@ -105,10 +98,6 @@ def _documents(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
 
 def _hash(text: str) -> str:
     return sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def _write_documents(pool: list[Sampled], path: Path) -> None:
-    write_json_lines(_documents(pool), path)
 
 
 def _epochs(pool: list[Sampled]) -> Iterator[dict[str, Any]]:
@@ -134,8 +123,7 @@ def _header(pool: list[Sampled]) -> dict[str, Any]:
     first, now = pool[0][0].cell, datetime.now(UTC).isoformat(timespec="seconds")
     epochs = max(len(result.drawn or ()) for result, _ in pool)
     verdicts = [one.right for result, _ in pool for one in result.drawn or () if one.right is not None]
-    share = sum(verdicts) / len(verdicts) if verdicts else math.nan
-    metric = {"accuracy": {"name": "accuracy", "value": _plain(share), "params": {}}} if verdicts else {}
+    metric = {"accuracy": {"name": "accuracy", "value": sum(verdicts) / len(verdicts), "params": {}}} if verdicts else {}
     count = sum(len(result.drawn or ()) for result, _ in pool)
     return {
         "version": 2, "status": "success",
@@ -175,8 +163,8 @@ def _write_log(pool: list[Sampled], path: Path) -> None:
         archive.writestr("header.json", json.dumps(header))
 
 
-_WRITERS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[list[Sampled], Path], None]]]] = {
-    "samples": ((".jsonl",), _write_rows),
-    "lm-eval": ((".jsonl",), _write_documents),
+_WRITERS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[list[Sampled], Path], int | None]]]] = {
+    "samples": ((".jsonl",), lambda pool, path: write_json_lines((_row(*one) for one in pool), path)),
+    "lm-eval": ((".jsonl",), lambda pool, path: write_json_lines(_documents(pool), path)),
     "inspect": ((".json", ".eval"), _write_log),
 }

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -55,13 +54,6 @@ _LOG_FROM = 5.0  # ratio of the greatest to the least cost, from which an axis i
 _PLAIN: Final = Look()
 
 
-@dataclass(frozen=True, slots=True)
-class _Style:
-    colour: str
-    line: dict[str, Any]
-    role: str
-
-
 def draw(  # noqa: PLR0913 - the options of a figure
     curves: Sequence[Curve],
     x: str = "tokens",
@@ -89,7 +81,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
         ConfigError: no curve has that axis, a logarithmic scale was asked for with costs of 0, or `ax` is given for several panels.
         MissingDependency: matplotlib is not installed.
     """
-    style = styled()
+    context = styled()
     shown, unknown = _with_axis(curves, x)
     logarithmic = _is_log(shown, x, scale)
     datasets = [curve.dataset for curve in shown]
@@ -97,28 +89,28 @@ def draw(  # noqa: PLR0913 - the options of a figure
     for curve in shown:
         panels.setdefault((curve.dataset, curve.group), []).append(curve)
     panels = dict(sorted(panels.items(), key=lambda panel: (datasets.index(panel[0][0]), _natural(panel[0][1] or ""))))
-    styles = _styles(shown, Palette() if palette is None else palette, look)
     if ax is not None and len(panels) > 1:
         raise ConfigError(f"ax is given, but the curves have {len(panels)} panels", hint="give the curves of one data set and group")
-    named = [NamedLine(label, one.line, one.role, _peak(shown, label), _ends(panels.values(), label, x)) for label, one in styles.items()]
-    with style, _matplotlib().rc_context(look.small_type):
-        figure, axes = _panels(len(panels), most_in_one_panel(named), look) if ax is None else (cast("Figure", ax.figure), [ax])
+    named = _lines(shown, list(panels.values()), x, Palette() if palette is None else palette, look)
+    fullest = most_in_one_panel(list(named.values()))
+    with context, _matplotlib().rc_context(look.small_type):
+        figure, axes = _panels(len(panels), fullest, look) if ax is None else (cast("Figure", ax.figure), [ax])
         for panel, (name, lines) in zip(axes, panels.items(), strict=True):
             if front and len([line for line in lines if line.role != "oracle"]) > 1:
                 _draw_front(panel, lines, x)
             for curve in lines:
-                _draw_curve(panel, curve, x, styles[curve.label], clipped=look.xlim is not None or look.ylim is not None)
+                _draw_curve(panel, curve, x, named[curve.label].style, clipped=look.xlim is not None or look.ylim is not None)
                 if bands and curve.role != "oracle":
-                    _draw_intervals(panel, curve, x, styles[curve.label].colour, filled=len(lines) <= _MOST_BANDS + 1)
+                    _draw_intervals(panel, curve, x, named[curve.label].style["color"], filled=len(lines) <= _MOST_BANDS + 1)
             if len(panels) > 1:
                 panel.set_title(_panel_title(*name, lines), loc="left", color=_INK)
         if gained is not None:
             _draw_gain(axes[0], gained, x)
         _dress(axes, x, look, logarithmic=logarithmic)
         marked = any(line.get_label() == _FRONT_LABEL for panel in axes for line in panel.lines)
-        name_lines(figure, axes, named, look, title=title, front=_FRONT if marked else None, own=ax is None)
+        name_lines(figure, axes, list(named.values()), look, title=title, front=_FRONT if marked else None, own=ax is None)
         if ax is None:
-            in_legend = look.place(lines=most_in_one_panel(named), panels=len(axes)) != "ends"
+            in_legend = look.place(lines=fullest, panels=len(axes)) != "ends"
             front_told = ["grey discs: Pareto front"] if marked and not in_legend else []
             caption(figure, _facts(shown, unknown, x, bands=bands) + front_told, look)
     return figure
@@ -187,51 +179,44 @@ def _is_log(curves: Sequence[Curve], x: str, scale: Scale) -> bool:
     return scale == "log" or (scale == "auto" and bool(costs.min() > 0) and bool(costs.max() >= _LOG_FROM * costs.min()))
 
 
-def _peak(curves: Sequence[Curve], label: str) -> float:
-    return max(max(e.value for e in curve.accuracy) for curve in curves if curve.label == label)
-
-
-def _ends(panels: Iterable[Sequence[Curve]], label: str, x: str) -> tuple[tuple[int, float, float], ...]:
+def _ends(panels: Sequence[Sequence[Curve]], label: str, x: str) -> tuple[tuple[int, float, float], ...]:
     """Return panel, cost and accuracy of the last points of a line."""
     of = [(i, curve, int(np.argmax(curve.costs[x]))) for i, lines in enumerate(panels) for curve in lines if curve.label == label]
     return tuple((i, float(curve.costs[x][last]), curve.accuracy[last].value) for i, curve, last in of)
 
 
-def _styles(curves: Sequence[Curve], palette: Palette, look: Look) -> dict[str, _Style]:
-    """Return a style for each label, the same in all panels. Reference lines beyond the number of dash patterns look as others do."""
-    roles = {curve.label: curve.role for curve in reversed(list(curves))}
-    counts, drawn, styles = Counter(roles.values()), Counter[str](), dict[str, _Style]()
-    plain = [c.label for c in curves if not (c.role in _REFERENCES and counts[c.role] <= len(DASHES))]
-    numbers = palette.numbers(plain)
+def _lines(curves: Sequence[Curve], panels: Sequence[Sequence[Curve]], x: str, palette: Palette, look: Look) -> dict[str, NamedLine]:
+    """Return the line of each label, the same in all panels. Reference lines beyond the number of dash patterns look as others do."""
+    counts = Counter({curve.label: curve.role for curve in reversed(curves)}.values())
+    references = {role for role in _REFERENCES if counts[role] <= len(DASHES)}
+    numbers = palette.numbers(curve.label for curve in curves if curve.role not in references)
+    drawn, lines = Counter[str](), dict[str, NamedLine]()
     for curve in curves:
-        if curve.label in styles:
+        if curve.label in lines:
             continue
-        reference = curve.role in _REFERENCES and counts[curve.role] <= len(DASHES)
-        if reference:
-            i, drawn[curve.role] = drawn[curve.role], drawn[curve.role] + 1
+        own: dict[str, Any]
+        if curve.role in references:
+            own = _REFERENCES[curve.role]
+            dashes = [own["linestyle"], *(dash for dash in DASHES if dash != own["linestyle"])]
+            own = own | {"linestyle": dashes[drawn[curve.role]]}
+            drawn[curve.role] += 1
         else:
             i = numbers[curve.label]
-        own: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "linestyle": DASHES[i % len(DASHES)],
-        }
-        if reference:
-            own = _REFERENCES[curve.role]
-            own = own | {"linestyle": [own["linestyle"], *(dash for dash in DASHES if dash != own["linestyle"])][i]}
+            own = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
         face = "white" if curve.kind == "replayed" else own["color"]
-        line = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
-        line |= dict(look.style.get(curve.label, {}))
-        styles[curve.label] = _Style(str(line["color"]), line, curve.role)
-    return styles
+        style = {"linewidth": 1.6, "markersize": 5, "markeredgewidth": 1.2, "markerfacecolor": face, **own}
+        style |= look.style.get(curve.label, {})
+        peak = max(each.value for one in curves if one.label == curve.label for each in one.accuracy)
+        lines[curve.label] = NamedLine(curve.label, style, curve.role, peak, _ends(panels, curve.label, x))
+    return lines
 
 
-def _draw_curve(panel: Axes, curve: Curve, x: str, style: _Style, *, clipped: bool) -> None:
+def _draw_curve(panel: Axes, curve: Curve, x: str, style: Mapping[str, Any], *, clipped: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
-    panel.plot(curve.costs[x][order], [curve.accuracy[i].value for i in order], zorder=4, clip_on=clipped, **style.line)
+    panel.plot(curve.costs[x][order], [curve.accuracy[i].value for i in order], zorder=4, clip_on=clipped, **style)
 
 
-def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: str, *, filled: bool) -> None:
+def _draw_intervals(panel: Axes, curve: Curve, x: str, colour: Any, *, filled: bool) -> None:
     order = np.argsort(curve.costs[x], kind="stable")
     cost = curve.costs[x][order]
     value, low, high = (np.array([getattr(curve.accuracy[i], name) for i in order]) for name in ("value", "low", "high"))

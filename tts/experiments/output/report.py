@@ -9,8 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from tts.experiments.analysis.table import table
 from tts.experiments.output import plots
 from tts.experiments.output.look import Palette
 from tts.experiments.output.tables import columns
-from tts.experiments.study.record import Cell, StoredStudy
+from tts.experiments.study.record import Result, StoredStudy
 from tts.trace.html import SLOT, embedded, script_hash, sealed, viewer
 from tts.trace.trace import Trace, winning_node
 
@@ -34,21 +33,6 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[0-9][0-9.,e+-]*( %)?( \[.*\])?|unknown")
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """A run with a recorded search."""
-
-    cell: Cell
-    right: bool | None
-    answer: str | None
-    tokens: int
-
-    @property
-    def label(self) -> str:
-        limits = str(Budget(**self.cell.budget))  # pyright: ignore[reportArgumentType]
-        return f"{self.cell.strategy} · {limits} · {self.cell.model}"
 
 
 def report(
@@ -69,8 +53,8 @@ def report(
     if x not in AXES:
         raise unknown_name("axis", x, AXES)
     rows = table(store.results(study.id, drawn=False), rng=rng)
-    searches = _chosen(list(_searches(store, study)), problems, num_problems)
-    data = {"viewer": viewer(), "slot": SLOT, "searches": [_shown(store, search) for search in searches]}
+    searches = [_shown(store, result) for result in _chosen(_traced(store, study), problems, num_problems)]
+    data = {"viewer": viewer(), "slot": SLOT, "searches": searches}
     parts = {
         "TITLE": _text(study.name),
         "FACTS": _facts(study),
@@ -86,36 +70,37 @@ def report(
 # ---- searches ----
 
 
-def _searches(store: Store, study: StoredStudy) -> Iterable[_Search]:
+def _traced(store: Store, study: StoredStudy) -> list[Result]:
+    """Return the results with a recorded search."""
     traced = store.traced(study.id)
-    for result in store.results(study.id, drawn=False) if traced else ():
-        if result.cell.key in traced:
-            yield _Search(result.cell, result.right, result.answer, result.usage.tokens)
+    return [result for result in store.results(study.id, drawn=False) if result.cell.key in traced] if traced else []
 
 
-def _chosen(searches: Sequence[_Search], problems: Sequence[str], count: int) -> list[_Search]:
-    """Return the searches of the named problems, else of some, first those that runs disagree on."""
-    by_problem: dict[str, list[_Search]] = {}
-    for search in searches:
-        by_problem.setdefault(search.cell.problem, []).append(search)
+def _chosen(results: Sequence[Result], problems: Sequence[str], count: int) -> list[Result]:
+    """Return the results of the named problems, else of some, first those that runs disagree on."""
+    by_problem: dict[str, list[Result]] = {}
+    for result in results:
+        by_problem.setdefault(result.cell.problem, []).append(result)
     for problem in problems:
         if problem not in by_problem:
             raise unknown_name("problem with a recorded search", problem, by_problem)
-    agreed = {problem: len({search.right for search in of}) == 1 for problem, of in by_problem.items()}
+    agreed = {problem: len({result.right for result in of}) == 1 for problem, of in by_problem.items()}
     chosen = problems or sorted(by_problem, key=lambda problem: agreed[problem])[:count]
-    return [search for problem in chosen for search in by_problem[problem]]
+    return [result for problem in chosen for result in by_problem[problem]]
 
 
-def _shown(store: Store, search: _Search) -> dict[str, Any]:
-    recorded = store.trace(search.cell.key)
+def _shown(store: Store, result: Result) -> dict[str, Any]:
+    """Return a recorded search as the page's script reads it."""
+    cell, recorded = result.cell, store.trace(result.cell.key)
     assert recorded is not None, "a recorded search stays in its store"
     trace = Trace.from_json(recorded.decode("utf-8"))
+    limits = str(Budget(**cell.budget))  # pyright: ignore[reportArgumentType]
     return {
-        "problem": search.cell.problem,
-        "label": search.label,
-        "right": search.right,
-        "answer": search.answer,
-        "tokens": search.tokens,
+        "problem": cell.problem,
+        "label": f"{cell.strategy} · {limits} · {cell.model}",
+        "right": result.right,
+        "answer": result.answer,
+        "tokens": result.usage.tokens,
         "trace": embedded(trace.to_dict(), winning_node(trace)),
     }
 
