@@ -13,7 +13,7 @@ from tts.errors import ConfigError, VerifierError, shown
 from tts.experiments.imported.fields import SampleRow
 from tts.experiments.imported.programs import WRITTEN, ProgramVerdicts
 from tts.experiments.imported.staging import check_unique
-from tts.experiments.run.candidates import judge_answer
+from tts.experiments.run.candidates import earlier_equals, judge_answers
 from tts.experiments.study.record import RecordedSample
 from tts.search.answers import Answers
 from tts.solver.model_cache import LOOP
@@ -142,7 +142,7 @@ class Building:
         answers = [self._answer(row) if runs is None else _program(row) for row in rows]
         classes = _classes(answers, self.task) if runs is None else _places(answers)
         problem = Problem(name if prompt is None else prompt, answer=reference, id=name, task=None)
-        ours = self._ours(problem, answers, classes)
+        ours = judge_answers(answers, classes, self.task, problem)
         outcomes = [
             {} if runs is None or written is None else _outcomes(runs, row, one, written) for row, one in zip(rows, answers, strict=True)
         ]
@@ -154,7 +154,7 @@ class Building:
         self._compare(report, rows, answers, reference, ours)
         tokens = [self._tokens(row, report) for row in rows]
         _check_places(rows, tokens)
-        seen: dict[str, int] = {}
+        same = earlier_equals([row.text for row in rows])
         drawn = tuple(
             RecordedSample(
                 answer=answers[i],
@@ -165,7 +165,7 @@ class Building:
                 verifier_tokens=row.verifier_tokens,
                 like=row.like,
                 shared=row.shared,
-                same=row.same if row.text is None else None if seen.setdefault(row.text, i) == i else seen[row.text],
+                same=row.same if row.text is None else same[i],
                 scores={**row.scores, **{role: sum(each) / len(each) for role, each in outcomes[i].items()}},
                 steps={**row.steps, **outcomes[i]},
                 outcomes=row.outcomes,
@@ -189,14 +189,6 @@ class Building:
             return in_whole_characters(row.answer) if row.answer else None
         found = self.task.extract(row.text)
         return None if found is None else in_whole_characters(found)
-
-    def _ours(self, problem: Problem, answers: Sequence[str | None], classes: Sequence[int | None]) -> list[bool | None]:
-        """Return our verdict on each sample: each class is judged once, by its first answer. None: there is no reference answer."""
-        verdicts: dict[int | None, bool | None] = {}
-        for answer, kind in zip(answers, classes, strict=True):
-            if kind not in verdicts:
-                verdicts[kind] = judge_answer(answer, self.task, problem)
-        return [verdicts[kind] for kind in classes]
 
     def _compare(
         self, report: ImportReport, rows: Sequence[SampleRow], answers: Sequence[str | None], reference: str | None,

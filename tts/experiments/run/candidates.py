@@ -28,50 +28,58 @@ def judge_answer(answer: str | None, task: TaskProtocol, problem: Problem) -> bo
     return task.equivalent(answer, problem.answer) if decided is None else decided
 
 
+def judge_answers(answers: Sequence[str | None], classes: Sequence[int | None], task: TaskProtocol, problem: Problem) -> list[bool | None]:
+    """Return `judge_answer` of each answer. Each class of equivalent answers is judged once, by its first."""
+    verdicts: dict[int | None, bool | None] = {}
+    for answer, kind in zip(answers, classes, strict=True):
+        if kind not in verdicts:
+            verdicts[kind] = judge_answer(answer, task, problem)
+    return [verdicts[kind] for kind in classes]
+
+
+def earlier_equals(texts: Sequence[str | None]) -> list[int | None]:
+    """Return for each text the place of the first earlier one that is equal; None: there is none."""
+    first: dict[str | None, int] = {}
+    return [None if (place := first.setdefault(text, i)) == i else place for i, text in enumerate(texts)]
+
+
 def record_candidates(solution: Solution, task: TaskProtocol, problem: Problem) -> tuple[RecordedSample, ...]:
     """Return the candidates of a solution in the order in which they were drawn, judged and with all their scores.
 
-    Each class of equivalent answers is judged once, by its first text. The verifier tokens of a call for several candidates are divided
+    The verifier tokens of a call for several candidates are divided
     among them by the tokens that had to be read of each. A verifier that scored steps, and read fewer tokens than the candidates have,
     read only the steps that no earlier candidate has. Any other read all of each. As `judge_answer`, it may take seconds.
     """
     drawn = sorted(solution.candidates, key=lambda candidate: candidate.index)
-    known = _scores_of(solution)
-    outcomes = {} if solution.trace is None else {node.node: node.outcomes for node in solution.trace.nodes if node.outcomes}
+    nodes = () if solution.trace is None else solution.trace.nodes
+    known: dict[int, _Scores] = {node.node: node.scores for node in nodes if node.scores}
+    outcomes = {node.node: node.outcomes for node in nodes if node.outcomes}
     texts = [candidate.trajectory.full_text for candidate in drawn]
     steps = [task.split(text) for text in texts]
     stepwise = _stepwise(drawn, steps, known)
     costs = _scoring(solution, drawn, steps, known, stepwise)
-    verdicts: dict[int | None, bool | None] = {}
-    first: dict[str, int] = {}
+    verdicts = judge_answers([one.answer for one in drawn], [one.answer_class for one in drawn], task, problem)
     made: list[RecordedSample] = []
-    for place, (candidate, (cost, like, shared)) in enumerate(zip(drawn, costs, strict=True)):
-        kind, trajectory = candidate.answer_class, candidate.trajectory
-        if kind not in verdicts:
-            verdicts[kind] = judge_answer(candidate.answer, task, problem)
+    for candidate, right, (cost, like, shared), same in zip(drawn, verdicts, costs, earlier_equals(texts), strict=True):
+        trajectory = candidate.trajectory
         scores = known.get(trajectory.node, {})
         made.append(
             RecordedSample(
                 answer=candidate.answer,
-                answer_class=kind,
-                right=verdicts[kind],
+                answer_class=candidate.answer_class,
+                right=right,
                 status=trajectory.status,
                 tokens=trajectory.num_tokens,
                 verifier_tokens=cost,
                 like=like,
                 shared=shared,
-                same=None if first.setdefault(texts[place], place) == place else first[texts[place]],
+                same=same,
                 scores={role: candidate.scores.get(role, said[-1] if said else math.nan) for role, said in scores.items()},
                 steps={role: said for role, said in scores.items() if role in stepwise},
                 outcomes=dict(outcomes.get(trajectory.node, {})),
             )
         )
     return tuple(made)
-
-
-def _scores_of(solution: Solution) -> dict[int, _Scores]:
-    """Return the scores of each node by role."""
-    return {} if solution.trace is None else {node.node: node.scores for node in solution.trace.nodes if node.scores}
 
 
 def _stepwise(candidates: Sequence[Candidate], steps: Sequence[Sequence[str]], known: Mapping[int, _Scores]) -> set[str]:

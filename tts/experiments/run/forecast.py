@@ -111,9 +111,10 @@ def _row(cell: Cell) -> tuple[object, ...]:
 
 def _expected(cell: Cell, count: int, done: int, setting: Setting, earlier: EarlierResults, slots: int) -> RowForecast:
     left, known = count - done, earlier.rows.get(_row(cell))
-    measured = known is not None and known.count >= _FEWEST
-    one = _measured(known) if measured and known is not None else _by_budget(cell.budget, setting, setting.scoring[cell.strategy])
-    like = known if measured else earlier.settings.get(cell.setting)
+    if known is not None and known.count >= _FEWEST:
+        one, like = _One(known.tokens / known.count, "measured"), known
+    else:
+        one, like = _by_budget(cell.budget, setting, setting.scoring[cell.strategy]), earlier.settings.get(cell.setting)
     seconds, usd = None, one.usd
     if one.tokens is not None and one.whole and like is not None and like.tokens:
         seconds = one.tokens * like.seconds / like.tokens / min(slots, max(1, left))
@@ -135,10 +136,6 @@ class _One(NamedTuple):
     basis: Basis
     usd: float | None = None
     whole: bool = True
-
-
-def _measured(known: _CostSums) -> _One:
-    return _One(known.tokens / known.count, "measured")
 
 
 def _by_budget(budget: Mapping[str, float], setting: Setting, scoring: ScoringCost | None) -> _One:

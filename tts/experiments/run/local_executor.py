@@ -18,7 +18,7 @@ from tts.experiments.run.forecast import scoring_of
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Problems, ScoringCost, Setting, Settings
 from tts.experiments.study.record import Cell, Result
-from tts.search.plan import Plan, parse, stored_text
+from tts.search.plan import parse, stored_text
 from tts.solver.model_cache import ModelCache
 from tts.solver.problem_run import ProblemRun
 from tts.solver.solver import Solver
@@ -43,7 +43,7 @@ class LocalExecutor:
     def __init__(self, config: StudyConfig, problems: Problems, *, clock: Callable[[], float] = time.time) -> None:
         self._config, self._problems, self._clock = config, problems, clock
         self._cache = ModelCache()
-        self._plans: dict[str, Plan] = {}
+        self._plan = functools.cache(parse)
         self._spent: dict[str, int] = {}
         self._traced = {(data, name) for data, of in problems.items() for name in list(of)[: config.record.traces]}
         self.slots = config.concurrency
@@ -140,11 +140,6 @@ class LocalExecutor:
     def _scored(self, run: ProblemRun) -> ProblemRun:
         """Return a run in which every verifier scores all candidates, where the study records such scores."""
         return dataclasses.replace(run, scored_by=tuple(run.verifiers)) if self._config.record.scores else run
-
-    def _plan(self, text: str) -> Plan:
-        if text not in self._plans:
-            self._plans[text] = parse(text)
-        return self._plans[text]
 
     def _takes_long(self, solution: Solution, task: TaskProtocol) -> bool:
         """Whether an answer needs a judgement that the task's fast rules do not decide. It may take seconds."""

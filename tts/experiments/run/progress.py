@@ -21,19 +21,20 @@ class Progress:
 
     Attributes:
         elsewhere: cells that this run waits for, because other processes hold them, or did until they were killed.
+        finished: cells of this run with a result.
     """
 
     def __init__(self, total: int, done: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.total, self.done, self.elsewhere = total, done, 0
         self._clock, self._started = clock, clock()
-        self._run = self._right = self._judged = self._tokens = 0
+        self.finished = self._right = self._judged = self._tokens = 0
         self._usd: float | None = 0.0
         self._failures: Counter[str] = Counter()
 
     def add(self, result: Result) -> None:
         """Count a result."""
         self.done += 1
-        self._run += 1
+        self.finished += 1
         self._tokens += result.usage.tokens
         self._usd = None if self._usd is None or result.usage.usd is None else self._usd + result.usage.usd
         if result.error is not None:
@@ -47,19 +48,14 @@ class Progress:
         """Cells of this run with an error."""
         return self._failures.total()
 
-    @property
-    def finished(self) -> int:
-        """Cells of this run with a result."""
-        return self._run
-
     def line(self) -> str:
         """Return the progress on one line."""
         seconds = self._clock() - self._started
-        rate = self._run / seconds if seconds > 0 else 0.0
+        rate = self.finished / seconds if seconds > 0 else 0.0
         parts = [f"{self.done:,} of {self.total:,}"]
-        if self._run:
+        if self.finished:
             parts.append(f"{rate:,.1f} a second" if rate >= 1 else f"{rate * 60:,.1f} a minute")
-        if self._run and self.done < self.total:
+        if self.finished and self.done < self.total:
             parts.append(f"{duration((self.total - self.done) / rate)} left")
         parts.append(f"{self._tokens:,} tokens")
         if self._usd:

@@ -12,6 +12,7 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tts.errors import ConfigError, unknown_name
@@ -105,42 +106,30 @@ def problem_digest(problem: Problem) -> str:
 
 def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterator[Cell]:
     """Yield the cells of a study, by seed, then problem: an interrupted study has run all strategies on the same problems."""
-    runs = _Runs(config, settings)
+
+    @cache
+    def runs(dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
+        """Return a cell for every strategy and budget, without a problem: its key is the digest of all else, so there are few of them."""
+        setting, record = settings[model, task], config.record
+        kept = [record.candidates, traced, *([True] if record.scores and len(setting.verifiers) > 1 else [])]
+        alike = (
+            Cell(
+                key="", dataset=dataset, problem="", group=group, model=model, setting=setting.digest, verifiers=setting.verifiers,
+                strategy=setting.strategies[strategy], budget=budget, seed=seed,
+            )
+            for strategy in config.strategies
+            for budget in config.budgets
+        )  # fmt: skip
+        return [dataclasses.replace(cell, key=_run_digest(cell, setting.task, kept)) for cell in alike]
+
     for seed in config.seeds:
         for model in config.models:
             for source in config.problems:
                 for place, problem in enumerate(problems[source.title].values()):
                     traced = place < config.record.traces and seed == config.seeds[0]
                     hashed = problem_digest(problem)
-                    for like in runs.of(source.title, _group(source, problem), model, problem.task, seed, traced=traced):
+                    for like in runs(source.title, _group(source, problem), model, problem.task, seed, traced=traced):
                         yield dataclasses.replace(like, key=key(hashed, like.key), problem=str(problem.id))
-
-
-class _Runs:
-    """Cells without their problems. Their keys are digests of everything but the problem, so there are few of them."""
-
-    def __init__(self, config: StudyConfig, settings: Settings) -> None:
-        self._config, self._settings = config, settings
-        self._made: dict[tuple[Any, ...], list[Cell]] = {}
-
-    def of(self, dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
-        """Return a cell for every strategy and budget."""
-        address = (dataset, group, model, task, seed, traced)
-        if address not in self._made:
-            setting = self._settings[model, task]
-            alike = (
-                Cell(
-                    key="", dataset=dataset, problem="", group=group, model=model, setting=setting.digest, verifiers=setting.verifiers,
-                    strategy=setting.strategies[strategy], budget=budget, seed=seed,
-                )
-                for strategy in self._config.strategies
-                for budget in self._config.budgets
-            )  # fmt: skip
-            kept = [self._config.record.candidates, traced]
-            if self._config.record.scores and len(setting.verifiers) > 1:
-                kept.append(True)
-            self._made[address] = [dataclasses.replace(cell, key=_run_digest(cell, setting.task, kept)) for cell in alike]
-        return self._made[address]
 
 
 def _run_digest(cell: Cell, task: str, kept: list[bool]) -> str:
