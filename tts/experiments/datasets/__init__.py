@@ -115,11 +115,7 @@ def load(name: str, **parameters: object) -> list[Problem]:
             module.
     """
     dataset = get(name)
-    known = inspect.signature(dataset).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    for given in parameters:
-        if given not in known and not takes_any:
-            raise unknown_name(f"parameter of the data set {name!r}", given, known)
+    check_names(dataset, parameters, f"parameter of the data set {name!r}")
     try:
         inspect.signature(dataset).bind(**parameters)
     except TypeError as failure:
@@ -137,6 +133,21 @@ def load(name: str, **parameters: object) -> list[Problem]:
             )
     check({name: problems})
     return problems
+
+
+def check_names(dataset: DataSet, parameters: Iterable[str], kind: str, others: Iterable[str] = ()) -> None:
+    """Refuse a parameter that a data set does not have.
+
+    Args:
+        kind: of the name, for the error. others: names that may be meant instead.
+
+    Raises:
+        ConfigError: there is one; the hint has the nearest names.
+    """
+    known = inspect.signature(dataset).parameters
+    for name in parameters:
+        if name not in known and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+            raise unknown_name(kind, name, {*others, *known})
 
 
 def _listed(problems: Any, name: str) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tts.experiments.datasets import DataSet, identity
+from tts.experiments.datasets import DataSet
 from tts.experiments.datasets.drawing import by_turns, choices
 from tts.randomness import hash64
 from tts.tasks.arithmetic.expression import text
@@ -61,7 +61,7 @@ def load(
             },
         )
 
-    return by_turns(cells, limit, problem, identity, seed=seed)
+    return by_turns(cells, limit, problem, seed=seed)
 
 
 DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tts.errors import ConfigError
-from tts.experiments.datasets import DataSet, identity
+from tts.experiments.datasets import DataSet
 from tts.experiments.datasets.drawing import by_turns, choices
 from tts.randomness import hash64
 from tts.tasks.arithmetic.countdown import FEWEST, MOST, draw
@@ -48,7 +48,7 @@ def load(*, limit: int = 200, split: Split = "test", seed: int = 0, numbers: int
             metadata={"operations": count - 1, "digits": 2, "worded": False, "numbers": count, "identity": same},
         )
 
-    return by_turns(counts, limit, problem, identity, seed=seed)
+    return by_turns(counts, limit, problem, seed=seed)
 
 
 DATASET = DataSet(load=load, source="generated here, without end", licence="Apache-2.0")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
+from tts.checks import check_int
 from tts.errors import ConfigError
+from tts.experiments.datasets import identity
 from tts.types import Problem
 
 Cell = TypeVar("Cell")
@@ -28,20 +30,17 @@ def choices(name: str, given: Value | Sequence[Value]) -> list[Value]:
     return values
 
 
-def by_turns(
-    cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], identity: Callable[[Problem], str], *, seed: int
-) -> list[Problem]:
+def by_turns(cells: Sequence[Cell], limit: int, draw: Callable[[Cell, int], Problem], *, seed: int) -> list[Problem]:
     """Return `limit` different problems, one of each cell in turn. A smaller limit gives the first of them.
 
     Args:
-        cells: difficulties. draw: returns problem number i of a cell's series. identity: equal for equal problems.
+        cells: difficulties. draw: returns problem number i of a cell's series.
         seed: of the series; checked here.
 
     Raises:
         ConfigError: the limit or the seed is not valid, or a cell has too few different problems.
     """
-    if type(limit) is not int or limit < 1:
-        raise ConfigError(f"limit is {limit!r}, but must be a whole number of at least 1")
+    check_int("limit", limit, 1, optional=False)
     if type(seed) is not int or not 0 <= seed < 2**64:
         raise ConfigError(f"seed is {seed!r}, but must be a whole number from 0 to 2**64 - 1")
     problems: list[Problem] = []

@@ -47,7 +47,7 @@ def load(
     file = Path(path).expanduser()
     if file.suffix not in _READERS:
         raise ConfigError(f"path is {str(path)!r}, but must end in {', '.join(_READERS)}")
-    meant = Fields.named(fields, task)
+    meant = Fields(fields, task)
     try:
         problems = collect(_READERS[file.suffix](file), meant.read, where=file.name, name=file.stem, limit=limit, seed=seed)
     except OSError as failure:

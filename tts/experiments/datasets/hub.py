@@ -49,7 +49,7 @@ def load(
     """
     if not path:
         raise ConfigError("path is not given, but the data set 'hub' needs one", hint="set path: organisation/name")
-    meant = Fields.named(fields, task)
+    meant = Fields(fields, task)
     where = f"{path} ({split})"
     rows = _rows(path, config, split, revision)
     problems = collect(rows, meant.read, where=where, name=f"{path}/{split}", limit=limit, seed=seed)

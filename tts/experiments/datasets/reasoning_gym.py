@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tts.checks import check_int
 from tts.errors import ConfigError, EngineError, shown, unknown_name
 from tts.experiments.datasets import DataSet
 from tts.randomness import hash64
@@ -33,8 +34,7 @@ def load(*, generator: str = "", limit: int = 200, seed: int = 0, config: Mappin
         MissingDependency: reasoning-gym is not installed.
         EngineError: the generator took more than ten minutes or 2 GiB, or died.
     """
-    if type(limit) is not int or limit < 1:
-        raise ConfigError(f"limit is {shown(limit)}, but must be a whole number of at least 1")
+    check_int("limit", limit, 1, optional=False)
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise ConfigError(f"seed is {shown(seed)}, but must be a whole number from 0 to 2**32 - 1")
     if not generator:

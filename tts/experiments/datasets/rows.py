@@ -6,7 +6,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, cast
 
@@ -38,41 +37,32 @@ USUAL: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(kw_only=True)
 class Fields:
     """The meaning of a row's fields. Fields that are not used become metadata.
 
+    `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer, a text or a
+    number. `id` is a text or a whole number. A row without an answer has none, and the hash of a problem without an id is its id.
+
     Args:
-        problem: the field with the text, or with chat messages (a list of objects with role and content).
-        answer: the field with the reference answer, a text or a number. If it is missing, empty or null, there is none.
-        id: the field with the id, a text or a whole number. If it is missing, empty or null, the problem's hash is the id.
-            Each is several names, of which the first that a row has is taken, for all rows.
+        names: of fields: {"problem": …, "answer": …, "id": …}. Those left out have their usual names: all rows have the first such name
+            that a row has.
         task: of every problem; None: the study's, else the model's.
-        met: names of fields in the rows read so far. chosen: the field of each meaning, once a row had one.
+
+    Raises:
+        ConfigError: another key, or a name that is no text.
     """
 
-    problem: tuple[str, ...] = USUAL["problem"]
-    answer: tuple[str, ...] = USUAL["answer"]
-    id: tuple[str, ...] = USUAL["id"]
-    task: str | None = None
-    met: set[str] = field(default_factory=set[str])
-    chosen: dict[str, str] = field(default_factory=dict[str, str])
-
-    @classmethod
-    def named(cls, names: Mapping[str, Any] | None, task: str | None) -> Fields:
-        """Return the fields of the names given: {"problem": …, "answer": …, "id": …}; those left out have their usual names.
-
-        Raises:
-            ConfigError: another key, or a name that is no text.
-        """
-        chosen = dict(USUAL)
+    def __init__(self, names: Mapping[str, Any] | None, task: str | None) -> None:
+        self._named: dict[str, str] = {}
         for key, name in (names or {}).items():
-            if key not in chosen:
-                raise unknown_name("key of fields", key, chosen)
+            if key not in USUAL:
+                raise unknown_name("key of fields", key, USUAL)
             if not isinstance(name, str):
                 raise ConfigError(f"fields has {shown(name)} for {key!r}, but must have the name of a field")
-            chosen[key] = (name,)
-        return cls(problem=chosen["problem"], answer=chosen["answer"], id=chosen["id"], task=task)
+            self._named[key] = name
+        self._task = task
+        self._met: set[str] = set()  # names of fields in the rows read so far
+        self._chosen = dict(self._named)  # the field of each meaning, once a row had one
 
     def read(self, row: Mapping[str, Any]) -> Problem:
         """Return the problem of a row.
@@ -80,24 +70,20 @@ class Fields:
         Raises:
             BadRow: a field is missing or has no such value.
         """
-        self.met |= row.keys()
-        problem, answer, number = (self._column(key, row) for key in ("problem", "answer", "id"))
-        if problem not in row and problem not in self.chosen.values():
-            raise BadRow(f"it has none of the fields {', '.join(self.problem)}, only {', '.join(map(repr, row)) or 'none at all'}")
+        self._met |= row.keys()
+        for key, usual in USUAL.items():
+            if key not in self._chosen and (found := next((name for name in usual if name in row), None)) is not None:
+                self._chosen[key] = found
+        problem, answer, number = (self._chosen.get(key, usual[0]) for key, usual in USUAL.items())
+        if "problem" not in self._chosen:
+            raise BadRow(f"it has none of the fields {', '.join(USUAL['problem'])}, only {', '.join(map(repr, row)) or 'none at all'}")
         return Problem(
             prompt=prompt_in(row, problem),
             answer=answer_in(row, answer),
             id=answer_in(row, number),
-            task=self.task,
+            task=self._task,
             metadata={name: value for name, value in row.items() if name not in (problem, answer, number)},
         )
-
-    def _column(self, key: str, row: Mapping[str, Any]) -> str:
-        """Return the field that has a meaning: the same in all rows, the first of the first row that has one."""
-        names: tuple[str, ...] = {"problem": self.problem, "answer": self.answer, "id": self.id}[key]
-        if key not in self.chosen and (found := next((name for name in names if name in row), None)) is not None:
-            self.chosen[key] = found
-        return self.chosen.get(key, names[0])
 
     def check_met(self, where: str) -> None:
         """Refuse a named field for answers or ids that no row has. A typing error would otherwise remove all answers.
@@ -105,9 +91,9 @@ class Fields:
         Raises:
             ConfigError: there is one.
         """
-        for key, given in (("answer", self.answer), ("id", self.id)):
-            if given != USUAL[key] and given[0] not in self.met:
-                raise unknown_name(f"field of {where}", given[0], self.met)
+        for key in ("answer", "id"):
+            if (name := self._named.get(key)) is not None and (name,) != USUAL[key] and name not in self._met:
+                raise unknown_name(f"field of {where}", name, self._met)
 
 
 def collect(

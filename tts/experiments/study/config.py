@@ -13,7 +13,6 @@ Lists are sweeps: every combination of model, problem, strategy, budget and seed
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import itertools
 import math
 from collections.abc import Mapping
@@ -215,7 +214,8 @@ class StudyConfig(Section):
     @classmethod
     def _problems(cls, given: list[ProblemsConfig]) -> list[ProblemsConfig]:
         for one in given:
-            _check_parameters(one)
+            known = datasets.get(one.dataset)
+            datasets.check_names(known, one.parameters, f"key of the problems of {one.dataset!r}", ProblemsConfig.model_fields)
         without_duplicates("the names of problems", [one.title for one in given], hint="give one of them another `name`")
         return given
 
@@ -295,15 +295,6 @@ def study_config(data: Mapping[str, Any]) -> StudyConfig:
         ConfigError: a key is unknown (the hint has the nearest), or a value is not valid.
     """
     return StudyConfig.of(dict(data), "the study")
-
-
-def _check_parameters(one: ProblemsConfig) -> None:
-    known = inspect.signature(datasets.get(one.dataset)).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-        return
-    for name in one.parameters:
-        if name not in known:
-            raise unknown_name(f"key of the problems of {one.dataset!r}", name, {*ProblemsConfig.model_fields, *known})
 
 
 def _strategy(given: Any) -> str:
