@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -350,17 +350,13 @@ class Study(Replayable):
     def _own(self, studies: Sequence[StoredStudy]) -> StoredStudy:
         """Return the stored study that this object ran, else the newest with the same configuration."""
         for one in reversed(studies):
-            if one.id == self._id or (self._id is None and _configured(one.runs) == self.config.resolved()):
+            if one.id == self._id or (self._id is None and one.runs[-1].snapshot.get("configuration") == self.config.resolved()):
                 return one
         raise self._no_results()
 
     def _no_results(self) -> ConfigError:
         name = self._find if self._config is None else self._config.name
         return ConfigError(f"the study {name!r} has no results in {self.store}", hint="call its run() first")
-
-
-def _configured(runs: Sequence[Any]) -> Mapping[str, Any] | None:
-    return runs[-1].snapshot.get("configuration") if runs else None
 
 
 def _warn(text: str) -> None:

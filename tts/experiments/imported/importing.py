@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tts import tasks
 from tts.checks import check_text
@@ -96,8 +96,7 @@ class ImportSettings:
         return Building(task=tasks.get(self.task), verdicts=self.verdicts, count=count, programs=programs)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedSamples:
+class ImportedSamples(NamedTuple):
     """One problem of an import: its result with the recorded samples, and their texts as `store.rows.unpacked` reads them."""
 
     result: Result
@@ -175,7 +174,7 @@ class Import:
         """
         name = self.settings.name
         alike = [one.id for one in store.studies() if one.name == name]
-        study = store.adopt(name, self._snapshot(), ((one.result, one.source) for one in self))
+        study = store.adopt(name, self._snapshot(), self)
         if study not in alike and alike:
             _warn(f"the name {name!r} was that of study {alike[-1]}, which stays; it is now named by that number")
         elif study in alike:

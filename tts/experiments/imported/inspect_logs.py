@@ -164,8 +164,7 @@ def _decompressed(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     except ImportError as absent:
         raise missing_extra("pyarrow", "experiments", "reading an .eval log") from absent
     file = archive.fp
-    if file is None:
-        raise AssertionError("the archive is open")
+    assert file is not None, "the archive is open"
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER)
     file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)

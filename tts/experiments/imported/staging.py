@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import pickle
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from tts.display import one_line
 from tts.errors import ConfigError
 from tts.experiments.imported.fields import SampleRow
 from tts.randomness import hash64
 
-_BATCH: Final = 1 << 20  # characters that are written at once
-_DEFAULTS: Final = {
-    f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in dataclasses.fields(SampleRow)
-}
+_BATCH: Final = 1 << 20  # bytes that are written at once
 
 
 class Staging:
@@ -25,7 +21,7 @@ class Staging:
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # on disk, beyond a small cache
         self._db.execute("PRAGMA journal_mode = OFF")
-        self._db.execute("CREATE TABLE staged (problem INTEGER NOT NULL, body TEXT NOT NULL)")
+        self._db.execute("CREATE TABLE staged (problem INTEGER NOT NULL, body BLOB NOT NULL)")
         self._db.execute("CREATE TABLE kept (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
         self._numbers: dict[str, int] = {}
 
@@ -39,10 +35,10 @@ class Staging:
         Raises:
             ConfigError: a row has neither an id nor a prompt of its problem.
         """
-        batch: list[tuple[int, str]] = []
+        batch: list[tuple[int, bytes]] = []
         size = 0
         for row in rows:
-            batch.append((self._number(row), _packed(row)))
+            batch.append((self._number(row), pickle.dumps(row)))
             size += len(batch[-1][1])
             if size > _BATCH:
                 self._write(batch)
@@ -55,7 +51,7 @@ class Staging:
         for name, number in self._numbers.items():
             rows = self._db.execute("SELECT body FROM staged WHERE problem = ? ORDER BY rowid", (number,)).fetchall()
             self._db.execute("DELETE FROM staged WHERE problem = ?", (number,))  # its pages are used again
-            yield name, [_unpacked(body) for (body,) in rows]
+            yield name, [pickle.loads(body) for (body,) in rows]
 
     def keep(self, bodies: Iterable[bytes]) -> None:
         """Keep what was made of each problem, in order."""
@@ -75,7 +71,7 @@ class Staging:
             name = f"prompt/{hash64(str(row.prompt)):016x}"
         return self._numbers.setdefault(name, len(self._numbers))
 
-    def _write(self, batch: list[tuple[int, str]]) -> None:
+    def _write(self, batch: list[tuple[int, bytes]]) -> None:
         self._db.execute("BEGIN")
         self._db.executemany("INSERT INTO staged VALUES (?, ?)", batch)
         self._db.execute("COMMIT")
@@ -97,18 +93,3 @@ def check_unique(problem: str, rows: Iterable[SampleRow]) -> None:
                 f"{row.place}: the sample {row.sample} of problem {one_line(problem)} is that of {other} already",
                 hint="remove one, number the samples anew, or leave their numbers out",
             )
-
-
-def _packed(row: SampleRow) -> str:
-    """Return the fields of a row that differ from their defaults, as JSON, in which NaN stays."""
-    values = ((name, getattr(row, name)) for name in _DEFAULTS)
-    return json.dumps({name: value for name, value in values if value is not None and value != _DEFAULTS[name]})
-
-
-def _unpacked(body: str) -> SampleRow:
-    values: dict[str, Any] = {"problem": None, **json.loads(body)}
-    if values.get("written_tests") is not None:
-        values["written_tests"] = tuple(values["written_tests"])
-    for name in ("steps", "outcomes"):
-        values[name] = {role: tuple(scores) for role, scores in values.get(name, {}).items()}
-    return SampleRow(**values)
