@@ -17,13 +17,9 @@ _TOLD_APART = 0.02  # difference in accuracy to be resolved
 _LEAST_POINTS = 3
 
 
-def describe_laws(curves: Sequence[Curve], *, seed: int = 0) -> list[str]:
-    """Return a line for each law, and for each selection compared with the first one, at the largest size of both.
-
-    Args:
-        seed: of the intervals' resamples.
-    """
-    rng = np.random.default_rng(seed)
+def describe_laws(curves: Sequence[Curve]) -> list[str]:
+    """Return a line for each law, and for each selection compared with the first one, at the largest size of both."""
+    rng = np.random.default_rng(0)
     lines = [_law(curve, rng) for curve in curves]
     selections = [curve for curve in curves if curve.label != COVERAGE]
     return [*lines, *(_told_apart(curve, selections[0], rng) for curve in selections[1:])]

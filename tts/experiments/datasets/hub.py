@@ -6,8 +6,6 @@ Fields and splits are those of the data sets' cards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, cast
 
 from tts.errors import ConfigError, missing_extra, unknown_name
@@ -55,55 +53,6 @@ def load(
     problems = collect(rows, meant.read, where=where, name=f"{path}/{split}", limit=limit, seed=seed)
     meant.check_met(where)
     return problems
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Benchmark:
-    """A published benchmark.
-
-    Args:
-        name: in the registry. path, config: on the Hub. splits: all of them, the usual one first.
-        read: returns the problem of a row, or raises `BadRow`.
-    """
-
-    name: str
-    path: str
-    splits: tuple[str, ...]
-    read: Callable[[Mapping[str, Any]], Problem]
-    config: str | None = None
-
-
-def load_benchmark(
-    benchmark: Benchmark,
-    *,
-    limit: int | None = None,
-    seed: int | None = None,
-    split: str | None = None,
-    path: str | None = None,
-    revision: str | None = None,
-) -> list[Problem]:
-    """Return the problems of a benchmark.
-
-    Args:
-        benchmark: which one.
-        limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the source's order.
-        split: of it; None: the usual one.
-        path: where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has one configuration.
-        revision: a commit, which never changes; None: the newest.
-
-    Raises:
-        ConfigError: it cannot be loaded, or a value is not valid.
-        MissingDependency: the package `datasets` is not installed.
-
-    Warns:
-        RowsLeftOut: rows are not as they were published.
-    """
-    chosen = benchmark.splits[0] if split is None else split
-    if chosen not in benchmark.splits:
-        raise unknown_name(f"split of {benchmark.name}", chosen, benchmark.splits)
-    rows = _rows(path or benchmark.path, None if path else benchmark.config, chosen, revision)
-    where = f"{path or benchmark.path} ({chosen})"
-    return collect(rows, benchmark.read, where=where, name=f"{benchmark.name}/{chosen}", limit=limit, seed=seed)
 
 
 def _rows(path: str, config: str | None, split: str, revision: str | None) -> Iterator[PlacedRow]:
@@ -184,26 +133,59 @@ def _known(row: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _published(benchmark: Benchmark, licence: str, note: str = "") -> DataSet:
-    return DataSet(load=partial(load_benchmark, benchmark), source=f"{benchmark.path} on the Hub", licence=licence, note=note)
+def _benchmark(
+    name: str, path: str, splits: Sequence[str], read: Callable[[Mapping[str, Any]], Problem], *, licence: str, config: str | None = None,
+    note: str = "",
+) -> DataSet:  # fmt: skip
+    """Return a published benchmark as a data set.
+
+    Args:
+        name: in the registry. path, config: on the Hub. splits: all of them, the usual one first.
+        read: returns the problem of a row, or raises `BadRow`. licence, note: as in `DataSet`.
+    """
+    published = path
+
+    def load(
+        *, limit: int | None = None, seed: int | None = None, split: str | None = None, path: str | None = None, revision: str | None = None
+    ) -> list[Problem]:
+        """Return the problems of the benchmark.
+
+        Args:
+            limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the source's order.
+            split: of it; None: the usual one.
+            path: where the same rows are, another name on the Hub or a local folder; None: its own name. A folder has one configuration.
+            revision: a commit, which never changes; None: the newest.
+
+        Raises:
+            ConfigError: it cannot be loaded, or a value is not valid.
+            MissingDependency: the package `datasets` is not installed.
+
+        Warns:
+            RowsLeftOut: rows are not as they were published.
+        """
+        chosen = splits[0] if split is None else split
+        if chosen not in splits:
+            raise unknown_name(f"split of {name}", chosen, splits)
+        source = path or published
+        rows = _rows(source, None if path else config, chosen, revision)
+        return collect(rows, read, where=f"{source} ({chosen})", name=f"{name}/{chosen}", limit=limit, seed=seed)
+
+    return DataSet(load=load, source=f"{published} on the Hub", licence=licence, note=note)
 
 
 _MAA = "not stated; the problems are the Mathematical Association of America's"
 
-GSM8K = _published(Benchmark(name="gsm8k", path="openai/gsm8k", config="main", splits=("test", "train"), read=_gsm8k), "MIT")
-MATH500 = _published(
-    Benchmark(name="math500", path="HuggingFaceH4/MATH-500", splits=("test",), read=_math500), "MIT, as MATH, whose problems these are"
-)
-AIME24 = _published(Benchmark(name="aime24", path="HuggingFaceH4/aime_2024", splits=("train",), read=_aime24), _MAA)
-AMC23 = _published(Benchmark(name="amc23", path="math-ai/amc23", splits=("test",), read=_amc23), _MAA)
-GPQA_DIAMOND = _published(
-    Benchmark(name="gpqa_diamond", path="Idavidrein/gpqa", config="gpqa_diamond", splits=("train",), read=_gpqa_diamond),
-    "CC-BY-4.0",
-    "the Hub gives it to those who accept its conditions: register there, then run hf auth login; do not publish its questions",
-)
-HUMANEVAL = _published(
-    Benchmark(name="humaneval", path="openai/openai_humaneval", config="openai_humaneval", splits=("test",), read=_humaneval),
-    "MIT",
-    "records only: no task judges code, so answers cannot be checked; the verifier code runs tests, and a problem's are in its metadata",
-)
+GSM8K = _benchmark("gsm8k", "openai/gsm8k", ("test", "train"), _gsm8k, config="main", licence="MIT")
+MATH500 = _benchmark("math500", "HuggingFaceH4/MATH-500", ("test",), _math500, licence="MIT, as MATH, whose problems these are")
+AIME24 = _benchmark("aime24", "HuggingFaceH4/aime_2024", ("train",), _aime24, licence=_MAA)
+AMC23 = _benchmark("amc23", "math-ai/amc23", ("test",), _amc23, licence=_MAA)
+GPQA_DIAMOND = _benchmark(
+    "gpqa_diamond", "Idavidrein/gpqa", ("train",), _gpqa_diamond, config="gpqa_diamond", licence="CC-BY-4.0",
+    note="the Hub gives it to those who accept its conditions: register there, then run hf auth login; do not publish its questions",
+)  # fmt: skip
+HUMANEVAL = _benchmark(
+    "humaneval", "openai/openai_humaneval", ("test",), _humaneval, config="openai_humaneval", licence="MIT",
+    note="records only: no task judges code, so answers cannot be checked; the verifier code runs tests, "
+    "and a problem's are in its metadata",
+)  # fmt: skip
 DATASET = DataSet(load=load, source="any data set of the Hub, by the names of its fields", licence="its own")

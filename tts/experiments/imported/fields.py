@@ -245,16 +245,26 @@ def _text(values: Mapping[str, Any], name: str) -> str | None:
 
 def _tests(value: Any) -> tuple[str, ...] | None:
     """Return the tests that a model wrote: a list of texts, or JSON of it in a cell of CSV."""
-    if isinstance(value, str) and value.lstrip()[:1] == "[":
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise BadRow(f"its written_tests is {shown(value)}, but must be a list of texts") from None
+    value = _of_cell(value, ("[",), "written_tests", "a list of texts")
     if value is None or value == "":
         return None
     if not isinstance(value, list) or not all(isinstance(one, str) for one in cast("list[Any]", value)):
         raise BadRow(f"its written_tests is {shown(value)}, but must be a list of texts")
     return tuple(cast("list[str]", value)) or None
+
+
+def _of_cell(value: Any, marks: tuple[str, ...], name: str, rule: str) -> Any:
+    """Return the value of the JSON in a cell of CSV that begins with one of the marks; other values unchanged.
+
+    Raises:
+        BadRow: the cell begins with one, but is no JSON.
+    """
+    if not (isinstance(value, str) and value.lstrip().startswith(marks)):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise BadRow(f"its {name} is {shown(value)}, but must be {rule}") from None
 
 
 def _prompt(value: Any) -> Prompt | None:
@@ -290,11 +300,7 @@ def whole_number(value: Any, name: str) -> int | None:
 
 def _scores(value: Any, name: str) -> Mapping[str, Any]:
     """Return scores by role; a value without a role is that of "main"."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):  # a cell of CSV
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise BadRow(f"its {name} is {shown(value)}, but must be a number or JSON") from None
+    value = _of_cell(value, ("{", "["), name, "a number or JSON")
     if value is None or value == "":
         return {}
     by_role = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {"main": value}

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import pickle
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -144,13 +143,13 @@ class Import:
         if not self.report.problems:
             raise ConfigError("there are no samples, but a pool must have some", hint="see that the files have rows")
 
-    def _built(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield each problem's part of the pool, packed."""
+    def _built(self, building: Building, verifiers: Mapping[str, str]) -> Iterator[ImportedSamples]:
+        """Yield each problem's part of the pool."""
         for name, rows in self._staging.problems():
             samples = building.samples(name, rows, self.report)
             one = _imported(samples, self.settings, self.model, verifiers)
             self._digest.update(one.result.cell.key.encode())
-            yield pickle.dumps(one)
+            yield one
 
     def __enter__(self) -> Import:
         return self
@@ -159,7 +158,7 @@ class Import:
         self._staging.close()
 
     def __iter__(self) -> Iterator[ImportedSamples]:
-        yield from map(pickle.loads, self._staging.kept())
+        return self._staging.kept()
 
     def _verifier(self, role: str) -> str:
         """Return the text of the verifier that stands for given scores; its range is [0, 1] if all scores lie there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from tts.display import one_line
 from tts.errors import ConfigError
@@ -53,15 +53,15 @@ class Staging:
             self._db.execute("DELETE FROM staged WHERE problem = ?", (number,))  # its pages are used again
             yield name, [pickle.loads(body) for (body,) in rows]
 
-    def keep(self, bodies: Iterable[bytes]) -> None:
+    def keep(self, made: Iterable[Any]) -> None:
         """Keep what was made of each problem, in order."""
         self._db.execute("BEGIN")
-        self._db.executemany("INSERT INTO kept (body) VALUES (?)", ((body,) for body in bodies))
+        self._db.executemany("INSERT INTO kept (body) VALUES (?)", ((pickle.dumps(one),) for one in made))
         self._db.execute("COMMIT")
 
-    def kept(self) -> Iterator[bytes]:
+    def kept(self) -> Iterator[Any]:
         """Yield what was kept, in order."""
-        yield from (body for (body,) in self._db.execute("SELECT body FROM kept ORDER BY number"))
+        yield from (pickle.loads(body) for (body,) in self._db.execute("SELECT body FROM kept ORDER BY number"))
 
     def _number(self, row: SampleRow) -> int:
         name = row.problem

@@ -41,6 +41,11 @@ _NO_PART_OF_RESULTS = ("rpm", "tpm", "probe")  # settings that a resumed study m
 _RECORD_KEYS = tuple(field.name for field in dataclasses.fields(ModelRecord) if field.name not in _NOT_KEYS)
 
 
+def as_list(given: Any) -> list[Any]:
+    """Return a list unchanged, and any other value as its only member."""
+    return given if isinstance(given, list) else [given]
+
+
 def _by_role(given: Any) -> Any:
     if isinstance(given, str):
         return {} if given == NO_VERIFIERS else {"main": given}
@@ -181,9 +186,7 @@ class StudyConfig(Section):
 
     name: str = Field(min_length=1)
     models: dict[str, ModelConfig] = Field(min_length=1)
-    problems: Annotated[list[ProblemsConfig], BeforeValidator(lambda given: given if isinstance(given, list) else [given])] = Field(
-        min_length=1
-    )
+    problems: Annotated[list[ProblemsConfig], BeforeValidator(as_list)] = Field(min_length=1)
     task: str | None = None
     strategies: list[str] = Field(min_length=1)
     budgets: list[dict[str, int | float]] = Field(min_length=1)
@@ -222,14 +225,12 @@ class StudyConfig(Section):
     @field_validator("strategies", mode="before")
     @classmethod
     def _strategies(cls, given: Any) -> Any:
-        texts = given if isinstance(given, list) else [given]
-        return without_duplicates("strategies", [_strategy(one) for one in texts])
+        return without_duplicates("strategies", [_strategy(one) for one in as_list(given)])
 
     @field_validator("budgets", mode="before")
     @classmethod
     def _budgets(cls, given: Any) -> Any:
-        found = [limits for one in (given if isinstance(given, list) else [given]) for limits in _swept(one)]
-        return without_duplicates("budgets", found)
+        return without_duplicates("budgets", [limits for one in as_list(given) for limits in _swept(one)])
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -306,7 +307,7 @@ def _swept(budget: Any) -> list[dict[str, float]]:
     if not isinstance(budget, dict):
         return [Budget.of(budget).limits]
     check_units(budget)
-    sweeps = [value if isinstance(value, list) else [value] for value in budget.values()]
+    sweeps = [as_list(value) for value in budget.values()]
     if (count := math.prod(map(len, sweeps))) > _MOST_BUDGETS:
         raise ConfigError(f"a budget has {count:,} combinations of limits, but may have {_MOST_BUDGETS:,}", hint="sweep fewer values")
     return [Budget(**dict(zip(budget, values, strict=True))).limits for values in itertools.product(*sweeps)]

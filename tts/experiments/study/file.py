@@ -8,7 +8,7 @@ from typing import Any
 
 from tts.checks import read_text
 from tts.errors import ConfigError, missing_extra, shown
-from tts.experiments.study.config import StudyConfig, study_config, without_duplicates
+from tts.experiments.study.config import StudyConfig, as_list, study_config, without_duplicates
 
 
 def read_study(source: str | Path, overrides: Sequence[str] = (), settings: Mapping[str, Any] | None = None) -> StudyConfig:
@@ -59,15 +59,11 @@ def _set(data: dict[str, Any], path: str, value: Any, what: str, read: Callable[
     *parents, last = path.split(".")
     places: list[Any] = [data]
     for name in parents:
-        places = [below for place in places for below in _members(place.setdefault(name, {}))]
+        places = [below for place in places for below in as_list(place.setdefault(name, {}))]
         if not all(isinstance(place, dict) for place in places):
             raise ConfigError(f"{what}, but {name} has no keys below it", hint=f"set {name} as a whole")
     for place in places:
         place[last] = value if read is None else read(value)
-
-
-def _members(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 _DEPTH, _VALUES = 20, 1_000_000  # of a text: levels, and values with all that aliases repeat

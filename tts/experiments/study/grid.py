@@ -111,16 +111,19 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
     def runs(dataset: str, group: str | None, model: str, task: str | None, seed: int, *, traced: bool) -> list[Cell]:
         """Return a cell for every strategy and budget, without a problem: its key is the digest of all else, so there are few of them."""
         setting, record = settings[model, task], config.record
+        hashed, texts = setting.digest, [setting.strategies[strategy] for strategy in config.strategies]
         kept = [record.candidates, traced, *([True] if record.scores and len(setting.verifiers) > 1 else [])]
-        alike = (
+        return [
             Cell(
-                key="", dataset=dataset, problem="", group=group, model=model, setting=setting.digest, verifiers=setting.verifiers,
-                strategy=setting.strategies[strategy], budget=budget, seed=seed,
+                key=digest(
+                    version=RESULT_VERSION, setting=hashed, task=setting.task, strategy=text, budget=dict(budget), seed=seed, kept=kept
+                ),
+                dataset=dataset, problem="", group=group, model=model, setting=hashed, verifiers=setting.verifiers, strategy=text,
+                budget=budget, seed=seed,
             )
-            for strategy in config.strategies
+            for text in texts
             for budget in config.budgets
-        )  # fmt: skip
-        return [dataclasses.replace(cell, key=_run_digest(cell, setting.task, kept)) for cell in alike]
+        ]  # fmt: skip
 
     for seed in config.seeds:
         for model in config.models:
@@ -130,13 +133,6 @@ def cells(config: StudyConfig, problems: Problems, settings: Settings) -> Iterat
                     hashed = problem_digest(problem)
                     for like in runs(source.title, _group(source, problem), model, problem.task, seed, traced=traced):
                         yield dataclasses.replace(like, key=key(hashed, like.key), problem=str(problem.id))
-
-
-def _run_digest(cell: Cell, task: str, kept: list[bool]) -> str:
-    """Return the hash of all that a result depends on except the problem, and of what is stored beside it."""
-    return digest(
-        version=RESULT_VERSION, setting=cell.setting, task=task, strategy=cell.strategy, budget=dict(cell.budget), seed=cell.seed, kept=kept
-    )
 
 
 def _group(source: ProblemsConfig, problem: Problem) -> str | None:

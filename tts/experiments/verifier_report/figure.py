@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tts.experiments.output import plots
-from tts.experiments.verifier_report.measures import Position
 from tts.experiments.verifier_report.report import Verdict, VerifierReport
 from tts.statistics import Estimate
 
@@ -77,17 +76,13 @@ def _draw_positions(panel: Axes, verdict: Verdict) -> None:
     """Draw the AUC of step scores by position."""
     panel.set_xlabel("step")
     panel.set_ylabel("AUC within problems")
-    shown = False
     for gold, colour, dashes in (("answer", _BLUE, "-"), ("step", _GREEN, "--")):
-        positions: Sequence[Position] = [
-            each for each in verdict.measures.positions if each.gold == gold and not math.isnan(each.quality.within.value)
-        ]
+        positions = [each for each in verdict.measures.positions if each.gold == gold and not math.isnan(each.quality.within.value)]
         if positions:
             middles = [math.sqrt(each.first * each.last) for each in positions]
             within = [each.quality.within for each in positions]
             _draw_line(panel, middles, within, colour=colour, linestyle=dashes, label=f"AUC against the {gold}")
-            shown = True
-    if shown:
+    if panel.lines:
         panel.axhline(0.5, color=_GREY, linewidth=0.9)
         panel.locator_params(axis="x", integer=True)
     else:
