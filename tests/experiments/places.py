@@ -58,3 +58,7 @@ NUMBER = 3
 def plain() -> list[tts.Problem]:
     """Return problems without a task or an answer."""
     return [tts.Problem(f"Which is it, the {i}th?", id=f"plain/{i}") for i in range(3)]
+
+
+def none() -> list[tts.Problem]:
+    return []

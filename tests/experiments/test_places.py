@@ -263,6 +263,8 @@ def test_the_command_line_shows_a_data_set_of_ones_own(tmp_path: Path, monkeypat
         ({"problems": {"dataset": f"{DATA}:needs_a_path"}}, "cannot be loaded: missing a required argument: 'path'"),
         ({"problems": {"dataset": f"{DATA}:texts"}}, "gave a str, but must give problems (hint: make each a tts.Problem)"),
         ({"problems": {"dataset": f"{DATA}:nothing"}}, "gave a NoneType, but must give problems (hint: return a list of them)"),
+        ({"problems": {"dataset": f"{DATA}:sums", "limit": 3, "first": 1, "group_by": "sze"}}, "but no metadata of the data set"),
+        ({"problems": {"dataset": f"{DATA}:none"}}, "the data set 'tests.experiments.places:none' has no problems, but a study needs"),
         ({"problems": {"dataset": f"{DATA}:nameless"}}, "has no id, but every problem of a data set must have one"),
     ],
 )

@@ -203,6 +203,23 @@ def test_the_table_is_that_of_the_command_line(study: tts.Study) -> None:
         study.table("html")
 
 
+def test_a_notebook_shows_its_name_and_its_table(study: tts.Study) -> None:
+    assert repr(study) == "Study('toy', store='.tts/store.sqlite')"
+    assert repr(tts.Study.stored("sums", store="other.sqlite")) == "Study('sums', store='other.sqlite')"
+    shown = study._repr_html_()
+    assert shown.startswith("<p>Study(&#x27;toy&#x27;, store=&#x27;.tts/store.sqlite&#x27;)</p><table>")
+    assert study.table()._repr_html_() in shown
+    assert "<table>" not in tts.Study.stored(store="none.sqlite")._repr_html_()
+
+
+def test_a_figure_goes_somewhere_and_has_known_options() -> None:
+    study = tts.Study(**SETTINGS)
+    with pytest.raises(tts.ConfigError, match="there is no path and no ax, but the figure must go somewhere"):
+        study.plot()
+    with pytest.raises(tts.ConfigError, match=r"option of a figure is 'legnd', .* did you mean legend"):
+        study.plot("curve.svg", legnd="below")
+
+
 def test_a_study_without_results_says_so() -> None:
     study = tts.Study(**SETTINGS)
     for read in (study.table, study.results, study.curves, study.replay, lambda: study.plot("x.png"), lambda: study.report("x.html")):

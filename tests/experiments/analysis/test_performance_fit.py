@@ -44,6 +44,13 @@ def test_too_few_problems_are_refused():
         PerformanceData.of(live("best_of_n", 4))
 
 
+def test_pools_of_several_models_are_refused():
+    first, *rest = live("best_of_n", 2)
+    other = dataclasses.replace(first, cell=dataclasses.replace(first.cell, key="other", model="other"))
+    with pytest.raises(ConfigError, match="pools of 2 models or settings, but a performance model is of one"):
+        PerformanceData.of([first, other, *rest])
+
+
 def test_predictions_for_problems_held_out_are_calibrated():
     found = PerformanceData.of(live("best_of_n", 8, sums(40))).held_out()
     assert {one.strategy for one in found} == {"best_of_n | weighted", "best_of_n | majority"}

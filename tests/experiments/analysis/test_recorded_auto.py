@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 
 import tts
+from tests.experiments.pools import written
+from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.errors import ConfigError
+from tts.experiments.analysis.recorded_auto import RecordedBackend
 from tts.experiments.analysis.replay import Prices
 
 PROBLEMS, SAMPLES = 10, 12
@@ -115,3 +120,16 @@ def test_dollars_are_of_prompts_and_output(pool: tts.Pool):
 def test_a_strategy_that_is_neither_is_refused(pool: tts.Pool):
     with pytest.raises(ConfigError, match="what is replayed is pass@k, or best_of_n without its n, or auto"):
         pool.replay(["beam(n=4)"], [4])
+
+
+def test_a_pool_that_is_used_up_has_no_further_sample():
+    backend = RecordedBackend({"p": written((0, None), (None, None))}, {"p": [1, 0]})
+    rows = backend.sample(SampleRequest(("p", None, 0), (Row(0, 0, 4), Row(1, 0, 10), Row(2, 0, 10)), Sampling(), StopCondition()))
+
+    async def drawn() -> list[Sample]:
+        return [await rows.row(i) for i in range(3)]
+
+    cut, whole, missing = asyncio.run(drawn())
+    assert (cut.text, cut.finish, cut.handle, cut.num_tokens) == ("", "length", ("p", 1, 4), 4)
+    assert (whole.text, whole.finish, whole.num_tokens) == ("0 0", "eos", 10)
+    assert (missing.finish, missing.error) == ("error", "PoolUsedUp: the pool has no further sample")

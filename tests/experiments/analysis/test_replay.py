@@ -10,12 +10,13 @@ import pytest
 from tests.experiments.pools import SEEDS, live, sums, written
 from tts.errors import ConfigError
 from tts.experiments.analysis.pools import ProblemPool, pools_of
-from tts.experiments.analysis.recorded_search import RecordedSearch, covered
+from tts.experiments.analysis.recorded_search import RecordedScores, RecordedSearch, covered, imported_scores
 from tts.experiments.analysis.replay import COVERAGE, ReplayedCurve, replay, unanswered
 from tts.search.plan import SELECTIONS, STOP_RULES, parse
 from tts.search.protocols import Selected
 from tts.search.selections.majority import Majority
 from tts.statistics import pass_at_k
+from tts.types import Problem
 
 SIZES = (1, 3, 7)
 CUT = 21  # tokens, which the toy's solutions of three and four numbers fit in, and those of five do not
@@ -315,6 +316,20 @@ def test_a_selection_that_needs_more_than_scores_is_refused(selection, cause):
     with pytest.raises(ConfigError, match=cause) as refused:
         RecordedSearch(written((0, 0.5)), parse("best_of_n") | selection).run([0])
     assert refused.value.hint == "run it live, with tts run"
+
+
+def test_scores_without_their_verifier_have_no_range():
+    pool = written((0, 0.5))
+    unnamed = dataclasses.replace(pool, cell=dataclasses.replace(pool.cell, verifiers={}))
+    with pytest.raises(ConfigError, match="scores with the role 'main', but the pool of problem 'p' lacks such scores"):
+        RecordedScores(unnamed).get("main")
+
+
+def test_the_verifier_of_imported_scores_has_their_range_and_scores_nothing_else():
+    verifier = imported_scores(low=0.0, high=1.0)
+    assert verifier.range == (0.0, 1.0)
+    with pytest.raises(ConfigError, match="problem 'p': the verifier of imported scores has these scores alone"):
+        verifier.fn(Problem("1 + 1", id="p"), "2")
 
 
 def test_a_strategy_without_a_selection_has_its_default():

@@ -131,6 +131,8 @@ def test_what_cannot_be_exported_is_named(study: Study, tmp_path: Path):
         study.export(tmp_path / "x.json", "inspct")
     with pytest.raises(ConfigError, match=r"the form inspect must end in \.json or \.eval"):
         study.export(tmp_path / "x.jsonl", "inspect")
+    with pytest.raises(ConfigError, match="no result has recorded samples, but these are exported"):
+        export_samples([], tmp_path / "x.jsonl", "samples")
 
 
 def test_inspect_reads_its_form(study: Study, tmp_path: Path):

@@ -199,6 +199,13 @@ def test_a_saved_pool_replays_to_the_same_figures(tmp_path):
         ({"problem": "p", "answer": "1", "like": 0}, "rows.jsonl, line 2: its like is 0, but must be the place of an earlier sample"),
         ({"problem": "p", "answer": "1", "tokens": 3, "shared": 2}, "rows.jsonl, line 2: its shared is 2, but it has 3 tokens and like is"),
         ({"problem": "p", "text": 5}, "rows.jsonl, line 2: its text is 5, but must be a text"),
+        ({"problem": "p", "answer": "1", "scores": "[0.5"}, "rows.jsonl, line 2: its scores is '[0.5', but must be a number or JSON"),
+        ({"problem": "p", "answer": "1", "written_tests": "[1"}, "line 2: its written_tests is '[1', but must be a list of texts"),
+        ({"problem": "p", "answer": ["1", "2"], "scores": {"main": [1]}}, "rows.jsonl, line 2: its lists are of different lengths"),
+        (
+            {"problem": "p", "answer": ["1", "2"], "scores": {"main": [1, 2], "judge": [1]}},
+            "rows.jsonl, line 2: it has {'main': [1, 2], 'judge': [1]} beside lists of samples, but must have a list for each role",
+        ),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(write, row: Mapping[str, Any], said: str):
@@ -228,6 +235,9 @@ def test_two_pools_of_one_name_are_told_apart(tmp_path):
         ({"tsk": "math"}, "did you mean task"),
         ({"name": 3}, "name is 3, but must be a text"),
         ({"model": 3}, "model is 3, but must be a text"),
+        ({"name": " "}, "the name of the pool is empty, but must be a text"),
+        ({"verdicts": "theirs"}, "verdicts is 'theirs', but no verdicts has that name"),
+        ({"fields": {"text": 3}}, "fields has 3 for 'text', but must have the name of a field"),
     ],
 )
 def test_a_setting_that_is_none_is_named(settings, said):
@@ -375,3 +385,45 @@ def test_of_two_verdicts_on_one_answer_that_of_the_chosen_sample_counts(
     pool = tts.Pool.from_rows(rows, name="disputed", verdicts="given")
     for strategy, wanted in (("best_of_n | best", best), ("best_of_n | majority", vote)):
         assert [accuracy(pool, strategy, size, first=True) for size in (1, 2)] == wanted
+
+
+def test_a_whole_number_may_be_written_as_a_fraction():
+    assert tts.Pool.from_rows([{"problem": "p", "answer": "1", "tokens": 5.0}]).problems[0].drawn[0].tokens == 5
+
+
+def test_cells_of_csv_have_verdicts_counts_and_json(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('problem,answer,correct,tokens,scores\np,1,True,5,"[0.25, 0.5]"\np,2,FALSE,7,"{""judge"": 1}"\n')
+    first, second = tts.Pool.from_files(path).problems[0].drawn
+    assert (first.right, first.tokens, first.steps, first.scores["main"]) == (True, 5, {"main": (0.25, 0.5)}, 0.5)
+    assert (second.right, second.tokens, second.scores["judge"]) == (False, 7, 1.0)
+
+
+def test_samples_of_one_prompt_are_of_one_problem_without_an_id():
+    rows = [{"prompt": prompt, "answer": "1"} for prompt in ("1 + 0?", "2 - 1?", "1 + 0?")]
+    pool = tts.Pool.from_rows(rows)
+    assert repr(pool) == "Pool('pool', 2 problems, 3 samples)"
+    assert [len(one.drawn) for one in pool.problems] == [2, 1]
+    assert all(one.cell.problem.startswith("prompt/") for one in pool.problems)
+
+
+def test_verdicts_that_differ_on_equal_answers_are_told():
+    pool = tts.Pool.from_rows([{"problem": "p", "answer": ["1", "1"], "correct": [True, False]}])
+    assert "in 1 problems the source gives equal answers different verdicts" in pool.report.lines()
+
+
+def test_what_is_no_row_no_form_and_no_sample_is_named(write):
+    rows: Any = [3]
+    with pytest.raises(ConfigError, match="row 1 is a int, but must be a mapping from fields to values"):
+        tts.Pool.from_rows(rows)
+    with pytest.raises(ConfigError, match="form is 'xml', but no form has that name"):
+        tts.Pool.from_files(write(*ROWS), form="xml")
+    with pytest.raises(ConfigError, match="there are no samples, but a pool must have some"):
+        tts.Pool.from_rows([])
+
+
+def test_replayed_curves_are_a_table():
+    pool = tts.Pool.from_rows(ROWS)
+    header, first, second = pool.table(pool.replay(["pass@k", "best_of_n | majority"], [1]), "csv").splitlines()
+    assert header.startswith("dataset,group,model,verifier,strategy")
+    assert ("pass@k" in first, "best_of_n | majority" in second) == (True, True)

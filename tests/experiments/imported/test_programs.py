@@ -9,6 +9,7 @@ import pytest
 
 import tts
 from tts.errors import ConfigError
+from tts.experiments.imported.programs import ProgramVerdicts
 from tts.verifiers.code import sandbox
 from tts.verifiers.code.verifier import Code
 
@@ -92,3 +93,8 @@ def test_without_a_file_of_verdicts_no_written_test_runs():
     pool = tts.Pool.from_rows([{"problem": "p", "text": SUMS, "written_tests": WRITTEN, "correct": [1, 1, 0, 0]}], task="text")
     with pytest.raises(ConfigError, match="lacks such scores"):
         pool.replay(["best_of_n | codet(verifier='tests')"], [2])
+
+
+def test_a_file_of_verdicts_that_cannot_be_opened_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"the file of verdicts .* cannot be opened: unable to open database file"):
+        ProgramVerdicts(tmp_path)

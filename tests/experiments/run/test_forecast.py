@@ -56,6 +56,8 @@ def test_what_verifiers_read_is_in_it():
         ("toy", "best_of_n | best_of_majority", None),  # it asks about some candidates alone
         ("judge(max_tokens=8)", "best_of_n | best", None),  # its bound has room for prompts and replies of any length
         ("judge(max_tokens=8)", "best_of_n | majority", 0),
+        ("ensemble(members=[\"self_evaluation(question='Right?', yes='1', no='2')\", 'confidence'])", "best_of_n | best", 6),
+        ("ensemble(members=['judge(max_tokens=8)', 'judge(max_tokens=9)'])", "best_of_n | best", None),
         ("confidence", "best_of_n | best", 0),
         ("checker", "best_of_n | best_of_majority", 0),
         ("self_evaluation(question='Right?', yes='1', no='2')", "best_of_n | best", 6),
@@ -81,6 +83,11 @@ def test_dollars_are_those_of_both_models():
         changed = dataclasses.replace(setting, scoring={"s": scoring})
         (row,) = forecast([cell], {("m", None): changed}, EarlierResults(), slots=1)
         assert (row.usd, row.tokens, row.whole) == (None if usd is None else pytest.approx(usd), tokens, scoring is not None)
+
+
+def test_a_limit_on_seconds_is_the_time_where_none_was_measured():
+    (row,) = expected(toy(limit=6, concurrency=3, strategies="best_of_n | majority", budgets={"seconds": 5, "samples": 4}))
+    assert row.seconds == 6 * 5 / 3
 
 
 def test_with_results_it_goes_by_what_like_ones_cost(tmp_path: Path):

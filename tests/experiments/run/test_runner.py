@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import io
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from tts.backends.toy.backend import ToyBackend
 from tts.errors import TTSError, VerifierError
 from tts.experiments.run.executors import CellResult, WorkerLost
 from tts.experiments.run.local_executor import LocalExecutor
-from tts.experiments.run.progress import Progress
+from tts.experiments.run.progress import Progress, show_progress
 from tts.experiments.run.runner import PreparedStudy, RunSummary, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import StudyConfig
@@ -364,3 +366,15 @@ def test_progress_says_rate_time_left_spend_accuracy_and_failures():
             )
         )  # fmt: skip
     assert progress.line() == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% right · failed: 1 EngineError"
+
+
+def test_progress_is_a_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with show_progress("sums\x1b") as report:
+        report(Progress(total=40, done=10, clock=lambda: 0.0))
+    assert "sums\\x1b: 10 of 40" in terminal.getvalue()

@@ -316,6 +316,14 @@ def test_merged_studies_keep_their_names_for_cells_that_both_stores_have(store, 
     assert store.counts(study) == CellCounts(done=2, failed=0, pending=1, leased=0)
 
 
+def test_what_samples_were_imported_from_is_merged(store, tmp_path):
+    assert store.source("key 1") is None
+    with Store(tmp_path / "other.sqlite") as other:
+        other.adopt("imported", {"configuration": 3}, [(result(cell(1)), b"from a file")])
+        assert store.merge(other.path) == 1
+    assert store.source("key 1") == b"from a file"
+
+
 def test_what_cannot_be_merged_is_refused(store, tmp_path):
     with pytest.raises(ConfigError, match="is to be merged with itself"):
         store.merge(store.path)

@@ -264,6 +264,7 @@ def test_a_store_as_it_was_written_is_whole(path):
         "UPDATE results SET body = replace(body, 'answer', 'enswer')",
         "UPDATE results SET drawn = zeroblob(length(drawn))",
         "UPDATE results SET drawn = NULL",
+        "UPDATE results SET drawn = 'text'",
         "UPDATE results SET failed = 1",
         "UPDATE results SET body = x'00ff'",
         "UPDATE traces SET trace = x'00'",

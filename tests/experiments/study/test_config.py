@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from tts.backends.base import Sampling
-from tts.errors import ConfigError
+from tts.errors import ConfigError, MissingDependency
 from tts.experiments.run.runner import PreparedStudy
 from tts.experiments.study.config import study_config
 from tts.experiments.study.file import read_study
@@ -88,6 +89,9 @@ def test_a_model_goes_before_the_study():
         ),
         ("seeds: 2", "name: again", "line 2 has name twice, but each may be there once", "leave one out"),
         ("name: first", "name: [x", "this is no YAML at line 3, column 7", "texts with : or # need quotes"),
+        ("name: first", "name: \x00", "this is no YAML: unacceptable character #x0000: special characters are not allowed", ""),
+        ("models: toy", "models: 3", "models is 3, but must be a valid dictionary", ""),
+        ("models: toy", "models: {a: 3}", "models.a", ""),
         (TEXT, "just text", "a study is a mapping of keys to values, such as name: first", ""),
     ],
 )
@@ -99,6 +103,12 @@ def test_what_is_wrong_is_named_with_its_place_and_its_cure(file: Path, before: 
     assert cause in caught.value.cause
     assert hint in caught.value.hint
     assert hint or not caught.value.hint
+
+
+def test_without_pyyaml_the_cure_is_named(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(MissingDependency, match="reading a study"):
+        read_study(file)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):

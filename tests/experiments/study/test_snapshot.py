@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import numpy
@@ -24,6 +26,16 @@ def test_a_snapshot_says_what_was_run_with_what():
     told = {"dataset": "arithmetic", "source": "generated here, without end", "licence": "Apache-2.0", "note": "", "problems": 6}
     assert {**told, "sha256": snapshot.data_checksum(prepared.problems["arithmetic"])} == taken["data"]["arithmetic"]
     assert taken["machine"]["cores"] >= 1
+
+
+def test_versions_are_those_of_installed_packages(monkeypatch: pytest.MonkeyPatch):
+    def version(name: str) -> str:
+        if name != "numpy":
+            raise metadata.PackageNotFoundError(name)
+        return "2.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert snapshot.versions() == {"python": platform.python_version(), "numpy": "2.0"}
 
 
 def test_a_file_of_problems_is_named(tmp_path: Path):

@@ -19,11 +19,13 @@ from tts.errors import ConfigError
 from tts.experiments.study.record import RecordedSample, Result
 from tts.experiments.verifier_report.report import Verdict, VerifierReport, as_json, as_text, verifier_report
 from tts.experiments.verifier_report.selection_effect import SelectionEffect
+from tts.experiments.verifier_report.steps import step_gold
 from tts.solver.solver import Solver
 from tts.statistics import roc_auc
 from tts.tasks.arithmetic.expression import parse
 from tts.tasks.arithmetic.judging import judge
-from tts.types import Problem
+from tts.trace.trace import Trace, TraceNode
+from tts.types import Problem, Usage
 
 UNBOUNDED = "confidence(measure='logprob')"
 
@@ -162,6 +164,15 @@ def test_advice_says_what_the_intervals_say() -> None:
     assert told(many(upside_down)).advice.startswith("Do not use it: within a problem it puts wrong solutions before right ones")
     assert told(many(lambda good, rng: (0.55 + 0.1 * good,))).advice.count("its scores are no frequencies") == 1
     assert "unknown, since no problem has both right and wrong candidates" in told([pool(0, (0, 0.5), (0, 0.6))]).advice
+    seen = told([pool(0, (0, 0.5), (1, 0.6), verifiers={"main": "checker"})]).advice
+    assert seen.startswith("It was shown the reference answers, so this is what a perfect verifier would reach; ")
+
+
+def test_what_gains_nothing_over_the_vote_is_not_used() -> None:
+    """Three of four samples are right, so the vote is never wrong; scores are right within each problem."""
+    advice = told([pool(i, (0, 0.9), (0, 0.8), (0, 0.7), (1, 0.1)) for i in range(30)]).advice
+    assert advice.startswith("Nothing is clearly gained over the majority of 4 (")
+    assert "so vote, which costs no scores" in advice
 
 
 def test_a_taste_for_length_is_told_from_a_taste_for_what_is_right() -> None:
@@ -213,10 +224,12 @@ def test_what_is_unknown_says_why() -> None:
     assert alike["length"] == "scores or lengths do not vary"
 
 
+WITHOUT = result(cell(2, strategy="best_of_n", budget={"samples": 1}, verifiers={"main": "toy"}), drawn=(
+    RecordedSample(answer="3", answer_class=0, right=None, status="finished", tokens=5, scores={"main": 0.5}),))  # fmt: skip
+
+
 def test_what_is_not_looked_at_is_counted() -> None:
-    without = result(cell(2, strategy="best_of_n", budget={"samples": 1}, verifiers={"main": "toy"}), drawn=(
-        RecordedSample(answer="3", answer_class=0, right=None, status="finished", tokens=5, scores={"main": 0.5}),))  # fmt: skip
-    verdict = told([pool(0, (0, 0.5), (1, math.nan), (1, 0.2)), pool(1, (0, None), (1, 0.3)), without])
+    verdict = told([pool(0, (0, 0.5), (1, math.nan), (1, 0.2)), pool(1, (0, None), (1, 0.3)), WITHOUT])
     assert (verdict.scored.unasked, verdict.scored.unknown, verdict.scored.unchecked) == (1, 1, 1)
     assert len(verdict.scored.pools) == 1
     assert "1 not asked about, 1 without a score, 1 without a reference answer" in as_text(
@@ -243,6 +256,7 @@ def test_searches_are_looked_at_where_there_is_no_pool_each_by_itself() -> None:
         ([pool(0, (0, None))], {}, "no verifier scored any of the recorded candidates"),
         ([pool(0, (0, 0.5))], {"role": "final"}, "no verifier of the role 'final' scored any .*; there are scores by main"),
         ([pool(0, (0, math.nan))], {}, "none of the 1 scores of candidates with a reference answer is known"),
+        ([WITHOUT], {}, "none of the 1 recorded candidates is of a problem with a reference answer"),
     ],
 )
 def test_what_cannot_be_reported_is_refused(results: list[Result], given: dict[str, Any], error: str) -> None:
@@ -266,6 +280,27 @@ def test_steps_are_held_against_themselves_where_the_search_was_recorded() -> No
     assert 0 < np.mean(verdicts) < 1
 
 
+@pytest.mark.parametrize(
+    ("task", "problem", "text", "labels"),
+    [
+        ("countdown", "Reach 12 with 3 and 4.", "3 * 4 = 12\n", [True]),
+        ("countdown", "Reach twelve.", "3 * 4 = 12\n", None),
+        ("arithmetic", "What is it?", "3 + 4 = 7\n", None),
+        ("text", "3 + 4", "3 + 4 = 7\n", None),
+    ],
+)
+def test_steps_have_labels_where_their_task_can_check_them(task: str, problem: str, text: str, labels: list[bool] | None) -> None:
+    root = TraceNode(0, None, "solve", "policy", problem, 3, "active", "0" * 16)
+    end = TraceNode(1, 0, "solve", "policy", text, 5, "finished", "0" * 16, candidate=0)
+    trace = Trace(
+        problem=problem, task=task, model="m", strategy="s", seed=0, answer=None, confidence=0.0, stopped_by="done", budget="",
+        nodes=(root, end), calls=(), usage=Usage(),
+    )  # fmt: skip
+    gold = step_gold({"recorded": trace.to_json().encode()}.get)
+    assert gold("recorded", 0) == labels
+    assert gold("another", 0) is None
+
+
 def test_json_has_everything_and_no_nan() -> None:
     report = verifier_report([pool(0, (0, -0.5), (1, -2.0), verifiers={"main": UNBOUNDED})], lambda key: None)
     (record,) = json.loads(as_json(report), parse_constant=pytest.fail)
@@ -284,6 +319,15 @@ def test_a_figure_has_a_row_for_each_verifier_and_says_what_is_missing() -> None
 
     stepwise = [pool(i, (0, 0.9, 10, (0.5, 0.9)), (1, 0.4, 10, (0.6, 0.4))) for i in range(2)]
     unbounded = [pool(i, (0, -0.5), (1, -2.0), verifiers={"main": UNBOUNDED}, setting="other") for i in range(2)]
-    drawn = plots.rendered(draw(verifier_report([*stepwise, *unbounded], lambda key: None)), "svg").decode()
-    for part in ("main: toy, sums, 2 problems", "highest score", "against the answer", "no probabilities", "calibration error"):
+    gone = [pool(0, (0, 0.5), (1, 0.2), verifiers={"main": "gone"}, setting="third")]
+    drawn = plots.rendered(draw(verifier_report([*stepwise, *unbounded, *gone], lambda key: None)), "svg").decode()
+    parts = (
+        "main: toy, sums, 2 problems",
+        "highest score",
+        "against the answer",
+        "no probabilities",
+        "calibration error",
+        "here, which choosing",
+    )
+    for part in parts:
         assert part in drawn
