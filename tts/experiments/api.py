@@ -336,7 +336,7 @@ class Study(Replayable):
         """Open the store, and find this study in it.
 
         Args:
-            unfinished: what a warning says to follow where cells have no result; None: nothing is warned of.
+            unfinished: the consequence that a warning states where cells have no result; None: there is no warning.
         """
         if self._config is not None and not self.store.exists():
             raise self._no_results()

@@ -72,7 +72,7 @@ def test_the_first_n_samples_come_to_what_a_live_run_of_n_does(drawn, selected):
 @pytest.mark.parametrize("selected", LIVE_ONLY)
 def test_a_selection_that_asks_for_more_than_scores_is_refused(drawn, selected):
     _, pools = drawn
-    with pytest.raises(ConfigError, match="but of recorded samples only scores are known") as caught:
+    with pytest.raises(ConfigError, match="but recorded samples have scores only") as caught:
         replay(pools, [f"best_of_n | {selected}"], [7])
     assert caught.value.hint == "run it live, with tts run"
 
@@ -310,7 +310,7 @@ class Waiting(Majority):
 
 
 @pytest.mark.parametrize(
-    ("selection", "cause"), [(Curious(), "asks a search for 'hidden'"), (Waiting(), "waits for something else than scores")]
+    ("selection", "cause"), [(Curious(), "uses 'hidden' of a search"), (Waiting(), "waits for something else than scores")]
 )
 def test_a_selection_that_needs_more_than_scores_is_refused(selection, cause):
     with pytest.raises(ConfigError, match=cause) as refused:

@@ -105,7 +105,7 @@ def tokens_of(pool: ProblemPool, *, verified: bool) -> Floats:
 
 
 def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
-    """Return the means of runs at one size. exact: whether they are all that there are, so that nothing is left to chance."""
+    """Return the means of runs at one size. exact: whether these are all possible runs, so that `error` is 0."""
     if len(outcomes) == 1:
         (o,) = outcomes
         return RunMeans(float(o.right or 0), 0.0, float(o.samples), float(o.generated_tokens), float(o.verifier_tokens))
@@ -118,7 +118,7 @@ def mean_of(outcomes: Sequence[ReplayOutcome], *, exact: bool) -> RunMeans:
 def _means(pool: ProblemPool, reading: ReplaySettings, outcomes: _Outcomes, *, verified: bool) -> list[RunMeans]:
     """Return the means over runs at each size: over all ordered subsets where they are few, else over the beginnings of random orders.
 
-    A stop rule goes by the order of samples, and so does a selection among equals: subsets in the recorded order are not enough.
+    A stop rule depends on the order of samples, and so does a selection among equals. Subsets in the recorded order are not enough.
 
     A limit in tokens ends a run before the first sample that does not fit. So a pool that fits as a whole does not show where a run ends.
     """

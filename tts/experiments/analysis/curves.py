@@ -146,7 +146,7 @@ class CurveKey(NamedTuple):
 
 _ROLES: Mapping[str, Role] = {"auto": "allocator", "best_of_n": "uniform"}  # of strategies, where one allocates
 
-# Parts of a line by which a legend tells two of one strategy apart, as far as needed.
+# Parts of a line that its label gets, in this order, until no two lines of a panel have the same label.
 _TOLD_APART_BY = {"model": "on {}", "verifier": "with verifier {}", "units": "by {}", "setting": "setting {:.8}"}
 
 

@@ -79,8 +79,8 @@ class PerformanceData:
     Args:
         cell: one of the study's. known: [P, Z], log-likelihood of all samples of each pool. votes: [P] each, of the first `PILOTS` samples.
         first: temperature of the first sample of each problem, where a better one than the others' was found.
-        tokens: mean cost of a plain sample, with its score if its selection asks for one. sampled: the strategies that draw plain samples.
-        unit: of the cost that sizes compare: "tokens"; where strategies name models beside the policy, that which was asked for.
+        tokens: mean cost of a plain sample, with its score if its selection reads one. sampled: the strategies that draw plain samples.
+        unit: of the costs that are compared: "tokens", or the requested one where strategies name models beside the policy.
         shares: by strategy, its sizes [B] in plain samples, and the share of right answers [P, B]; NaN: not measured.
     """
 

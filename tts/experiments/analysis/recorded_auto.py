@@ -1,6 +1,6 @@
 """`auto` on recorded samples: the live search itself, on a backend that hands out a pool's samples in order.
 
-A sample's text stands for it: its number and its class. Its task reads the class as the answer, and a verifier reads the recorded score.
+The text of a sample is its number and its class. The task reads the class as the answer, and a verifier reads the recorded score.
 So classes, scores and tokens are those of the pool. Departures from a live run: scores cost nothing within the budget, and their
 recorded tokens are added to the cost afterwards; no problem gets more samples than the smallest pool has.
 """
@@ -41,7 +41,7 @@ class RecordedTask(Task):
     step_stop = ()
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
-        """Return the text that stands for the problem."""
+        """Return the name of the problem."""
         del kind, texts
         return problem.prompt
 
@@ -51,10 +51,10 @@ class RecordedTask(Task):
 
 
 class RecordedBackend(Backend):
-    """Hands out the samples of each problem in an order; a sample that does not fit its row is cut, and continued where it is asked for.
+    """Returns the samples of each problem in an order. A sample that does not fit its row is cut; a row that continues it gets the rest.
 
     Args:
-        pools: by the prompt that stands for each. orders: of their samples.
+        pools: by the prompt of each. orders: of their samples.
     """
 
     caps = Caps()
@@ -66,11 +66,11 @@ class RecordedBackend(Backend):
         self.next = dict.fromkeys(pools, 0)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
-        """Return a handle for each prompt: its problem, its sample (None: not drawn), and the tokens of it that were handed out."""
+        """Return a handle for each prompt: its problem, its sample (None: not drawn), and the tokens of it that were returned before."""
         return [Reply((prompt, None, 0), 0, None) for prompt in prompts]
 
     def sample(self, request: SampleRequest) -> RowSet:
-        """Hand out the next samples of the problem, one a row; a handle of a cut sample is continued."""
+        """Return the next samples of the problem, one a row; a handle of a cut sample is continued."""
         rows = RowSet(request)
         for index, row in enumerate(request.rows):
             rows.resolve(index, self._drawn(request.handle, row))
@@ -117,7 +117,7 @@ def auto_means(pools: Sequence[ProblemPool], plan: Plan, reading: ReplaySettings
 
 
 def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
-    """Return the largest mean size of a total that the samples of all problems can use: no problem gets more than the fewest of one."""
+    """Return the largest mean size of a total that recorded samples can fill. No problem gets more samples than the smallest pool."""
     most = min(len(pool.drawn) for pool in pools)
     if reading.unit == "samples":
         return most
@@ -125,7 +125,7 @@ def payable(pools: Sequence[ProblemPool], reading: ReplaySettings) -> float:
 
 
 def _reaches(pool: ProblemPool, size: int, reading: ReplaySettings) -> bool:
-    """Whether a pool has as much as a size asks for."""
+    """Whether a pool has as many samples or tokens as a size."""
     return size <= (len(pool.drawn) if reading.unit == "samples" else sum(one.tokens for one in pool.drawn))
 
 
@@ -149,7 +149,7 @@ def _outcomes(
 
 
 def _verifiers(pools: Mapping[str, ProblemPool], plan: Plan) -> dict[str, FunctionVerifier]:
-    """Return the recorded verifiers of all roles; none where the selection asks none, so that votes decide."""
+    """Return the recorded verifiers of all roles; none where the selection uses none, so that votes decide."""
     auto: Any = plan.strategy
     if plan.selection is not None and not plan.selection.verifiers and auto.verifier is None:
         return {}

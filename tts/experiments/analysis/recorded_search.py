@@ -42,7 +42,7 @@ class ReplayOutcome:
 
     Args:
         answer: the chosen one; None: there is none. right: whether it is right; None: the problem has no reference answer.
-        samples: drawn. generated_tokens, verifier_tokens: the cost of these, and of the scores that were asked for.
+        samples: drawn. generated_tokens, verifier_tokens: the cost of these, and of the scores that were read.
         stopped_by: the stop rule's reason, or "done".
     """
 
@@ -81,7 +81,7 @@ class RecordedSearch:
     def prefixes(self, order: Sequence[int], counts: Sequence[int]) -> list[ReplayOutcome]:
         """Return the outcomes of drawing the first so many samples of an order, one for each count, by one pass over it.
 
-        A stop rule sees only what came before, so that where it ends a run it ends all longer ones.
+        A stop rule reads earlier samples only, so a rule that ends a run ends all longer runs at the same sample.
 
         Raises:
             ConfigError: as `run`.
@@ -199,7 +199,7 @@ class RecordedScores:
     """The part of a search that selections may use on recorded samples: scores, and vectors by words.
 
     Attributes:
-        asked: the samples whose scores were asked for.
+        asked: the samples whose scores were read.
     """
 
     def __init__(self, pool: ProblemPool, asked: set[int] | None = None) -> None:
@@ -259,7 +259,7 @@ class RecordedScores:
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise ConfigError(f"the selection asks a search for {name!r}, but of recorded samples only scores are known", hint=_LIVE)
+        raise ConfigError(f"the selection uses {name!r} of a search, but recorded samples have scores only", hint=_LIVE)
 
 
 def score_of(drawn: RecordedSample, role: str, aggregate: str) -> float:
@@ -276,7 +276,7 @@ def _made(verifier: str) -> VerifierProtocol:
 
 
 def imported_scores(*, low: float = -math.inf, high: float = math.inf) -> VerifierProtocol:
-    """Return what stands for the verifier of imported scores, in a cell's verifiers `recorded(low=0, high=1)`: it states their range."""
+    """Return a placeholder for the verifier of imported scores, which states their range. A cell names it `recorded(low=0, high=1)`."""
 
     def refuse(problem: Problem, text: str) -> float:
         del text

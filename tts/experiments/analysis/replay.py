@@ -42,7 +42,7 @@ class ReplayedCurve:
         errors: the standard error of each accuracy from random subsets; 0: it is exact, given the pools. The accuracy's interval over
             problems includes it.
         too_small: problems left out of each point, because all their pools are too small.
-        order: of the samples: as "recorded", or "all" orders, whose mean a point is.
+        order: of the samples: "recorded", or "all": a point is the mean over all orders.
     """
 
     curve: Curve
@@ -84,7 +84,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
             selection needs one. A live run also starts the first one that does not fit, and truncates it.
         first: only the first samples, in the order of drawing. draws: random subsets of a pool, at least 2.
         by_group: a curve for each group of problems. seed: of the subsets, and of the intervals.
-        shared: whether `auto` divides the problems' sum of a size, which is then their mean; other strategies have the size each.
+        shared: whether `auto` divides one total, of which a size is the mean over problems; other strategies get the size for each.
         prices: for costs in dollars; None: there are none.
 
     Raises:

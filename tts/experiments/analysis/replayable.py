@@ -44,7 +44,7 @@ class Replayable(ABC):
             sizes: how large runs are, in `unit`; none: powers of two up to the largest pool. unit: "samples", or "tokens" of a problem.
             first: only the first samples, as one live run draws them, without averaging.
             draws: random orders of a pool, at least 2, where a mean has no closed form. by_group: a curve for each group of problems.
-            shared: whether `auto` divides the problems' sum of a size, which is then their mean. prices: for costs in dollars.
+            shared: whether `auto` divides one total, of which a size is the mean over problems. prices: for costs in dollars.
 
         Raises:
             ConfigError: there are no pools (see `Study.sample`), or none is of a problem with a reference answer; a strategy or size cannot

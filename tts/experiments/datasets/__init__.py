@@ -3,9 +3,9 @@
 A new data set is one file with a function `load(...) -> list[Problem]`, a `DataSet` with its source and licence, and one line here. One of
 your own needs no line: name its place, "package.module:name", of a `DataSet` or of a function.
 
-What `load` promises: keyword parameters with defaults (`limit`, `split` and `seed` where they make sense); problems with an id that no
-other problem of the data set has; none twice. The accuracy of a problem whose answer is None is unknown. Where problems with different
-texts are the same, `metadata["identity"]` is equal for them.
+`load` must have keyword parameters with defaults (`limit`, `split` and `seed` where they make sense). It must return problems with an id
+that no other problem of the data set has, and none twice. The accuracy of a problem whose answer is None is unknown. Where problems with
+different texts are the same, `metadata["identity"]` is equal for them.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def load(name: str, **parameters: object) -> list[Problem]:
         name: of the data set, or its place. parameters: its own, in place of its defaults.
 
     Raises:
-        ConfigError: there is no such data set or parameter, a value is missing or not valid, or the data set breaks the promises of this
-            module.
+        ConfigError: there is no such data set or parameter, a value is missing or not valid, or the data set does not meet the rules of
+            this module.
     """
     dataset = get(name)
     check_names(dataset, parameters, f"parameter of the data set {name!r}")

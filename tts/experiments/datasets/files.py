@@ -33,7 +33,7 @@ def load(
         task: of every problem; None: the study's, else the model's.
         fields: names of fields, where they are others than usual: {"problem": …, "answer": …, "id": …}. Usual are `problem`, `question`,
             `prompt`, `input`; `answer`, `target`, `solution`; `id`: of several that a row has, the first is taken. The problem may be a
-            list of chat messages; answers and ids may be missing; without an id, a problem's hash serves.
+            list of chat messages; answers and ids may be missing; without an id, the problem's hash is used.
 
     Raises:
         ConfigError: there is no such file, it cannot be read at all, no row is a problem, or two have one id.

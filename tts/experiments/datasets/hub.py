@@ -36,7 +36,7 @@ def load(
         limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the source's order.
         task: of every problem; None: the study's, else the model's.
         fields: names of fields, where they are others: {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a list of
-            chat messages; answers and ids may be missing; without an id, a problem's hash serves.
+            chat messages; answers and ids may be missing; without an id, the problem's hash is used.
 
     Raises:
         ConfigError: it cannot be loaded, no row is a problem, or two have one id.

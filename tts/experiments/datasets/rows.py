@@ -25,7 +25,7 @@ class RowsLeftOut(UserWarning):
     """Rows of a data set were left out. The text names each, with its reason."""
 
 
-# Where a row stands ("line 7"), and the row by field, or what is wrong with it.
+# The place of a row ("line 7"), and the row by field, or the reason that it cannot be read.
 PlacedRow = tuple[str, Mapping[str, Any] | BadRow]
 
 
@@ -41,7 +41,7 @@ class Fields:
     """The meaning of a row's fields. Fields that are not used become metadata.
 
     `problem` is the text, or chat messages (a list of objects with role and content). `answer` is the reference answer, a text or a
-    number. `id` is a text or a whole number. A row without an answer has none, and the hash of a problem without an id is its id.
+    number. `id` is a text or a whole number. Both may be missing, empty or null: without an id, the problem's hash is used.
 
     Args:
         names: of fields: {"problem": …, "answer": …, "id": …}. Those left out have their usual names: all rows have the first such name
@@ -109,7 +109,7 @@ def collect(
 
     Args:
         rows: in the order of the source. read: gives a row's problem, or raises `BadRow`.
-        where: the source, for messages. name: stands before the hash in the ids of problems that have none.
+        where: the source, for messages. name: the prefix of the hash in the ids of problems that have none.
         limit: the most problems; None: all.
         seed: draws their order, and so which of them a limit takes; None: the source's order.
 
@@ -133,7 +133,7 @@ def collect(
         if problem.id is not None and problem.id in ids:
             raise ConfigError(
                 f"{where}, {place}: the id {shown(problem.id)} is that of {ids[problem.id]} already, but must be unique",
-                hint="correct the ids, or leave them out: the hash of a problem serves",
+                hint="correct the ids, or leave them out: the hash of a problem is then its id",
             )
         same = identity(problem)
         if same in seen:
@@ -147,7 +147,7 @@ def collect(
     if not problems:
         raise ConfigError(
             f"{where} has no problem, but must have one" + (f"; {left_out[0]}" if left_out else ""),
-            hint="give it rows that each have a problem, or say with fields= what its columns are called",
+            hint="give it rows that each have a problem, or name its columns with fields=",
         )
     if left_out:
         warnings.warn(RowsLeftOut(_named(where, left_out)), stacklevel=2)
@@ -186,7 +186,7 @@ def text_in(row: Mapping[str, Any], name: str) -> str:
 
 
 def answer_in(row: Mapping[str, Any], name: str) -> str | None:
-    """Return the text or the number of a field as text, a whole number as such; None where there is none.
+    """Return the text or the number of a field as text, whole numbers without a fraction; None: it is missing, blank or NaN.
 
     Raises:
         BadRow: it is something else.

@@ -6,7 +6,7 @@
 | `fields.py` | what the fields of a row mean |
 | `files.py` | samples of files, by their form |
 | `lm_eval.py`, `inspect_logs.py`, `json_stream.py` | the logs of other programs |
-| `source.py` | what is asked of a source, and what it says beside its samples |
+| `source.py` | how sources are read, and what they state beside their samples |
 | `staging.py` | rows grouped by problem, on disk |
 | `building.py` | the samples of one problem: answers, classes, verdicts, tokens |
 | `programs.py` | verdicts on programs by the tests of their problem |

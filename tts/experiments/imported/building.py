@@ -30,10 +30,11 @@ _MOST_NAMED: Final = 20  # differences that a report lists
 
 @dataclass(slots=True)
 class ImportReport:
-    """What was imported, and what deserves a look.
+    """What was imported, and what the user should check.
 
     Args:
-        notes: what sources say, with the number of samples. problems, samples: how many. sizes: how many problems have so many samples.
+        notes: what sources state, with the number of samples that it holds for. problems, samples: how many.
+        sizes: how many problems have so many samples.
         silent: samples without an answer. repeated: with the text of an earlier sample of their problem.
         judged: samples with a verdict of ours and one of the source. differ: of these, where they differ; differences: the first of them.
         disputed: problems in which the source gives equal answers different verdicts. unjudged: problems without any verdict.

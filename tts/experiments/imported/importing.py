@@ -47,8 +47,8 @@ class ImportSettings:
     Args:
         name: of the pool, and of its data set. task: extracts and compares answers, by name, such as "math" or "text".
         model: that wrote the samples, as tables show it; None: as logs name it.
-        verdicts: which count where the source gives some and the task has others:
-            "ours" or "given". tokenizer: a model by name or folder whose tokenizer counts tokens that are not given; None: they are
+        verdicts: which count where both the task and the source have one: "ours", those of the task, or those "given" by the source.
+        tokenizer: a model by name or folder whose tokenizer counts tokens that are not given; None: they are
             estimated, and marked.
         programs: a file of verdicts: the programs of problems with `tests` run with these, contained (`ProgramVerdicts`), each once; None:
             they are not run. Equal programs are equal answers. Those with `written_tests` have their outcomes as the role "tests".
@@ -106,7 +106,7 @@ class Import:
     """An import that has been read and checked: its report, and its problems, which are read from a temporary file. A context manager.
 
     Args:
-        rows: of any number of sources, in order. settings: see `ImportSettings`. facts: where the sources say what is beside the samples.
+        rows: of any number of sources, in order. settings: see `ImportSettings`. facts: collects what the sources state beside the samples.
 
     Attributes:
         report: what was found. model: that wrote the samples.

@@ -1,6 +1,6 @@
 """Logs of Inspect: `.json` and `.eval` files. Samples are read one by one; epochs are samples of one problem.
 
-Of the scorers one gives the verdicts. Its answer is taken unless it is the whole completion of a log that is not ours; then the task
+One scorer gives the verdicts. Its answer is used, unless it is the whole completion and the log is not from tts. Then the task
 extracts the answer. Values of the other scorers become scores by their names: C is 1, P is 0.5, I and N are 0. Samples that failed are
 left out, and counted.
 
@@ -64,7 +64,7 @@ class _Header:
             self.completed = told if isinstance(told, int) else 0
 
     def check(self, found: int) -> None:
-        """Refuse a log of so many samples that cannot be whole.
+        """Refuse a log that cannot be complete with so many samples.
 
         Raises:
             ConfigError: it has none, fewer than its results are of, or no version.
@@ -114,7 +114,7 @@ def _of_another_version(file: str, told: str) -> ConfigError:
 
 
 def _document(file: Path) -> Iterator[tuple[str, str, Any]]:
-    """Yield where it stands, name and value of each member of a JSON log."""
+    """Yield place, name and value of each member of a JSON log."""
     number = 0
     try:
         with file.open(encoding="utf-8") as text:

@@ -126,7 +126,7 @@ def _verdicts(row: Mapping[str, Any], repeats: int) -> list[bool | None]:
 
 
 def _reference(target: Any) -> str | None:
-    """Return the reference answer: what stands behind the last answer marker of a worked solution, else the target; None: not one."""
+    """Return the reference answer: the text after the last answer marker of the target, else the target; None: there is no single one."""
     target = target[0] if isinstance(target, list) and len(cast("list[Any]", target)) == 1 else target
     if not isinstance(target, str | int | float):
         return None

@@ -17,7 +17,7 @@ from tts.verifiers.code.verifier import Code
 from tts.verifiers.code.written import HARNESS, SECONDS, passed_in, with_tests
 
 WRITTEN: Final = "tests"  # the verifier role of tests that a model wrote
-_OF_PROGRAM: Final = "assert True"  # what a program is judged by that states outcomes itself
+_OF_PROGRAM: Final = "assert True"  # the tests of a program that prints the outcomes of its own tests
 
 
 class ProgramVerdicts:

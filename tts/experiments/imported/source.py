@@ -1,4 +1,4 @@
-"""What is asked of a source of samples, and what it says beside them."""
+"""How sources of samples are read, and what they state beside samples."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Source:
 
 @dataclass(slots=True)
 class SourceFacts:
-    """What sources say beside their samples.
+    """What sources state beside their samples.
 
     Args:
-        notes: how many samples something holds for, by what it is. models: that wrote the samples, as logs name them.
+        notes: what holds for samples, with their number. models: that wrote the samples, as logs name them.
         forms: of the files.
     """
 

@@ -1,4 +1,4 @@
-"""How figures look: what a caller chooses, and the styles by which lines are told apart, kept in a file for all figures of a project."""
+"""The look of figures: options of the caller, and the styles that distinguish lines, kept in a file for all figures of a project."""
 
 from __future__ import annotations
 

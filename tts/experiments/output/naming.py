@@ -66,7 +66,7 @@ def height_of_names(number: int, look: Look) -> float:
 
 
 def caption(figure: Figure, facts: Sequence[str], look: Look) -> None:
-    """Draw what the figure stands on, below it."""
+    """Draw the facts that the figure is based on, below it."""
     told = textwrap.wrap(" · ".join(facts), int(figure.get_figwidth() * (24 if look.single_column else 19)))
     size = 6.0 if look.single_column else 7.5
     figure.text(0.0, -0.02, "\n".join(told).replace("\u00a0", " "), ha="left", va="top", fontsize=size, linespacing=1.4, color=_SOFT)

@@ -126,8 +126,8 @@ def results_of(config: StudyConfig, store: Store) -> list[Result]:
 class _Runner:
     """One run of a study.
 
-    One thread makes all calls to the store, which may wait for other processes. That thread alone knows which cells are leased: no
-    heartbeat follows a result, and a stop leaves no lease.
+    One thread makes all calls to the store, which may wait for other processes. Only that thread changes the set of leased cells.
+    Therefore no heartbeat follows a result, and a stop leaves no lease.
 
     Args:
         executor, store, study, progress, report, lease_s: see `run`.

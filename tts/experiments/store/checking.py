@@ -1,7 +1,7 @@
 """Checks of a store's content: the structure of the file, and a checksum of each result.
 
-SQLite compares tables with their indexes, which hold keys, studies and conditions a second time. What stands in no index, results and
-traces, has checksums.
+SQLite compares tables with their indexes, which hold keys, studies and conditions a second time. Results and traces are
+in no index, so they have checksums.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ studies      configurations that were run; cells may belong to several
 runs         each start of a study, with its snapshot
 conditions   what all cells of a row of the final table share (rows.py)
 cells        keys of cells; equal keys share one result
-members      cells that a study asks for, with their condition, and their own problem, group and seed
+members      cells of a study, with their condition, and their own problem, group and seed
 unfinished   members without a result, so that finding the next one takes constant time
 attempts     runs of a cell without a result: active until `ends`, then lost, with the tokens that they `spent`
 results      one result a cell

@@ -4,7 +4,7 @@ Each result is one transaction. A cell is leased to a worker, whose heartbeat re
 again, and the tokens of the first attempt are booked as lost. A killed process therefore loses only the cells that it was running.
 
 Results belong to the key of a cell, not to a study. Studies with equal cells share their results, whatever names they use; a study that
-asks for a cell under two names has its result under both.
+has a cell under two names has its result under both.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ModelConfig(Section):
         verifiers: by role; None: the study's. A single text is "main"; "none": none.
         sampling: parameters of `Sampling`, in place of the study's of the same name.
         expected_tokens: of a solution; None: as the model's record, or the task, states.
-        settings: other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may stand beside the other keys.
+        settings: other fields of the policy's record, such as {usd_in: 0.15/M, parameters: 8B}. They may be given beside the other keys.
     """
 
     more_keys = _RECORD_KEYS
@@ -161,8 +161,8 @@ class RecordConfig(Section):
 
     Args:
         candidates: every candidate with its answer and scores, for replay. scores: by every verifier of the study, and not only by those
-            that the strategy asks; `tts sample` does so.
-        traces: whole searches, of so many problems of each data set: of every strategy and budget, with the first seed.
+            that the strategy uses; `tts sample` sets it.
+        traces: the problems of each data set whose whole searches are stored, for every strategy and budget with the first seed.
     """
 
     candidates: bool = False

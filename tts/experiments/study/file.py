@@ -103,7 +103,7 @@ def read_yaml(text: str, what: str = "study") -> Any:
         raise ConfigError(f"this is no YAML{place}: {failure.problem}", hint="texts with : or # need quotes") from None
     except yaml.YAMLError as failure:
         raise ConfigError(f"this is no YAML: {' '.join(str(failure).split())}") from None
-    except ValueError as failure:  # a number or a date that no value stands for
+    except ValueError as failure:  # a number or a date that does not exist, such as 2020-13-01
         raise ConfigError(f"this is no YAML: {failure}", hint="texts like numbers or dates need quotes") from None
 
 

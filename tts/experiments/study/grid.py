@@ -99,7 +99,7 @@ def key(problem: str, run: str) -> str:
 
 
 def problem_digest(problem: Problem) -> str:
-    """Return the hash of everything that a run and its checker see of a problem."""
+    """Return the hash of everything that a run and its checker read of a problem."""
     prompt = problem.prompt if isinstance(problem.prompt, str) else [[turn.role, turn.content] for turn in problem.prompt]
     return digest(id=problem.id, prompt=prompt, answer=problem.answer)
 

@@ -38,7 +38,7 @@ MOST_TRIES: Final = 200  # as there
 _THRESHOLDS: Final = (0.5, 0.8, 0.9, 0.95, 0.99)  # of probabilities; of other scores, the same shares of them
 _FIRST_SPANS: Final = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 8))  # steps are fewer the later they are
 
-# Given the cell's key and the candidate's place in it, whether each of its steps is right; None: nobody knows.
+# Given the cell's key and the candidate's place in it, whether each of its steps is right; None: unknown.
 StepGold = Callable[[str, int], Sequence[bool] | None]
 _Rng = Callable[..., np.random.Generator]  # from the rest of an estimate's address to its generator
 
@@ -105,7 +105,7 @@ class VerifierMeasures:
     Args:
         quality: of whole candidates against their answers. positions: of steps. aggregations: the AUC within problems by the way step
             scores are aggregated. reliability: the bins of the calibration error.
-        length, ceilings: see there. unknown: by name of a measure, the reason that it is NaN.
+        length, ceilings: see these classes. unknown: by name of a measure, the reason that it is NaN.
     """
 
     quality: Quality

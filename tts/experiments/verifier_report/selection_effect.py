@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.errors import ConfigError
 from tts.experiments.analysis.curves import Curve, Floats
 from tts.experiments.analysis.pools import ProblemPool
 from tts.experiments.analysis.recorded_search import RecordedSearch, score_of
@@ -56,7 +55,7 @@ class SelectionEffect:
             score, of the vote, of votes weighted by score, and of a perfect selection.
         peak: the size at which the highest score is most accurate. fall: its accuracy at the largest size minus that at the peak.
         over_majority, weighted_over_majority: accuracy minus that of the vote, at the largest size, on the same problems.
-        agreement: see there.
+        agreement: see `Agreement`.
     """
 
     sizes: Sequence[int]
@@ -165,6 +164,4 @@ def _difference(first: Curve, second: Curve, rng: np.random.Generator, at: tuple
     """Return the difference in accuracy of two points, on the problems that have both."""
     pair = np.stack([first.shares[at[0]], second.shares[at[1]]])
     pair = pair[:, ~np.isnan(pair).any(axis=0)]
-    if not pair.size:
-        raise ConfigError("no problem has samples enough for both points that are compared")
     return paired_difference(*pair, rng=rng).mean
