@@ -102,6 +102,14 @@ def test_math500_aime24_and_amc23(published: Path):
     assert (problem.text, problem.answer, problem.id, problem.task) == ("How many miles?", "27", "amc23/0", "math")
 
 
+def test_a_row_without_what_was_published_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    rows = [("row 1", {**MATH500[0], "answer": None}), ("row 2", MATH500[0])]
+    monkeypatch.setattr("tts.experiments.datasets.hub._rows", lambda *_: iter(rows))
+    with pytest.warns(RowsLeftOut, match="row 1: it has no answer"):
+        (problem,) = load("math500")
+    assert problem.answer == "2"
+
+
 def test_gpqa_diamond_has_its_choices_in_an_order_of_its_own(published: Path):
     problems = load("gpqa_diamond", path=write(published, "train", GPQA))
     assert len(problems) == len(GPQA)

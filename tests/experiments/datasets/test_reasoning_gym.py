@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, EngineError
 from tts.experiments.datasets import identity, load
 from tts.tasks.reasoning_gym import ReasoningGymTask, worker
-from tts.tasks.worker import Worker
+from tts.tasks.worker import Worker, WorkerDiedError
 
 pytest.importorskip("reasoning_gym")
 
@@ -90,6 +91,17 @@ def test_what_is_no_generator_is_refused(parameters: dict[str, Any], message: st
     with pytest.raises(ConfigError) as failure:
         load("reasoning_gym", **parameters)
     assert message in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"), [(TimeoutError(), "it took more than 600 seconds"), (WorkerDiedError("it died with -9"), "it died with -9")]
+)
+def test_a_generator_that_fails_is_named_and_its_process_ends(monkeypatch: pytest.MonkeyPatch, failure: Exception, why: str):
+    process = mock.Mock(**{"ask.side_effect": failure})
+    monkeypatch.setattr("tts.experiments.datasets.reasoning_gym.worker", lambda: process)
+    with pytest.raises(EngineError, match=f"the generator 'chain_sum' of reasoning-gym failed: {why}"):
+        load("reasoning_gym", generator="chain_sum")
+    process.close.assert_called_once_with()
 
 
 def test_every_start_makes_the_same_problems_from_sets_of_words(request: pytest.FixtureRequest):

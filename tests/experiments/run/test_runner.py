@@ -16,11 +16,11 @@ import pytest
 import tts
 from tests.experiments.studies import SUMS, final, toy
 from tts.backends.toy.backend import ToyBackend
-from tts.errors import TTSError, VerifierError
+from tts.errors import MissingDependency, TTSError, VerifierError
 from tts.experiments.run.executors import CellResult, WorkerLost
 from tts.experiments.run.local_executor import LocalExecutor
 from tts.experiments.run.progress import Progress, show_progress
-from tts.experiments.run.runner import PreparedStudy, RunSummary, run
+from tts.experiments.run.runner import PreparedStudy, RunSummary, results_of, run
 from tts.experiments.store.store import Store
 from tts.experiments.study.config import StudyConfig
 from tts.experiments.study.grid import Settings
@@ -366,6 +366,22 @@ def test_progress_says_rate_time_left_spend_accuracy_and_failures():
             )
         )  # fmt: skip
     assert progress.line() == "15 of 40 · 15.0 a minute · 2 min left · 5,000 tokens · $2.50 · 66.7% right · failed: 1 EngineError"
+
+
+def test_results_of_a_study_are_those_of_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = toy(limit=1, strategies="best_of_n | majority", budgets={"samples": 1})
+    with Store(tmp_path / "store.sqlite") as store:
+        (result,) = results_of(config, store)
+        assert (result.cell.strategy, result.usage.samples) == ("best_of_n | majority", 1)
+        monkeypatch.setattr("tts.experiments.run.runner.run", lambda *_, **__: RunSummary(1, store.counts(1), interrupted=True))
+        with pytest.raises(KeyboardInterrupt, match="the study 'toy' was stopped; finished cells are kept"):
+            results_of(config, store)
+
+
+def test_without_ray_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingDependency, match="--executor ray"):
+        PreparedStudy(toy(limit=1), "ray")
 
 
 def test_progress_is_a_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch):

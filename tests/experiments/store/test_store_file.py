@@ -96,6 +96,23 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
             Store(path)
 
 
+def test_a_store_that_cannot_be_made_is_left_empty(path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "_TABLES", f"{schema._TABLES}; CREATE TABLE")
+        with pytest.raises(TTSError, match="incomplete input; what was finished is kept"):
+            Store(path)
+    with Store(path) as store:
+        assert store.studies() == []
+
+
+def test_a_store_is_made_when_another_process_ends_its_transaction(path, monkeypatch):
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(schema, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: other.close()))
+    with Store(path) as store:
+        assert store.studies() == []
+
+
 def test_a_damaged_file_is_one_line(path):
     begun(path, 2000)
     content = bytearray(path.read_bytes())
