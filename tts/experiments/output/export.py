@@ -13,8 +13,8 @@ from typing import Any, Final, get_type_hints
 
 from tts.errors import ConfigError, TTSError, missing_extra
 from tts.experiments.output.tables import inert
-from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Cell, Result
+from tts.trace.trace import plain_values
 from tts.types import Usage
 
 _GROUP: Final = 10_000  # rows that are written at once
@@ -51,9 +51,8 @@ def export(results: Iterable[Result], path: str | Path) -> int:
 def record(result: Result) -> dict[str, Any]:
     """Return a result as one flat object: fields of its cell, its own, and those of its usage."""
     pairs = [(result.cell, _CELL), (result, _OWN), (result.usage, _USAGE)]
-    row = {name: plain(getattr(part, name)) for part, names in pairs for name in names}
-    row["drawn"] = None if result.drawn is None else [plain(dataclasses.asdict(one)) for one in result.drawn]
-    return row
+    row = {name: plain_values(getattr(part, name)) for part, names in pairs for name in names}
+    return {**row, "drawn": plain_values(result.drawn)}
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:

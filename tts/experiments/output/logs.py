@@ -18,8 +18,8 @@ from typing import Any, Final
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, unknown_name
 from tts.experiments.output.export import replaced, write_json_lines
-from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Result
+from tts.trace.trace import plain_values
 
 # A result with candidates, and what they were imported from, as `store.rows.unpacked` gives it; {}: they were not imported.
 Sampled = tuple[Result, Mapping[str, Any]]
@@ -59,10 +59,10 @@ def _texts(result: Result, source: Mapping[str, Any]) -> list[str]:
 def _row(result: Result, source: Mapping[str, Any]) -> dict[str, Any]:
     """Return a problem as a plain row with lists, of the usual fields of an import."""
     drawn, cell = result.drawn or (), result.cell
-    scores = {role: plain([one.scores.get(role, math.nan) for one in drawn]) for role in cell.verifiers}
+    scores = {role: plain_values([one.scores.get(role, math.nan) for one in drawn]) for role in cell.verifiers}
     by_step, by_test = [one.steps for one in drawn], [one.outcomes for one in drawn]
     steps, outcomes = (
-        {role: plain([one[role] for one in told]) for role in cell.verifiers if all(role in one for one in told)}
+        {role: plain_values([one[role] for one in told]) for role in cell.verifiers if all(role in one for one in told)}
         for told in (by_step, by_test)
     )
     shared = {name: source.get(name) for name in ("prompt", "reference", "tests")}

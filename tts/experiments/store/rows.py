@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tts.experiments.study.record import Cell, RecordedSample, Result
+from tts.trace.trace import plain_values
 from tts.types import Usage
 
 _CONDITION: Final = ("dataset", "model", "setting", "verifiers", "strategy", "budget")
@@ -43,7 +44,7 @@ def identity_of(snapshot: Mapping[str, Any]) -> str:
 
 def condition_body(cell: Cell) -> str:
     """Return what a cell shares with all cells of its row of the table, names of data set and model included."""
-    return to_json({name: plain(getattr(cell, name)) for name in _CONDITION})
+    return to_json({name: plain_values(getattr(cell, name)) for name in _CONDITION})
 
 
 def cell_body(cell: Cell) -> str:
@@ -60,13 +61,13 @@ def cell_of(key: str, condition: Mapping[str, Any], body: str) -> Cell:
 def result_body(result: Result) -> str:
     """Return a result without its cell, its candidates and its lost tokens, which the store keeps elsewhere."""
     body = _told(result, _RESULT)
-    body["confidence"] = plain(result.confidence)
+    body["confidence"] = plain_values(result.confidence)
     body["usage"] = _told(result.usage, _USAGE)
     return to_json(body)
 
 
 def _told(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: plain(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
+    return {name: plain_values(value) for name, default in defaults.items() if (value := getattr(record, name)) != default}
 
 
 def result_of(cell: Cell, body: str, drawn: bytes | None, lost_tokens: int) -> Result:
@@ -92,8 +93,7 @@ def packed(drawn: Sequence[RecordedSample] | None) -> bytes | None:
     """Return candidates as compressed bytes; None: they were not recorded."""
     if drawn is None:
         return None
-    rows = [{f.name: plain(getattr(one, f.name)) for f in dataclasses.fields(RecordedSample)} for one in drawn]
-    return zlib.compress(to_json(rows).encode("ascii"), 1)
+    return zlib.compress(to_json(plain_values(drawn)).encode("ascii"), 1)
 
 
 def _unpacked(drawn: bytes) -> tuple[RecordedSample, ...]:
@@ -103,15 +103,6 @@ def _unpacked(drawn: bytes) -> tuple[RecordedSample, ...]:
         for name in ("steps", "outcomes"):
             row[name] = {role: tuple(map(_number, scores)) for role, scores in row.get(name, {}).items()}
     return tuple(RecordedSample(**row) for row in rows)
-
-
-def plain(value: Any) -> Any:
-    """Return a value with mappings as dict, sequences as list, and NaN as None."""
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _number(value: float | None) -> float:

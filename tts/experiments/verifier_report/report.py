@@ -13,7 +13,6 @@ from tts.errors import ConfigError
 from tts.experiments.analysis.comparing import in_points
 from tts.experiments.output.tables import text_of
 from tts.experiments.output.words import in_percent, listed, percent_with_interval, with_interval
-from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Result
 from tts.experiments.verifier_report.advice import advice
 from tts.experiments.verifier_report.measures import MOST_TRIES, Ceiling, Position, VerifierMeasures, measure_verifier
@@ -21,6 +20,7 @@ from tts.experiments.verifier_report.scores import VerifierScores, collect_score
 from tts.experiments.verifier_report.selection_effect import SelectionEffect, selection_effect
 from tts.experiments.verifier_report.steps import step_gold
 from tts.search.algorithms.aggregation import check_aggregate
+from tts.trace.trace import plain_values
 
 _GOLD = {"answer": "step scores against the final answer", "step": "step scores against the steps themselves, each given those before it"}
 
@@ -96,18 +96,15 @@ def as_text(report: VerifierReport) -> str:
 
 def _object(verdict: Verdict) -> dict[str, Any]:
     scored = verdict.scored
-    bounds = None if scored.range is None else [None if math.isinf(end) else end for end in scored.range]
     record: dict[str, Any] = {
-        name: getattr(scored, name) for name in ("dataset", "model", "role", "verifier", "strategy", "setting", "oracle")
+        name: getattr(scored, name) for name in ("dataset", "model", "role", "verifier", "strategy", "setting", "oracle", "range")
     }
-    record |= {"range": bounds, "problems": len(scored.problems), "seeds": len(scored.seeds), "candidates": len(scored.scores)}
-    record |= {name: getattr(scored, name) for name in ("unasked", "unknown", "unchecked")}
-    record["unknown_scores"] = record.pop("unknown")
-    measures: dict[str, Any] = dataclasses.asdict(verdict.measures)
+    record |= {"problems": len(scored.problems), "seeds": len(scored.seeds), "candidates": len(scored.scores)}
+    record |= {"unasked": scored.unasked, "unchecked": scored.unchecked, "unknown_scores": scored.unknown}
+    measures = plain_values(verdict.measures)
     for ceiling in measures["ceilings"]:
         ceiling["tries"] = {f"{cost:g}": tries for cost, tries in ceiling["tries"].items()}
-    chosen = None if verdict.selection is None else dataclasses.asdict(verdict.selection)
-    return plain({**record, **measures, "choosing": chosen, "advice": verdict.advice})
+    return plain_values({**record, **measures, "choosing": verdict.selection, "advice": verdict.advice})
 
 
 def _blocks(verdict: Verdict) -> list[str]:

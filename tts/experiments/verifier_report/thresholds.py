@@ -13,12 +13,12 @@ from tts.errors import ConfigError
 from tts.experiments.analysis.curves import verifiers_in_words
 from tts.experiments.output.tables import text_of
 from tts.experiments.output.words import in_percent
-from tts.experiments.store.rows import plain
 from tts.experiments.study.record import Result
 from tts.search.algorithms.calibration import Threshold, choose_threshold
 from tts.search.plan import SELECTIONS, Plan, parse
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.selective import Selective
+from tts.trace.trace import plain_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,8 @@ def _settings(selection: SelectionProtocol) -> dict[str, str]:
 
 def as_json(found: Sequence[AnswerThreshold]) -> str:
     """Return thresholds as a JSON list. Values that do not exist are null."""
-    rows = [dataclasses.asdict(each) | {"threshold": each.threshold._asdict()} for each in found]
-    for row in rows:
-        row["threshold"]["value"] = row["threshold"]["value"] if row["threshold"]["coverage"] else None
-    return json.dumps([plain(row) for row in rows], indent=2, allow_nan=False)
+    rows = [plain_values(each) | {"threshold": plain_values(each.threshold._asdict())} for each in found]
+    return json.dumps(rows, indent=2, allow_nan=False)
 
 
 def as_text(found: Sequence[AnswerThreshold], risk: float) -> str:
