@@ -48,12 +48,10 @@ def carry_over(db: sqlite3.Connection) -> int:
     """
     for statement in _CARRIED.split(";"):
         db.execute(statement)
-    if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = 'checksums'").fetchone():
-        db.execute(CHECKSUMS)
-        db.execute("INSERT OR REPLACE INTO main.checksums SELECT own, sha256 FROM taken JOIN other.checksums ON cell = theirs")
-    if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = 'sources'").fetchone():
-        db.execute(SOURCES)
-        db.execute("INSERT INTO main.sources SELECT own, body FROM taken JOIN other.sources ON cell = theirs")
+    for table, column, create in (("checksums", "sha256", CHECKSUMS), ("sources", "body", SOURCES)):  # which not all stores have
+        if db.execute("SELECT 1 FROM other.sqlite_schema WHERE name = ?", (table,)).fetchone():
+            db.execute(create)
+            db.execute(f"INSERT OR REPLACE INTO main.{table} SELECT own, {column} FROM taken JOIN other.{table} ON cell = theirs")
     (taken,) = db.execute("SELECT count(*) FROM taken").fetchone()
     db.execute("DROP TABLE taken")
     db.execute("DROP TABLE pairs")

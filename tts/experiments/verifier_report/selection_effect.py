@@ -93,7 +93,7 @@ def selection_effect(scored: VerifierScores, *, aggregate: str = "last", seed: i
     peak = max(range(len(sizes)), key=lambda i: best.accuracy[i].value)
     return SelectionEffect(
         sizes=sizes,
-        proxy=[_mean(row, rng) for row in _promised(scored, best.problems, sizes, aggregate)],
+        proxy=[clustered_mean(row[~np.isnan(row)], rng=rng) for row in _promised(scored, best.problems, sizes, aggregate)],
         best=best.accuracy,
         majority=majority.accuracy,
         weighted=weighted.accuracy,
@@ -154,10 +154,6 @@ def _agreement(pools: Sequence[ProblemPool], by_score: str, by_vote: str, rng: n
         by_score=sum(best for best, _ in apart),
         by_vote=sum(majority for _, majority in apart),
     )
-
-
-def _mean(values: Floats, rng: np.random.Generator) -> Estimate:
-    return clustered_mean(values[~np.isnan(values)], rng=rng)
 
 
 def _difference(first: Curve, second: Curve, rng: np.random.Generator, at: tuple[int, int] = (-1, -1)) -> Estimate:
