@@ -89,7 +89,7 @@ def test_a_total_in_tokens_is_what_all_pools_can_pay_together():
 
 def test_a_total_without_auto_is_refused(pool: tts.Pool):
     with pytest.raises(
-        ConfigError, match=r"a shared total was asked for, but 'pass@k', 'best_of_n' cannot divide one; auto can"
+        ConfigError, match=r"a shared total was requested, but 'pass@k', 'best_of_n' cannot divide one; auto can"
     ) as refused:
         pool.replay(["pass@k", "best_of_n"], [2], shared=True)
     assert refused.value.hint == "add the strategy auto, or leave the total out"

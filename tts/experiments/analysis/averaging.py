@@ -179,7 +179,7 @@ def _exact(values: Floats) -> Averaged:
     return Averaged(values, np.zeros(values.shape))
 
 
-# What has averages over all subsets that need no run; None: a perfect selection.
+# Means of selections over all subsets, without a run; of None: a perfect selection.
 _CLOSED: Mapping[type, Callable[[ProblemPool, Any, ReplaySettings], Averaged]] = {
     type(None): _coverage,
     Majority: _majority,

@@ -89,7 +89,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
 
     Raises:
         ConfigError: there is nothing to replay; a strategy is of neither best_of_n nor auto, names its n, or has another law; a score
-            was not recorded; no problem has a reference answer; a total is asked for without `auto`; or all pools are too small.
+            was not recorded; no problem has a reference answer; a total is given without `auto`; or all pools are too small.
 
     Problems without a reference answer are left out; see `unanswered`.
     """
@@ -101,7 +101,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
     plans = [_plan(strategy) for strategy in strategies]
     if shared and not any(is_auto(plan) for plan in plans):
         raise ConfigError(
-            f"a shared total was asked for, but {', '.join(map(repr, strategies))} cannot divide one; auto can",
+            f"a shared total was requested, but {', '.join(map(repr, strategies))} cannot divide one; auto can",
             hint="add the strategy auto, or leave the total out",
         )
     pools = _answered(pools)
@@ -254,7 +254,7 @@ def _too_large(pools: Sequence[ProblemPool], plan: Plan | None, reading: ReplayS
         return ConfigError(
             f"{size} of each problem in the total, but {payable(pools, reading):,.0f} can be drawn: "
             "no problem gets more samples than the smallest pool has",
-            hint="ask for a smaller total, or draw larger pools: tts sample --n",
+            hint="take a smaller total, or draw larger pools: tts sample --n",
         )
     largest = max(len(pool.drawn) if reading.unit == "samples" else int(tokens_of(pool, verified=False).sum()) for pool in pools)
     return ConfigError(f"{size}, but the largest pool has {largest:,}", hint="draw larger pools: tts sample --n")

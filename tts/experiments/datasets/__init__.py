@@ -111,8 +111,7 @@ def load(name: str, **parameters: object) -> list[Problem]:
         name: of the data set, or its place. parameters: its own, in place of its defaults.
 
     Raises:
-        ConfigError: there is no such data set or parameter, a value is missing or not valid, or the data set does not meet the rules of
-            this module.
+        ConfigError: there is no such data set or parameter; a value is missing or not valid; or the data set breaks a rule of this module.
     """
     dataset = get(name)
     check_names(dataset, parameters, f"parameter of the data set {name!r}")

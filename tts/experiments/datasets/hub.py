@@ -66,7 +66,7 @@ def _rows(path: str, config: str | None, split: str, revision: str | None) -> It
         why = " ".join(f"{type(failure).__name__}: {failure}".split())
         raise ConfigError(
             f"the data set {path} ({split}) cannot be loaded: {why}",
-            hint="check the name and the network; where a data set asks for a registration, run: hf auth login",
+            hint="check the name and the network; where a data set requires a registration, run: hf auth login",
         ) from failure
     for number, row in enumerate(cast("Iterable[Mapping[str, Any]]", table), 1):
         yield f"row {number}", row

@@ -1,7 +1,7 @@
 """Figures of scaling curves: accuracy against a cost, with bands, the Pareto front, reference lines and small multiples.
 
-Lines differ in colour (Okabe and Ito's palette for all kinds of colour vision), marker and dashes, so they can be told apart in grey
-too. A palette keeps them in all figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier.
+Lines differ in colour (Okabe and Ito's palette for all kinds of colour vision), marker and dashes, which distinguish them in grey too.
+A palette keeps them in all figures of a project. Hollow markers are replayed. A caption names problems, seeds, model and verifier.
 Equal curves and palettes give equal bytes.
 """
 
@@ -78,7 +78,7 @@ def draw(  # noqa: PLR0913 - the options of a figure
         ax: axes to draw one panel in, whose figure is returned; it gets no title and no caption, and a legend "inside" or at the "ends".
 
     Raises:
-        ConfigError: no curve has that axis, a logarithmic scale was asked for with costs of 0, or `ax` is given for several panels.
+        ConfigError: no curve has that axis, a scale is logarithmic with costs of 0, or `ax` is given for several panels.
         MissingDependency: matplotlib is not installed.
     """
     context = styled()
@@ -236,7 +236,7 @@ def _draw_gain(panel: Axes, gained: Gain, x: str) -> None:
     """Draw the two costs at the accuracy that both curves reach."""
     ends = ((gained.cost, gained.accuracy), (gained.base_cost, gained.accuracy))
     panel.annotate("", *ends, arrowprops={"arrowstyle": "->", "color": _INK, "linewidth": 1.1, "shrinkA": 4, "shrinkB": 4}, zorder=6)
-    # in the corner that curves which rise leave free: beside its arrow it would cover points
+    # in the lower right corner, which rising curves leave free: beside its arrow it would cover points
     words: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "bottom", "fontsize": 8, "color": _INK, "zorder": 6}
     panel.annotate(f"\u2190 {in_words(gained, x)}", (0.99, 0.03), **words)
 

@@ -35,7 +35,7 @@ _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 def inert(value: Any) -> Any:
-    """Return a cell that no spreadsheet runs: a text that begins as formulas do, and is no number, has an apostrophe before it."""
+    """Return a cell that no spreadsheet runs: a text that begins like a formula, and is no number, gets an apostrophe before it."""
     if isinstance(value, str) and value.lstrip().startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return value

@@ -132,7 +132,7 @@ def _sources(results: Sequence[Result]) -> tuple[list[_Source], dict[str, int]]:
     if not recorded:
         raise ConfigError(
             f"none of the study's {len(results):,} results recorded its candidates",
-            hint="draw samples with tts sample, or say record: {candidates: true} in the study",
+            hint="draw samples with tts sample, or set record: {candidates: true} in the study",
         )
     try:
         found = pools_of(results)
