@@ -278,6 +278,15 @@ def test_results_may_be_finished_while_others_are_read(store, monkeypatch):
     assert number == 20
 
 
+def test_an_infinite_score_is_kept_as_unknown(store, study):
+    """JSON has no infinity; a score that cannot be written must not end a run."""
+    drawn = RecordedSample(answer="4", answer_class=0, right=True, status="finished", tokens=1, scores={"main": -math.inf})
+    store.finish("w", result(cell(1), drawn=(drawn,)))
+    (kept,) = store.results(study)
+    assert kept.drawn is not None
+    assert math.isnan(kept.drawn[0].scores["main"])
+
+
 def test_stores_of_shards_are_merged(store, study, tmp_path):
     """What one has and the other lacks is carried over, and doing it again changes nothing."""
     store.finish("w", result(cell(1), 5))

@@ -1,7 +1,7 @@
 """The format of cells and results in the store: JSON objects with field names, where default values are left out.
 
-A field with a default can therefore be added to a record, and older stores stay readable. NaN is written as null. Texts are escaped to
-ASCII, so that any text of a model or data set is restored exactly, lone surrogates included.
+A field with a default can therefore be added to a record, and older stores stay readable. NaN and infinities are written as null. Texts
+are escaped to ASCII, so that any text of a model or data set is restored exactly, lone surrogates included.
 """
 
 from __future__ import annotations
