@@ -38,7 +38,7 @@ class Held:
         self.started, self.go = threading.Event(), threading.Event()
         self.delivered: list[str] = []
 
-    def __call__(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
+    def __call__(self, _: BatchQueue, jobs: list[Any], deliver: Callable[..., None]) -> None:
         self.started.set()
         assert self.go.wait(LIMIT)
         deliver(self.delivered.append, "late")
@@ -47,7 +47,7 @@ class Held:
 @pytest.mark.parametrize("threaded", [True, False])
 def test_closing_fails_pending_jobs_and_refuses_later_ones(threaded: bool) -> None:
     async def main() -> None:
-        queue = BatchQueue(lambda jobs, deliver: None, fail, threaded=threaded)
+        queue = BatchQueue(lambda _queue, jobs, deliver: None, fail, threaded=threaded)
         first, second = job(), job()
         queue.submit(first)
         queue.submit(second)
@@ -86,8 +86,8 @@ def test_a_batch_takes_what_is_submitted_while_it_runs_and_fails_with_it() -> No
         held = Held()
         taken: list[list[Any]] = []
 
-        def execute(jobs: list[Any], deliver: Callable[..., None]) -> None:
-            held(jobs, deliver)
+        def execute(queue: BatchQueue, jobs: list[Any], deliver: Callable[..., None]) -> None:
+            held(queue, jobs, deliver)
             taken.extend((list(jobs), queue.take(lambda rows: rows.done), queue.take(lambda rows: rows.done)))
             raise ArithmeticError("broken")
 
@@ -114,7 +114,7 @@ def test_a_batch_takes_what_is_submitted_while_it_runs_and_fails_with_it() -> No
 
 
 def test_a_batch_that_ends_its_worker_fails_its_jobs() -> None:
-    def leave(jobs: list[Any], deliver: Callable[..., None]) -> None:
+    def leave(_: BatchQueue, jobs: list[Any], deliver: Callable[..., None]) -> None:
         raise SystemExit
 
     async def main() -> None:
@@ -131,8 +131,8 @@ def test_a_closed_queue_tells_its_batch_to_end() -> None:
     async def main() -> None:
         held, ended = Held(), threading.Event()
 
-        def execute(jobs: list[Any], deliver: Callable[..., None]) -> None:
-            held(jobs, deliver)
+        def execute(queue: BatchQueue, jobs: list[Any], deliver: Callable[..., None]) -> None:
+            held(queue, jobs, deliver)
             with pytest.raises(EngineError, match="closed"):
                 queue.take(lambda rows: rows.done)
             ended.set()
@@ -149,7 +149,7 @@ def test_a_closed_queue_tells_its_batch_to_end() -> None:
 
 def test_a_queue_whose_loop_has_ended_keeps_no_job() -> None:
     held = Held()
-    queue = BatchQueue(lambda jobs, deliver: held(jobs, lambda *args: None), fail, threaded=True)
+    queue = BatchQueue(lambda _queue, jobs, deliver: held(_queue, jobs, lambda *args: None), fail, threaded=True)
 
     async def main() -> None:
         queue.submit(job())

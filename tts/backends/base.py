@@ -211,6 +211,15 @@ class Sample:
     lost_tokens: int = 0
 
 
+@dataclass(slots=True)
+class Counters:
+    """A backend's own count of everything that it computed. `prompt_tokens` has those of scoring, `generated_tokens` cancelled rows."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+
+
 class RowSet:
     """The rows of one request, resolved one by one by the backend and awaited one by one by the search.
 
@@ -281,6 +290,46 @@ class RowSet:
             self._waiter.set_result(None)
 
 
+class TaskRows(RowSet):
+    """Rows that are written by tasks of their own, which are cancelled as soon as the rows are cancelled or have failed.
+
+    Attributes:
+        counters: of the backend; generated tokens are counted there. tasks: to cancel; the backend adds and removes them.
+    """
+
+    __slots__ = ("counters", "tasks")
+
+    def __init__(self, request: SampleRequest, counters: Counters) -> None:
+        super().__init__(request)
+        self.counters = counters
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    def waits(self, index: int) -> bool:
+        """Whether a row is still to be resolved."""
+        return not self.done and self.samples[index] is None
+
+    def settle(self, index: int, sample: Sample) -> None:
+        """Resolve a row and count its tokens, unless it was resolved before or all rows have failed."""
+        if self.waits(index):
+            self.counters.generated_tokens += sample.num_tokens
+            self.resolve(index, sample)
+
+    def cancel(self) -> None:
+        """Cancel the tasks at once."""
+        super().cancel()
+        self._stop()
+
+    def fail(self, failure: Exception) -> None:
+        """Fail every unresolved row, and cancel the tasks."""
+        super().fail(failure)
+        self._stop()
+
+    def _stop(self) -> None:
+        for task in self.tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
+
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
     """The answer to one item of a call: its value, input tokens computed and reused, and model seconds.
@@ -301,15 +350,6 @@ class Extension:
 
     handle: Any
     token_ids: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Counters:
-    """A backend's own count of everything that it computed. `prompt_tokens` has those of scoring, `generated_tokens` cancelled rows."""
-
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
 
 
 class Backend:

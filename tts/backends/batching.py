@@ -13,17 +13,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from tts.errors import EngineError
 
 
-class Execute(Protocol):
-    """Computes a batch. It calls `deliver(fn, *args)` for everything that must happen in the event loop's thread."""
-
-    def __call__(self, jobs: list[Any], deliver: Callable[..., None]) -> None:
-        """Compute `jobs` to their end."""
-        ...
+# Computes the jobs of a batch to their end: (queue, jobs, deliver). It may `take` more jobs from the queue. It calls
+# `deliver(fn, *args)` for everything that must happen in the event loop's thread.
+Execute = Callable[["BatchQueue", list[Any], Callable[..., None]], None]
 
 
 class BatchQueue:
@@ -102,7 +99,7 @@ class BatchQueue:
         """Execute a batch and drop its jobs, here and not in the loop, which may have ended."""
         failure: Exception | None = None
         try:
-            self._execute(jobs, deliver)
+            self._execute(self, jobs, deliver)
         except Exception as broken:  # noqa: BLE001 - handed to the jobs of the batch
             failure = broken
         except BaseException as left:  # noqa: BLE001 - even sys.exit(): the jobs would wait for ever
@@ -139,10 +136,10 @@ class LoopQueue:
     """A threaded `BatchQueue` for the running event loop: each loop has its own queue, and the batch of an ended loop is not awaited.
 
     Args:
-        execute: computes a batch, as `Execute`, and gets the queue to `take` from. on_failure: see `BatchQueue`.
+        execute, on_failure: see `BatchQueue`.
     """
 
-    def __init__(self, execute: Callable[[BatchQueue, list[Any], Callable[..., None]], None], on_failure: Callable[..., None]) -> None:
+    def __init__(self, execute: Execute, on_failure: Callable[..., None]) -> None:
         self._execute = execute
         self._on_failure = on_failure
         self._queue: BatchQueue | None = None
@@ -168,15 +165,8 @@ class LoopQueue:
         if self._queue is None or loop is not self._loop:
             if self._queue is not None:
                 self._queue.close()
-            self._queue, self._loop = self._made(), loop
+            self._queue, self._loop = BatchQueue(self._execute, self._on_failure, threaded=True), loop
         self._queue.submit(job)
-
-    def _made(self) -> BatchQueue:
-        def execute(jobs: list[Any], deliver: Callable[..., None]) -> None:
-            self._execute(queue, jobs, deliver)
-
-        queue = BatchQueue(execute, self._on_failure, threaded=True)
-        return queue
 
     def close(self) -> None:
         """Fail every job, now and from now on."""

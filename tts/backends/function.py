@@ -8,11 +8,11 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest
+from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply, Row, RowSet, Sample, SampleRequest, TaskRows
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.text.stops import StopScanner, ends_of
@@ -83,30 +83,18 @@ class _Handle:
     carry: str
 
 
-class _Rows(RowSet):
+class _Rows(TaskRows):
     """Rows that end as soon as they are cancelled; later results of the function are dropped.
 
-    `asked`: rows that the function was called for. `awaited`: the tasks that await it.
+    `asked`: rows that the function was called for. `tasks`: those that await an asynchronous function.
     """
 
-    __slots__ = ("asked", "awaited", "counters")
+    __slots__ = ("asked",)
 
     def __init__(self, request: SampleRequest, counters: Counters) -> None:
-        super().__init__(request)
+        super().__init__(request, counters)
         self.reused_tokens = None
-        self.counters = counters
         self.asked: set[int] = set()
-        self.awaited: set[asyncio.Task[Any] | None] = set()
-
-    def settle(self, index: int, sample: Sample) -> None:
-        """Resolve a row and count it, unless it was given up before."""
-        if self.waits(index):
-            self.counters.generated_tokens += sample.num_tokens
-            self.resolve(index, sample)
-
-    def waits(self, index: int) -> bool:
-        """Whether a row is still to be resolved."""
-        return not self.done and self.samples[index] is None
 
     def cancel(self) -> None:
         """Cancel at once. A row whose call had begun is charged in full, since its cost is not known; others cost nothing."""
@@ -114,17 +102,6 @@ class _Rows(RowSet):
         for index, row in enumerate(self.request.rows):
             asked = index in self.asked
             self.settle(index, Sample("", (), (), "cancelled", None, row.max_tokens if asked else 0, estimated=asked))
-        self._stop()
-
-    def fail(self, failure: Exception) -> None:
-        """Fail at once."""
-        super().fail(failure)
-        self._stop()
-
-    def _stop(self) -> None:
-        for task in self.awaited:
-            if task is not None:
-                task.cancel()
 
 
 class FunctionBackend(Backend):
@@ -227,7 +204,7 @@ class FunctionBackend(Backend):
         if inspect.iscoroutine(said) and not rows.waits(index):
             said.close()  # the row was cancelled while a thread made this
             return ""
-        rows.awaited.add(asyncio.current_task())
+        rows.tasks.add(cast("asyncio.Task[None]", asyncio.current_task()))
         return await said
 
     def _sample(self, request: SampleRequest, row: Row, answer: Answer) -> Sample:

@@ -325,7 +325,7 @@ class OpenAIBackend(Backend):
         self._live.add(rows)
         for indexes in row_groups(request, self.capabilities):
             call = asyncio.get_running_loop().create_task(ServerCall(http, self.capabilities, rows, indexes, self._limit).run())
-            rows.calls.add(call)
+            rows.tasks.add(call)
             call.add_done_callback(self._ended(rows, indexes))
         return rows
 
@@ -343,13 +343,13 @@ class OpenAIBackend(Backend):
 
     def _ended(self, rows: ServerRows, indexes: Sequence[int]) -> Callable[[asyncio.Task[None]], None]:
         def ended(call: asyncio.Task[None]) -> None:
-            rows.calls.discard(call)
+            rows.tasks.discard(call)
             failure = None if call.cancelled() else call.exception()
             if isinstance(failure, Exception):
                 rows.fail(failure)
             for index in indexes:  # cancelled before it began
                 rows.settle(index, Sample("", (), (), "cancelled", None, 0))
-            if not rows.calls:
+            if not rows.tasks:
                 self._live.discard(rows)
 
         return ended
@@ -388,7 +388,7 @@ class OpenAIBackend(Backend):
     async def close(self) -> None:
         """Fail every row under way with an EngineError, and close every connection."""
         self._closed = True
-        calls = [call for rows in self._live for call in rows.calls]
+        calls = [call for rows in self._live for call in rows.tasks]
         for rows in list(self._live):
             rows.fail(closed_error())
         self._renewal.close()

@@ -8,7 +8,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ class Key:
         """Return a value without the key in any of its strings; `text`: the JSON that it is read from."""
         for secret in self._secrets:
             if len(secret) >= _SECRET and (secret in text or "\\" in text):  # without escapes it stands there as it is
-                value = self._without(value, secret)
+                value = with_strings(value, lambda one, secret=secret: one.replace(secret, "***"))
         return value
 
     def hidden_behind(self, before: str, text: str, *, cut: bool) -> tuple[str, str]:
@@ -158,20 +158,20 @@ class Key:
         kept = len(text) - withheld
         return text[:kept], text[kept:]
 
-    def _without(self, value: Any, secret: str) -> Any:
-        if isinstance(value, str):
-            return value.replace(secret, "***")
-        if isinstance(value, list):
-            return [self._without(one, secret) for one in value]
-        return (
-            {self._without(name, secret): self._without(one, secret) for name, one in value.items()} if isinstance(value, dict) else value
-        )
-
     def __bool__(self) -> bool:
         return bool(self._secrets)
 
     def __repr__(self) -> str:
         return f"Key(from {self.source})" if self else "Key()"
+
+
+def with_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with all its strings changed, also those that are names of members."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [with_strings(one, change) for one in value]
+    return {change(name): with_strings(one, change) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _overlap(text: str, secret: str, most: int) -> int:
@@ -272,8 +272,18 @@ def _said(told: Any, key: Key) -> str:
     return key.hidden(" ".join(text.split()))[:_MOST_SAID]
 
 
-def connection_error(failure: httpx.TransportError, key: Key, *, began: bool) -> ServerError:
-    """Return the error of a connection; `began`: whether the reply had begun."""
+def call_error(failure: Exception, key: Key, *, began: bool) -> ServerError:
+    """Return what a call raised as an error without the key; `began`: whether the reply had begun."""
+    if isinstance(failure, ServerError):
+        return failure.hiding(key)
+    if isinstance(failure, httpx.TransportError):
+        return _connection_error(failure, key, began=began)
+    if isinstance(failure, httpx.DecodingError):
+        return ServerError("BadReply", f"its encoding is broken: {failure}").hiding(key)
+    return ServerError("ConnectionFailed", f"no host has such a name: {failure}").hiding(key)
+
+
+def _connection_error(failure: httpx.TransportError, key: Key, *, began: bool) -> ServerError:
     cause = key.hidden(" ".join(str(failure).split()))[:_MOST_SAID] or type(failure).__name__
     reason: BaseException | None = failure
     while reason is not None:

@@ -24,9 +24,11 @@ import httpx
 
 from tts.backends.base import SampleRequest
 from tts.backends.openai.capabilities import Capabilities
-from tts.backends.openai.errors import HOW_KEY, Key, ServerError, connection_error, decoded, event_error, retry_after, status_error
+from tts.backends.openai.errors import HOW_KEY, Key, ServerError, call_error, decoded, event_error, retry_after, status_error
 from tts.backends.openai.events import Events
 from tts.backends.openai.pace import Gate, RateLimits, RequestMeter, Ticket
+from tts.characters import in_whole_characters
+from tts.checks import check_int
 from tts.errors import ConfigError, shown
 from tts.randomness import uniform
 
@@ -75,14 +77,8 @@ class Timeouts:
     longest_wait_s: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "tries"):
-            value: Any = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1")
-        for name in ("rpm", "tpm"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, a minute")
+        for name in ("concurrency", "tries", "rpm", "tpm"):
+            check_int(name, getattr(self, name), 1, optional=name in ("rpm", "tpm"))
         for name in ("connect_s", "first_s", "gap_s", "call_s", "wait_s", "longest_wait_s"):
             check_positive(name, getattr(self, name))
 
@@ -135,11 +131,7 @@ def checks(root: str) -> ssl.SSLContext | bool:
 
 def encoded(body: Mapping[str, Any]) -> bytes:
     """Return a request's body. Lone surrogates, which cannot be encoded, are joined or replaced."""
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    return in_whole_characters(json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
 
 
 def event_of(data: bytes, after_s: float, key: Key, *, began: bool) -> dict[str, Any]:
@@ -245,19 +237,13 @@ class HttpClient:
                     raise status_error(reply.status_code, await _error(reply), retry_after(reply.headers), self.key)
                 began = True
                 await self._read(reply, _counting(take, ticket), alarm, end)
-        except ServerError as error:
-            raise error.hiding(self.key) from None
         except TimeoutError:
             slow = clock() >= end
             raise ServerError(
                 "TooSlow" if slow else "TimedOut", f"no end within {timeouts.call_s:g} s" if slow else "no word in time"
             ) from None
-        except httpx.TransportError as failure:
-            raise connection_error(failure, self.key, began=began or (whole and clock() - started > _IDLE_S)) from None
-        except httpx.DecodingError as failure:
-            raise ServerError("BadReply", f"its encoding is broken: {failure}").hiding(self.key) from None
-        except RecursionError:
-            raise ServerError("BadReply", "it is nested too deeply") from None
+        except (ServerError, httpx.TransportError, httpx.DecodingError) as failure:
+            raise call_error(failure, self.key, began=began or (whole and clock() - started > _IDLE_S)) from None
         finally:
             self._busy[which] -= 1
 

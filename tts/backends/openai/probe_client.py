@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tts.backends.openai.errors import Key, ServerError, connection_error, decoded, event_error, retry_after, status_error
+from tts.backends.openai.errors import Key, ServerError, call_error, decoded, event_error, retry_after, status_error, with_strings
 from tts.backends.openai.events import Events
 from tts.backends.openai.http import checks, encoded, event_of
 from tts.backends.openai.pace import RateLimits
 from tts.backends.openai.reply import ServerReply
+from tts.characters import in_whole_characters
 from tts.errors import ConfigError, EngineError
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class ProbeClient:
         if body is not None:
             self._longest = max(self._longest, time.monotonic() - began)
         try:
-            told = _printable(decoded(content, self.key))
+            told = with_strings(decoded(content, self.key), in_whole_characters)
         except RecursionError:
             raise ServerError("BadReply", "it is nested too deeply") from None
         error = event_error(told, after_s, self.key, began=False) if isinstance(told, dict) else None
@@ -115,7 +116,7 @@ class ProbeClient:
             kind, cause = ("BadReply", "a reply that does not end") if stage[0] == "ends" else ("TimedOut", "it does not answer")
             raise ServerError(kind, cause) from None
         except (ServerError, httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, UnicodeError) as failure:
-            raise self._typed(failure).hiding(self.key) from None
+            raise call_error(failure, self.key, began=False) from None
 
     def _left(self) -> float:
         """Return the seconds that are left of the probe's time.
@@ -127,15 +128,6 @@ class ProbeClient:
         if left <= 0:
             raise ProbeEnded
         return left
-
-    def _typed(self, failure: Exception) -> ServerError:
-        if isinstance(failure, ServerError):
-            return failure
-        if isinstance(failure, httpx.TransportError):
-            return connection_error(failure, self.key, began=False)
-        if isinstance(failure, httpx.DecodingError):
-            return ServerError("BadReply", f"its encoding is broken: {failure}")
-        return ServerError("ConnectionFailed", f"no host has such a name: {failure}")
 
     def found(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON of a reply, or None where the server refuses the request.
@@ -235,12 +227,3 @@ def _whole(reply: httpx.Response, end: float) -> tuple[int, bytes, float]:
                 break
             raise ServerError("BadReply", "a reply that does not end")
     return reply.status_code, bytes(content), retry_after(reply.headers)
-
-
-def _printable(told: Any) -> Any:
-    """Return a JSON value whose strings have no lone surrogates, which cannot be encoded."""
-    if isinstance(told, str):
-        return told if told.isascii() else told.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(told, list):
-        return [_printable(one) for one in told]
-    return {_printable(name): _printable(one) for name, one in told.items()} if isinstance(told, dict) else told

@@ -6,12 +6,12 @@ doubled or without content is an error, and token counts that cannot be are drop
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tts.backends.openai.errors import ServerError
+from tts.characters import in_whole_characters
 from tts.errors import shown
 from tts.thoughts import THINK
 
@@ -22,7 +22,6 @@ _ENDS = {  # as servers call them
 }
 _END_OF = {word: end for end, words in _ENDS.items() for word in words}
 _ENDLESS = 1e300  # of a log-probability
-_HALVES = re.compile("[\ud800-\udfff]")  # lone surrogates: characters that escapes divide in two
 
 
 @dataclass(slots=True)
@@ -54,7 +53,7 @@ class Choice:
         if not self.thoughts:
             return ""
         ended = self.pieces or self.finish not in ("", "length")
-        told = _whole("".join(self.thoughts)).replace(THINK.close, "").strip()  # a mark within it would end it there
+        told = in_whole_characters("".join(self.thoughts)).replace(THINK.close, "").strip()  # a mark within it would end it there
         return f"{THINK.open}\n{told}" + (f"\n{THINK.close}\n\n" if ended else "")
 
     @property
@@ -184,16 +183,10 @@ def _end(told: Any) -> str:
 
 def _put_together(choice: Choice, text: str, *, last: bool) -> str:
     """Return new text in whole characters; a lone first surrogate waits for the second, or is replaced where none follows."""
-    if not choice.half and (text.isascii() or not _HALVES.search(text)):
-        return text
     text, choice.half = choice.half + text, ""
     if not last and "\ud800" <= text[-1:] <= "\udbff":
         text, choice.half = text[:-1], text[-1]
-    return _whole(text)
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return in_whole_characters(text)
 
 
 def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
@@ -212,7 +205,7 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
     if isinstance(values, list) and all(isinstance(one, int | float) and abs(one) < _ENDLESS for one in values):
         choice.logprobs += [min(0.0, float(one)) for one in values]
         if isinstance(texts, list) and len(texts) == len(values):
-            choice.tokens += [_whole(one) if isinstance(one, str) else "" for one in texts]
+            choice.tokens += [in_whole_characters(one) if isinstance(one, str) else "" for one in texts]
 
 
 def usage_of(told: Any) -> ReportedUsage | None:

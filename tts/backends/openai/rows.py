@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
-from tts.backends.base import Counters, RowSet, Sample, SampleRequest, Sampling
+from tts.backends.base import SampleRequest, Sampling, TaskRows
 from tts.backends.openai.capabilities import Capabilities
 from tts.errors import CapabilityError
 from tts.types import Prompt
@@ -32,25 +31,10 @@ class ServerHandle:
         return self.text + self.carry
 
 
-class ServerRows(RowSet):
-    """Rows whose calls end as soon as they are cancelled."""
+class ServerRows(TaskRows):
+    """Rows that calls write; a cancelled call closes its connection, which stops the server."""
 
-    __slots__ = ("calls", "counters")
-
-    def __init__(self, request: SampleRequest, counters: Counters) -> None:
-        super().__init__(request)
-        self.counters = counters
-        self.calls: set[asyncio.Task[None]] = set()
-
-    def waits(self, index: int) -> bool:
-        """Whether a row is still to be resolved."""
-        return not self.done and self.samples[index] is None
-
-    def settle(self, index: int, sample: Sample) -> None:
-        """Resolve a row and count it, unless the whole call has failed."""
-        if self.waits(index):
-            self.counters.generated_tokens += sample.num_tokens
-            self.resolve(index, sample)
+    __slots__ = ()
 
     def read(self, prompt: int, cached: int | None) -> None:
         """Count the input tokens of a call, of which `cached` were reused; None: not known."""
@@ -58,21 +42,6 @@ class ServerRows(RowSet):
         self.counters.prompt_tokens += prompt - (cached or 0)
         self.counters.reused_tokens += cached or 0
         self.reused_tokens = None if cached is None or self.reused_tokens is None else self.reused_tokens + cached
-
-    def cancel(self) -> None:
-        """Close the connections of calls under way, which stops the server; rows resolve with the text received."""
-        super().cancel()
-        self._stop()
-
-    def fail(self, failure: Exception) -> None:
-        """Fail every row, and stop the calls under way."""
-        super().fail(failure)
-        self._stop()
-
-    def _stop(self) -> None:
-        for call in self.calls:
-            if call is not asyncio.current_task():
-                call.cancel()
 
 
 @dataclass(frozen=True, slots=True)

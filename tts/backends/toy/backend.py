@@ -120,7 +120,7 @@ class ToyBackend(Backend):
         self._queue.submit(rows)
         return rows
 
-    def _execute(self, jobs: list[RowSet], deliver: Any) -> None:
+    def _execute(self, _: BatchQueue, jobs: list[RowSet], deliver: Any) -> None:
         for rows in jobs:
             request = rows.request
             reused = (request.handle.prompt_tokens + request.handle.num_tokens) * len(request.rows)

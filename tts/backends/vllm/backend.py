@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Caps, Extension, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition
+from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition, TaskRows
 from tts.backends.batching import closed_error
 from tts.backends.metadata import BackendMetadata
 from tts.backends.prompt_logprobs import PromptLogprobs
@@ -48,25 +48,17 @@ class VLLMHandle:
     text: PathText
 
 
-class VLLMRows(RowSet):
-    """Rows whose requests end in vLLM as soon as they are cancelled."""
+class VLLMRows(TaskRows):
+    """Rows whose requests end in vLLM as soon as they are cancelled; their tasks run in the engine's loop."""
 
-    __slots__ = ("stop", "tasks")
+    __slots__ = ("_soon",)
 
-    def __init__(self, request: SampleRequest, stop: Callable[[VLLMRows], None]) -> None:
-        super().__init__(request)
-        self.stop = stop
-        self.tasks: set[asyncio.Task[Any]] = set()  # in the engine's loop, of rows that have begun
+    def __init__(self, request: SampleRequest, counters: Counters, soon: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(request, counters)
+        self._soon = soon
 
-    def cancel(self) -> None:
-        """End the requests; rows resolve with the text received."""
-        super().cancel()
-        self.stop(self)
-
-    def fail(self, failure: Exception) -> None:
-        """Fail every row, and end the requests."""
-        super().fail(failure)
-        self.stop(self)
+    def _stop(self) -> None:
+        self._soon(super()._stop)
 
 
 class VLLMBackend(Backend):
@@ -294,7 +286,7 @@ class VLLMBackend(Backend):
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(fn, *args)
 
-        rows = VLLMRows(request, lambda cancelled: self._engine.soon(_stop, cancelled))
+        rows = VLLMRows(request, self.counters, self._engine.soon)
         self._live.add(rows)
         self._engine.soon(self._start, rows, deliver)
         return rows
@@ -420,8 +412,3 @@ class _InputUse:
 def _ranked(law: Mapping[int, Any]) -> list[tuple[int, float]]:
     """Return the tokens that vLLM tells of a place with their log-probabilities, best first and the lowest id among equals."""
     return sorted(((token, min(0.0, one.logprob)) for token, one in law.items()), key=lambda one: (-one[1], one[0]))
-
-
-def _stop(rows: VLLMRows) -> None:
-    for task in rows.tasks:
-        task.cancel()
