@@ -39,6 +39,11 @@ class Message:
 Prompt = str | tuple[Message, ...]
 
 
+def prompt_text(prompt: Prompt) -> str:
+    """Return a prompt as one text: itself, or the contents of its messages, a blank line between."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One task to solve.
@@ -72,9 +77,7 @@ class Problem:
     @property
     def text(self) -> str:
         """The prompt as one text: itself, or the contents of its messages, a blank line between."""
-        if isinstance(self.prompt, str):
-            return self.prompt
-        return "\n\n".join(message.content for message in self.prompt)
+        return prompt_text(self.prompt)
 
     def stripped(self) -> Problem:
         """Return this problem without its reference answer and metadata, as a strategy may see it."""

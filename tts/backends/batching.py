@@ -17,7 +17,6 @@ from typing import Any
 
 from tts.errors import EngineError
 
-
 # Computes the jobs of a batch to their end: (queue, jobs, deliver). It may `take` more jobs from the queue. It calls
 # `deliver(fn, *args)` for everything that must happen in the event loop's thread.
 Execute = Callable[["BatchQueue", list[Any], Callable[..., None]], None]

@@ -14,7 +14,7 @@ from tts.backends.openai.http import Timeouts, check_positive, roots
 from tts.backends.openai.kept_capabilities import LOG, KeptCapabilities, declared_capabilities
 from tts.backends.openai.probe import ProbeCost, probe_server
 from tts.backends.openai.prompt import extra_members
-from tts.backends.openai.reaching import PROBE_TIMEOUT_S, check_reachable, served_model
+from tts.backends.openai.reaching import PROBE_TIMEOUT_S, check_reachable, reached
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
 
@@ -87,9 +87,13 @@ class ServerAccess:
         """Return the name of the model; where there is none, of the only one that is served.
 
         Raises:
-            ConfigError: as `tts.backends.openai.reaching.served_model`.
+            ConfigError: as `tts.backends.openai.reaching.reached`.
         """
-        return self.model or served_model(self.url, self.key, self.timeout_s)
+        if self.model:
+            return self.model
+        client, entry, _ = reached(self.url, "", self.key, self.timeout_s)
+        client.close()
+        return entry["id"]
 
     def capabilities(self) -> Capabilities:
         """Return the server's capabilities. What a probe spent is logged.
@@ -118,8 +122,7 @@ class ServerAccess:
         """
         costs: list[ProbeCost] = []
         try:
-            extra = json.loads(self.extra or "{}")
-            found = probe_server(self.url, self.model, self.key, self.mode, self.timeout_s, costs.append, extra, most_s)
+            found = probe_server(self.url, self.model, self.key, self.mode, self.timeout_s, costs.append, self.extra, most_s)
         finally:
             for cost in costs:
                 LOG.info("probed %s: %s", self.url, cost)

@@ -26,7 +26,7 @@ from tts.backends.openai.echo import echo_members, echoed, no_room
 from tts.backends.openai.errors import Key, ServerError
 from tts.backends.openai.http import HttpClient, Timeouts
 from tts.backends.openai.kept_capabilities import KeptCapabilities
-from tts.backends.openai.prompt import input_bound, joined, messages
+from tts.backends.openai.prompt import input_bound, messages
 from tts.backends.openai.renewal import Renewal
 from tts.backends.openai.rows import ServerHandle, ServerRows, check_sampling, current, row_groups
 from tts.backends.prompt_logprobs import PromptLogprobs
@@ -36,7 +36,7 @@ from tts.budget.meter import Rates
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.models.registry import ModelRecord, rates, thought_marks
 from tts.thoughts import THINK, ThoughtMarks
-from tts.types import Prompt
+from tts.types import Prompt, prompt_text
 
 T = TypeVar("T")
 _TIMEOUTS = Timeouts()
@@ -201,7 +201,7 @@ class OpenAIBackend(Backend):
         for prompt in prompts:
             spelled = prompt.ids if isinstance(prompt, TokenizedText) else None
             chat = self.capabilities.template and not isinstance(prompt, str)
-            bodies.append(spelled or ({"messages": messages(prompt)} if chat else {"prompt": joined(prompt)}))
+            bodies.append(spelled or ({"messages": messages(prompt)} if chat else {"prompt": prompt_text(prompt)}))
         return await self._in_order([self._tokens(body) for body in bodies])
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
@@ -220,7 +220,7 @@ class OpenAIBackend(Backend):
                 if self._limit is not None:
                     check_read(len(ids), self._limit - 1)
         else:
-            asked = [joined(prompt) for prompt in prompts]
+            asked = [prompt_text(prompt) for prompt in prompts]
             for text in asked:
                 check_some(text)
         replies = await self._in_order([self._echoed(one, top) for one in asked])
@@ -231,18 +231,17 @@ class OpenAIBackend(Backend):
 
     async def _echoed(self, prompt: str | tuple[int, ...], top: int) -> Reply[PromptLogprobs]:
         body = {"model": self.capabilities.model, **self.capabilities.extra_body, **echo_members(prompt, top)}
-        http, told, began = self._opened(), list[Any](), asyncio.get_running_loop().time()
+        http, began = self._opened(), asyncio.get_running_loop().time()
         try:
             async with http.gate:
-                await http.post("/completions", body, lambda event: told.append(event) is None, 0, 0, len(prompt))
-            reply = echoed(told[0] if told else None, () if isinstance(prompt, str) else prompt, top)
+                told = await http.told("/completions", body, tokens=len(prompt))
+            reply = echoed(told, () if isinstance(prompt, str) else prompt, top)
         except ServerError as error:
             if error.status in (400, 422) and no_room(error.cause):
                 raise PromptTooLong(f"the server {self.capabilities.root} refuses the prompt: {error.cause}") from None
             if error.status in CONTRADICTIONS or error.kind == "BadReply":
                 await self._renewal.ended(error.cause)
-            kind, _, cause = explained(error).partition(": ")
-            raise EngineError(f"the server {self.capabilities.root} does not read a prompt: {kind}: {cause}", kind=kind) from None
+            raise self._failed("does not read a prompt", error) from None
         return dataclasses.replace(reply, seconds=asyncio.get_running_loop().time() - began)
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -274,7 +273,7 @@ class OpenAIBackend(Backend):
         why = ServerError("BadReply", "no list of tokens")
         for _ in range(self._timeouts.tries):
             try:
-                told = await self._told("/tokenize", {"model": self.capabilities.model, **asked})
+                told = await self._tokenized({"model": self.capabilities.model, **asked})
             except ServerError as error:
                 why = error
                 if error.kind not in ("BadReply", "ConnectionLost"):  # others were tried again, or are permanent
@@ -285,23 +284,24 @@ class OpenAIBackend(Backend):
                     return tuple(ids)
         if why.status in CONTRADICTIONS:
             await self._renewal.ended(why.cause)
-        kind, _, cause = explained(why).partition(": ")
-        raise EngineError(f"the server {self.capabilities.root} does not give the tokens of a text: {kind}: {cause}", kind=kind) from None
+        raise self._failed("does not give the tokens of a text", why)
 
-    async def _told(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the reply of an endpoint outside the API, which answers at once or not at all.
+    def _failed(self, what: str, error: ServerError) -> EngineError:
+        told = explained(error)
+        return EngineError(f"the server {self.capabilities.root} {what}: {told}", kind=told.partition(": ")[0])
+
+    async def _tokenized(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the reply of the server's tokenizer, which answers at once or not at all.
 
         Raises:
             ServerError: there is no reply.
         """
-        told: list[Any] = []
         http = self._opened()
         try:
             async with http.gate, asyncio.timeout(self._timeouts.connect_s):
-                await http.post(f"{self.capabilities.site}{path}", body, lambda event: told.append(event) is None, 0, len(str(body)))
+                return await http.told(f"{self.capabilities.site}/tokenize", body, len(str(body))) or {}
         except TimeoutError:
             raise ServerError("TimedOut", f"no word within {self._timeouts.connect_s:g} s") from None
-        return told[0] if told else {}
 
     async def _in_order(self, calls: Sequence[Awaitable[T]]) -> list[T]:
         """Return the results of calls that run at once, in order. The first failure is raised when all have ended."""

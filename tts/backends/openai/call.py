@@ -13,11 +13,12 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.echo import no_room
 from tts.backends.openai.errors import ServerError, how_key
 from tts.backends.openai.http import HttpClient
-from tts.backends.openai.prompt import CONTINUE, input_bound, joined, messages
+from tts.backends.openai.prompt import CONTINUE, input_bound, messages
 from tts.backends.openai.reply import Choice, ServerReply, shares
 from tts.backends.openai.rows import LostTries, ServerHandle, ServerRows
 from tts.backends.text.stops import StopScanner, ends_of
 from tts.randomness import hash64, uniform
+from tts.types import prompt_text
 
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
@@ -213,7 +214,7 @@ class ServerCall:
         if self._stops:
             body |= {"stop": list(self._stops), "include_stop_str_in_output": True}
         if capabilities.path == "/completions":
-            body["prompt"] = list(handle.ids) if capabilities.mode == "tokens" else joined(handle.prompt) + handle.whole_text
+            body["prompt"] = list(handle.ids) if capabilities.mode == "tokens" else prompt_text(handle.prompt) + handle.whole_text
             body |= {"return_token_ids": True} if capabilities.mode == "tokens" else {}
             body |= {"logprobs": 0} if capabilities.logprobs else {}
             return body

@@ -161,7 +161,7 @@ class HttpClient:
         cautious: whether to begin with few calls in flight.
 
     Attributes:
-        gate: limits the calls at once; the caller acquires it. in_flight: calls under way.
+        gate: limits the calls at once; the caller acquires it.
         contradicted: called with the cause where the server breaks what its capabilities promise. renewed: awaited with the cause and a
             request that was refused so; returns how to send it again, or None.
         errors: of every try, by kind, those that a later try made good included.
@@ -172,7 +172,6 @@ class HttpClient:
         self.key = key
         self.timeouts = timeouts
         self.errors: Counter[str] = Counter()
-        self.in_flight = 0
         self.contradicted: Callable[[str], None] = lambda _: None
         self.renewed: Callable[[str, SampleRequest], Awaitable[tuple[SampleRequest, Capabilities] | None]] = _never
         self.gate = Gate(timeouts.concurrency, cautious=cautious)
@@ -195,31 +194,33 @@ class HttpClient:
         Raises:
             ServerError: there is no whole reply after all tries.
         """
-        timeouts, refused, clock = self.timeouts, "", asyncio.get_running_loop().time
-        self.in_flight += 1
-        try:
-            for tried in range(timeouts.tries):
-                ticket, cuts = await self._meter.turn(tokens), self.gate.cuts
-                try:
-                    await self._once(path, body, take, ticket)
-                    self._down_s = None
-                    self.gate.grow()
-                    return refused
-                except ServerError as error:
-                    self.errors[error.kind] += 1
-                    if error.kind in ("RateLimited", "Unavailable"):
-                        self.gate.cut(cuts)
-                    refused = f"{error.kind}: {error.cause}"
-                    self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
-                    gone = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
-                    if gone or not error.again or tried + 1 == timeouts.tries or error.after_s > timeouts.longest_wait_s:
-                        raise
-                    longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2**tried)
-                    wait = error.after_s + longest * uniform(stream, position, 1 << 16 | tried)
-                await asyncio.sleep(wait)
-            raise AssertionError("the last try returns or raises")
-        finally:
-            self.in_flight -= 1
+        timeouts, refused, tried, clock = self.timeouts, "", 0, asyncio.get_running_loop().time
+        while True:
+            ticket, cuts = await self._meter.turn(tokens), self.gate.cuts
+            try:
+                await self._once(path, body, take, ticket)
+                self._down_s = None
+                self.gate.grow()
+                return refused
+            except ServerError as error:
+                self.errors[error.kind] += 1
+                if error.kind in ("RateLimited", "Unavailable"):
+                    self.gate.cut(cuts)
+                refused = f"{error.kind}: {error.cause}"
+                self._down_s = (self._down_s or clock()) if error.kind == "ConnectionFailed" else None
+                gone = self._down_s is not None and clock() - self._down_s > timeouts.longest_wait_s
+                if gone or not error.again or tried + 1 == timeouts.tries or error.after_s > timeouts.longest_wait_s:
+                    raise
+                longest = min(timeouts.longest_wait_s, timeouts.wait_s * 2**tried)
+                wait = error.after_s + longest * uniform(stream, position, 1 << 16 | tried)
+            await asyncio.sleep(wait)
+            tried += 1
+
+    async def told(self, path: str, body: Mapping[str, Any], position: int = 0, tokens: int = 0) -> dict[str, Any] | None:
+        """Send a request as `post` does, and return its reply, of which only the first event is read; None: it is empty."""
+        events: list[dict[str, Any]] = []
+        await self.post(path, body, lambda event: events.append(event) is None, 0, position, tokens)
+        return next(iter(events), None)
 
     async def _once(self, path: str, body: Mapping[str, Any], take: Take, ticket: Ticket) -> None:
         timeouts, began, which, clock = self.timeouts, False, self._least_busy(), asyncio.get_running_loop().time

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -68,7 +67,7 @@ def probe_server(
     mode: Mode | Literal["auto"] = "auto",
     timeout_s: float = PROBE_TIMEOUT_S,
     told: Callable[[ProbeCost], None] = lambda _: None,
-    extra: Mapping[str, Any] = MappingProxyType({}),
+    extra: str = "",
     most_s: float = math.inf,
 ) -> Capabilities:
     """Return the capabilities of a server for a model.
@@ -76,8 +75,8 @@ def probe_server(
     Args:
         model: its name there; "": the only one that is served. mode: how it is called; "auto": the best mode that works.
         timeout_s: of its first reply. told: called with what the probe spent, also where it fails after its first reply.
-        extra: members that every request has besides. most_s: of the whole probe; what it has not found until then is taken as absent,
-            and where not even that, plain chat is assumed.
+        extra: members that every request has besides, as JSON; "": none.
+        most_s: of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
 
     Raises:
         ConfigError: the url, the key, the model or the mode is wrong, or no such server answers. CapabilityError: the mode does not
@@ -103,13 +102,9 @@ def probe_server(
         told(ProbeCost(client.requests, client.tokens, time.monotonic() - began, whole=probe is not None and probe.whole))
 
 
-def _assumed(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: Mapping[str, Any]) -> Capabilities:
+def _assumed(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: str) -> Capabilities:
     """Return what is assumed where a probe found nothing in its time."""
-    return Capabilities(root=root, model=model, mode="chat" if mode == "auto" else mode, served=served, extra=_members(extra))
-
-
-def _members(extra: Mapping[str, Any]) -> str:
-    return json.dumps(dict(extra), sort_keys=True) if extra else ""
+    return Capabilities(root=root, model=model, mode="chat" if mode == "auto" else mode, served=served, extra=extra)
 
 
 class _Probe:
@@ -119,10 +114,11 @@ class _Probe:
         whole: whether everything was asked, and the probe found out how the server is called.
     """
 
-    def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...], extra: Mapping[str, Any]) -> None:
+    def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...], extra: str) -> None:
         self._client = client
-        self._extra = dict(extra)
         self._model: str = entry["id"]
+        self._extra = extra
+        self._always: dict[str, Any] = {"model": self._model, **json.loads(extra or "{}")}  # members of every request
         self._served = served
         self._entry = entry
         self._site = client.root.removesuffix("/v1")  # of endpoints outside the API
@@ -174,7 +170,7 @@ class _Probe:
             usage=bool(common and common.usage),
             reasoning=reasoning,
             opened=mode == "tokens" and template and bool(self._in_time(self._opens_thought)),
-            extra=_members(self._extra),
+            extra=self._extra,
         )
         return self._tried(base, path, start)
 
@@ -184,7 +180,7 @@ class _Probe:
         metrics = self._in_time(self._client.text, f"{self._site}/metrics") if self._version else ""
         seeds_crash = _seeds_crash(self._version, metrics or "")
         # alone: llama.cpp's Python server ends a stream when another request arrives
-        grows, reports = self._in_time(self._client.grows, path, {"model": self._model, **self._extra, **start}) or (False, False)
+        grows, reports = self._in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
         with ThreadPoolExecutor(8) as pool:
 
@@ -217,7 +213,11 @@ class _Probe:
             return None
 
     def _write(self, path: str, body: Mapping[str, Any], count: int = 1) -> ServerReply | None:
-        return self._client.written(path, {"model": self._model, **self._extra, **body}, count)
+        return self._client.written(path, {**self._always, **body}, count)
+
+    def _text(self, path: str, body: Mapping[str, Any]) -> str | None:
+        reply = self._write(path, body)
+        return None if reply is None else "".join(reply.choices[0].pieces)
 
     def _endpoints(self) -> tuple[str, ServerReply | None, ServerReply | None]:
         """Return the name of the parameter that limits a row, and the replies of chat and of completions."""
@@ -271,8 +271,7 @@ class _Probe:
         )
 
     def _template_tokens(self, chat: ServerReply | None) -> int:
-        said = sum(len(turn["content"].encode()) for turn in TURNS)
-        return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None and said else TEMPLATE_TOKENS
+        return max(TEMPLATE_TOKENS, chat.usage.prompt) if chat is not None and chat.usage is not None else TEMPLATE_TOKENS
 
     def _logprobs(self, path: str, start: Mapping[str, Any]) -> bool:
         """Whether tokens have log-probabilities that are the same at two temperatures which leave only one token."""
@@ -290,7 +289,7 @@ class _Probe:
     def _echoes(self, start: Mapping[str, Any]) -> bool:
         """Whether a completion shows the log-probabilities of its prompt, and not at temperature 0."""
         asked = echo_members(start["prompt"], 1)
-        told = self._client.found("/completions", {"model": self._model, **self._extra, **asked})
+        told = self._client.found("/completions", {**self._always, **asked})
         try:
             found = echoed(told, start["prompt"] if isinstance(start["prompt"], list) else (), 1)
         except ServerError:
@@ -302,10 +301,10 @@ class _Probe:
         """Whether one seed gives one text twice, for two seeds, and three seeds do not all give the same."""
         texts: list[str] = []
         for seed in (7, 7, 8, 8, 9):
-            reply = self._write(path, {**self._longer(start), "temperature": 1.5, "seed": seed})
-            if reply is None:
+            text = self._text(path, {**self._longer(start), "temperature": 1.5, "seed": seed})
+            if text is None:
                 return False
-            texts.append("".join(reply.choices[0].pieces))
+            texts.append(text)
         return texts[0] == texts[1] and texts[2] == texts[3] and len(set(texts)) > 1
 
     def _longer(self, start: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,28 +319,26 @@ class _Probe:
         cold, warm, start = {"temperature": 0.0}, {"temperature": 2.0}, self._longer(start)
         texts = set[str]()
         for more in (cold, {**warm, "top_k": 1}, {**warm, "min_p": 0.999}):
-            reply = self._write(path, {**start, **neutral, **more})
-            if reply is None:
+            text = self._text(path, {**start, **neutral, **more})
+            if text is None:
                 return False, ""
-            texts.add("".join(reply.choices[0].pieces))
+            texts.add(text)
         if len(texts) > 1:
             return False, ""
         for _ in range(_CONTROLS):
-            reply = self._write(path, {**start, **neutral, **warm})
-            if reply is not None and "".join(reply.choices[0].pieces) not in texts:
+            text = self._text(path, {**start, **neutral, **warm})
+            if text is not None and text not in texts:
                 return True, ""
         return False, _ALIKE
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
         """Whether a row ends right behind a stop text that is to be included."""
-        whole = self._write(path, {**start, "temperature": 0.0})
-        text = "" if whole is None else "".join(whole.choices[0].pieces)
+        cold = {**start, "temperature": 0.0}
+        text = self._text(path, cold) or ""
         if len(text) < 4:
             return False
         stop = text[len(text) // 2 :][:2]
-        cut = self._write(path, {**start, "temperature": 0.0, "stop": [stop], "include_stop_str_in_output": True})
-        found = "" if cut is None else "".join(cut.choices[0].pieces)
-        return found == text[: text.index(stop) + len(stop)]
+        return self._text(path, {**cold, "stop": [stop], "include_stop_str_in_output": True}) == text[: text.index(stop) + len(stop)]
 
     def _cached(self, path: str, start: Mapping[str, Any]) -> bool:
         reply = self._write(path, start)

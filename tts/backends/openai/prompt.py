@@ -70,11 +70,6 @@ def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
-def joined(prompt: Prompt) -> str:
-    """Return a prompt as one text."""
-    return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
-
-
 def messages(prompt: Prompt, text: str = "") -> list[dict[str, str]]:
     """Return a prompt as messages, with the text of a path as the beginning of the assistant's message."""
     turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt

@@ -24,23 +24,18 @@ TURNS = ({"role": "user", "content": "Count from one to twenty in words."},)
 _TOKENS = 8
 
 
-def served_model(url: str, key: Key, timeout_s: float = PROBE_TIMEOUT_S) -> str:
-    """Return the name of the only model that a server has.
-
-    Raises:
-        ConfigError: as `probe_server`.
-    """
-    client, entry, _ = reached(url.strip(), "", key, timeout_s)
-    client.close()
-    return entry["id"]
-
-
 def reached(
     url: str, model: str, key: Key, timeout_s: float, ends: float = math.inf
 ) -> tuple[ProbeClient, Mapping[str, Any], tuple[str, ...]]:
     """Return the client, the server's entry of the model, and the names of all models.
 
     Some servers list no models. A model that is named is then looked for by a request for chat.
+
+    Args:
+        model: its name; "": the only one that is served.
+
+    Raises:
+        ConfigError: the server cannot be used, or has no such model. EngineError: it cannot serve now.
     """
     error: ServerError | None = None
     end = time.monotonic() + timeout_s

@@ -17,7 +17,7 @@ from tts.backends.text.lengths import check_some
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import ConfigError
 from tts.thoughts import ThoughtMarks
-from tts.types import Message, Prompt
+from tts.types import Message, Prompt, prompt_text
 
 _KNOWN = (  # marks of thoughts in chat templates
     ThoughtMarks("<think>\n", "\n</think>\n\n"),
@@ -50,7 +50,7 @@ class Renderer:
             ConfigError: the chat template refuses the messages, or the prompt renders to no token.
         """
         if isinstance(prompt, str) or not getattr(self._tokenizer, "chat_template", None):
-            text = prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
+            text = prompt_text(prompt)
             ids = text.ids if isinstance(text, TokenizedText) else tuple(self._tokenizer.encode(text))
         else:
             turns = [dataclasses.asdict(message) for message in prompt]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +31,7 @@ from tts.backends.toy.language import (
     ToyLanguage,
     ToyTokenizer,
     given_tokens,
+    is_number,
     read_sum,
     token_id,
     token_text,
@@ -41,7 +42,7 @@ from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord, refuse_url
 from tts.randomness import uniform
 from tts.thoughts import THINK, ThoughtMarks
-from tts.types import Prompt
+from tts.types import Prompt, prompt_text
 
 _Edges = tuple[tuple[float, int | str, float], ...]  # cumulative probability, outcome, log-probability
 
@@ -107,7 +108,7 @@ class ToyBackend(Backend):
         return replies
 
     def _begun(self, prompt: Prompt, length: int) -> ToyHandle:
-        first, steps = read_sum(_text(prompt))
+        first, steps = read_sum("".join(self._tokens(prompt)) if isinstance(prompt, TokenizedText) else prompt_text(prompt))
         truth = tuple(first + sum(steps[: i + 1]) for i in range(len(steps)))
         handle = ToyHandle(steps, truth, first, 0, 0, True, (), length, 0, first=first)  # noqa: FBT003
         if self.language.thoughts:
@@ -203,36 +204,38 @@ class ToyBackend(Backend):
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
         """Append text. Tokens of the language move the state, other words do not."""
-        replies: list[Reply[Extension]] = []
-        for handle, text in zip(handles, texts, strict=True):
-            child = handle.child()
-            tokens = tokens_of(text)
-            for token in tokens:
-                child.write(token)
-            replies.append(self._reply(Extension(child, tuple(map(token_id, tokens))), len(tokens), handle))
-        return replies
+
+        def extended(child: ToyHandle, tokens: list[str]) -> Extension:
+            child.write_all(tokens)
+            return Extension(child, tuple(map(token_id, tokens)))
+
+        return self._with_text(handles, texts, extended)
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return exact log-probabilities; -inf for text that the language cannot write."""
-        replies: list[Reply[NDArray[np.float64]]] = []
-        for handle, text in zip(handles, texts, strict=True):
-            scratch, tokens = handle.child(), tokens_of(text)
+
+        def scores(scratch: ToyHandle, tokens: list[str]) -> NDArray[np.float64]:
             logprobs: list[float] = []
             for token in tokens:
                 logprobs.append(self._logprob(scratch, token))
                 scratch.write(token)
-            replies.append(self._reply(np.array(logprobs), len(tokens), handle))
-        return replies
+            return np.array(logprobs)
+
+        return self._with_text(handles, texts, scores)
 
     async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
         """Return the exact log-probability of each token behind handle and text."""
-        replies: list[Reply[NDArray[np.float64]]] = []
-        for handle, text in zip(handles, texts, strict=True):
-            scratch, written = handle.child(), tokens_of(text)
-            for token in written:
-                scratch.write(token)
-            replies.append(self._reply(np.array([self._logprob(scratch, token) for token in tokens]), len(written), handle))
-        return replies
+
+        def found(scratch: ToyHandle, written: list[str]) -> NDArray[np.float64]:
+            scratch.write_all(written)
+            return np.array([self._logprob(scratch, token) for token in tokens])
+
+        return self._with_text(handles, texts, found)
+
+    def _with_text(self, handles: Sequence[Any], texts: Sequence[str], value: Callable[[ToyHandle, list[str]], Any]) -> list[Reply[Any]]:
+        """Return what `value` returns for a copy of each handle and the tokens of its text."""
+        pairs = [(handle, tokens_of(text)) for handle, text in zip(handles, texts, strict=True)]
+        return [self._reply(value(handle.child(), tokens), len(tokens), handle) for handle, tokens in pairs]
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
         """Return exact log-probabilities behind the first sum of each prompt and its newlines; the language has no law of the others.
@@ -256,7 +259,7 @@ class ToyBackend(Backend):
         return replies
 
     def _tokens(self, prompt: Prompt) -> list[str]:
-        return list(map(token_text, prompt.ids)) if isinstance(prompt, TokenizedText) and not prompt else tokens_of(_text(prompt))
+        return list(map(token_text, prompt.ids)) if isinstance(prompt, TokenizedText) and not prompt else tokens_of(prompt_text(prompt))
 
     def _likely(self, handle: ToyHandle) -> tuple[Top, ...]:
         """Return what may come next, with log-probabilities, best first and the lowest id among equals."""
@@ -273,7 +276,7 @@ class ToyBackend(Backend):
             return 0.0 if token == expected else -math.inf
         outcomes = self._outcomes(handle)
         if isinstance(outcomes[0][0], int):
-            offset = int(token) - handle.value - handle.steps[handle.step] if token.lstrip("-").isdigit() else None
+            offset = int(token) - handle.value - handle.steps[handle.step] if is_number(token) else None
             found: dict[Any, float] = dict(outcomes)
             return _log(found.get(offset, 0.0))
         return _log({str(word): p for word, p in outcomes}.get(token, 0.0))
@@ -321,9 +324,3 @@ def _log(p: float) -> float:
 
 
 _CANCELLED = Sample("", (), (), "cancelled", None, 0)
-
-
-def _text(prompt: Prompt) -> str:
-    if isinstance(prompt, TokenizedText) and not prompt:
-        return "".join(map(token_text, prompt.ids))
-    return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)

@@ -19,11 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tts.errors import ConfigError
-from tts.types import Prompt
+from tts.types import Prompt, prompt_text
 
 RESULT = 4  # the place of the result in a step, the only token of it that is random
 _SUM = re.compile(r"-?\d+(?:\s*[+-]\s*\d+)+")
@@ -88,19 +85,6 @@ class ToyLanguage:
         answers: dict[str | None, float] = {str(value): mass * (1 - self.mute) for value, mass in distribution.items() if mass > 0}
         if self.mute > 0:
             answers[None] = self.mute
-        return answers
-
-    def simulate(self, problem: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw answers at temperature 1, vectorised: millions a second. No answer is NaN.
-
-        Args:
-            shape: of the result, for example (problems, samples).
-        """
-        first, steps = read_sum(problem)
-        offsets, shares = zip(*self.outcomes(), strict=True)
-        slips = rng.choice(offsets, p=shares, size=(len(steps), *shape)).sum(axis=0)
-        answers = (first + sum(steps) + slips).astype(np.float64)
-        answers[rng.random(shape) < self.mute] = np.nan
         return answers
 
 
@@ -199,6 +183,11 @@ class ToyHandle:
         if token:
             self.open_line = token != "\n"
 
+    def write_all(self, tokens: Sequence[str]) -> None:
+        """Move past tokens."""
+        for token in tokens:
+            self.write(token)
+
     def _turn(self, token: str) -> None:
         """Begin the thought, end it, or begin its next round."""
         self.thought = "" if token == CLOSE else "open"
@@ -213,7 +202,7 @@ class ToyHandle:
     def _decide(self, token: str) -> None:
         if self.step == len(self.steps):
             self.place = 1 if token == "A: " else 2
-        elif token.lstrip("-").isdigit():
+        elif is_number(token):
             self.value = int(token)
             self.right = self.right and self.value == self.truth[self.step]
             self.place += 1
@@ -225,10 +214,10 @@ def given_tokens(tokens: Sequence[str]) -> int:
     Raises:
         ConfigError: there is no sum.
     """
-    numbers = [at for at, token in enumerate(tokens) if _is_number(token)]
+    numbers = [at for at, token in enumerate(tokens) if is_number(token)]
     for at in numbers:
         end = at + 1
-        while end + 1 < len(tokens) and tokens[end] in (" + ", " - ") and _is_number(tokens[end + 1]):
+        while end + 1 < len(tokens) and tokens[end] in (" + ", " - ") and is_number(tokens[end + 1]):
             end += 2
         if end > at + 1:
             while end < len(tokens) and tokens[end] == "\n":
@@ -237,7 +226,8 @@ def given_tokens(tokens: Sequence[str]) -> int:
     raise ConfigError(f"the problem is {''.join(tokens)[:60]!r}, but the toy model solves sums only", hint="for example '3 + 4 - 2'")
 
 
-def _is_number(token: str) -> bool:
+def is_number(token: str) -> bool:
+    """Whether a token is a whole number."""
     return token.lstrip("-").isdigit()
 
 
@@ -260,7 +250,7 @@ class ToyTokenizer:
 
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the tokens of a prompt; messages are joined by blank lines."""
-        return self.text(prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt))
+        return self.text(prompt_text(prompt))
 
     def text(self, text: str) -> tuple[int, ...]:
         """Return the tokens of a text."""
@@ -289,7 +279,7 @@ def token_id(token: str) -> int:
     """Return the id of a token: words, then numbers from 1000 on (zigzag), then foreign text by checksum."""
     if (known := _WORDS.get(token)) is not None:
         return known
-    if token.lstrip("-").isdigit():
+    if is_number(token):
         number = int(token)
         return 1000 + (2 * number if number >= 0 else -2 * number - 1)
     return -1 - zlib.crc32(token.encode("utf-8"))
