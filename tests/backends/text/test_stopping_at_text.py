@@ -75,7 +75,7 @@ def test_a_boundary_inside_a_token_leaves_the_rest_to_the_next_row(make_tiny: Ca
             tokens += sample.token_ids
             text += sample.text
             handle = sample.handle
-            carried += bool(backend._paths[handle].text.carry)
+            carried += bool(backend._states[handle].text.carry)
             if sample.finish != "stop" or len(tokens) >= 300:
                 break
         assert carried > 0
@@ -109,7 +109,7 @@ def test_a_carry_that_is_a_whole_step_takes_no_token(make_scripted: Any) -> None
         (reply,) = await backend.open([prompt])
         import dataclasses
 
-        handle = backend._keep(dataclasses.replace(path := backend._paths[reply.value], text=path.text._replace(carry="\nb")))
+        handle = backend._keep(dataclasses.replace(path := backend._states[reply.value], text=path.text._replace(carry="\nb")))
         first = await backend.sample(SampleRequest(handle, (Row(1, 0, 9),), GREEDY, StopCondition(("\n",), at_step=True), "a\n")).row(0)
         assert (first.text, first.finish, first.num_tokens) == ("\n", "stop", 0)
         second = await backend.sample(

@@ -83,7 +83,7 @@ def test_states_of_requests_that_have_ended_are_dropped_while_others_go_on(make_
     async def state_of_a_row() -> weakref.ref[Any]:
         (handle,) = await opened(backend, PROMPTS[3])
         await one(backend, handle, Row(2, 0, 3))
-        return weakref.ref(backend._paths[handle].state[0][0][0])
+        return weakref.ref(backend._states[handle].state[0][0][0])
 
     async def main() -> None:
         (handle,) = await opened(backend, PROMPTS[0])

@@ -180,15 +180,15 @@ def test_states_of_forgotten_handles_are_dropped(make_tiny: Callable[..., Any]) 
 
     async def main() -> None:
         handles = await opened(backend, *PROMPTS)
-        assert len(backend._paths) == len(handles) == 4
+        assert len(backend._states) == len(handles) == 4
 
     asyncio.run(main())
     for _ in range(500):  # the worker may still be leaving the batch, which holds the replies
         gc.collect()
-        if not backend._paths:
+        if not backend._states:
             break
         time.sleep(0.01)
-    assert len(backend._paths) == 0
+    assert len(backend._states) == 0
 
 
 def test_scores_are_next_logprobs_and_a_plain_pass(tiny: Any) -> None:

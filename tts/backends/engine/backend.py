@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, Sample, SampleRequest
-from tts.backends.batching import closed_error
+from tts.backends.base import Caps, Extension, Reply, RowSet, Sample, SampleRequest
 from tts.backends.engine.core import Runner
 from tts.backends.engine.heads import StepTemplate, ValueHead
 from tts.backends.engine.loading import load_parts
@@ -25,7 +22,8 @@ from tts.backends.engine.stats import EngineStats
 from tts.backends.engine.tree import KVNode
 from tts.backends.engine.views import ViewReadings
 from tts.backends.engine.work import Floats, PrefillJob, RowEnd, SampleJob
-from tts.backends.metadata import BackendMetadata, ValueHeadMetadata
+from tts.backends.local import StateBackend, with_flops
+from tts.backends.metadata import ValueHeadMetadata
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.protocol import require
 from tts.backends.sampling import log_softmax
@@ -33,7 +31,7 @@ from tts.backends.text.lengths import check_known, check_prompt, check_read, che
 from tts.backends.text.rendering import Renderer
 from tts.backends.text.row_state import PathText
 from tts.budget.meter import Rates
-from tts.errors import CapabilityError, EngineError
+from tts.errors import CapabilityError
 from tts.models.registry import ModelRecord, thought_marks
 from tts.tasks.base import split_at
 from tts.thoughts import ThoughtMarks
@@ -43,12 +41,7 @@ from tts.types import Prompt
 Ids = tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class EngineHandle:
-    """A key of a state that the backend keeps until the handle is released or garbage-collected."""
-
-
-class EngineBackend(Backend):
+class EngineBackend(StateBackend[PathState]):
     """Opens, continues and scores paths of one model over a tree of shared keys and values.
 
     Idea: the common prefix of paths is stored, and read, once. Rows of all problems advance together, a token a step. Prompts,
@@ -91,27 +84,15 @@ class EngineBackend(Backend):
         self.identity = identity
         self.context: int | None = runner.context
         self.kv_bytes_per_token: int | None = runner.decoder.kv_shape.bytes_per_token
-        given = rates or Rates()
-        self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * runner.decoder.parameters)
+        self.rates = with_flops(rates or Rates(), runner.decoder.parameters)
         heads = {name: ValueHeadMetadata(head.step, self.rates, own_model=False) for name, head in runner.heads.items()}
         heads |= {name: model.metadata(self.rates) for name, model in self.reward_models.items()}
-        marks = renderer.thoughts(thoughts)
-        self.metadata = BackendMetadata(
-            value_heads=heads,
-            count_text=renderer.count_text,
-            text_of=renderer.text_of,
-            tokenizer=renderer,
-            thoughts=marks,
-            finishes_reads=True,
-        )
-        self.caps = dataclasses.replace(type(self).caps, thoughts=marks is not None)
+        super().__init__(renderer, thoughts, value_heads=heads)
         if not heads:
             self.caps = dataclasses.replace(self.caps, value="absent")
         if not runner.decoder.has_output_layer:
             self.caps = dataclasses.replace(self.caps, steps="absent", score="absent", next_logprobs="absent", prompt_logprobs="absent")
-        self._renderer = renderer
         self._service = Service([runner, *(model.runner for model in self.reward_models.values())], self.counters)
-        self._states: weakref.WeakKeyDictionary[EngineHandle, PathState] = weakref.WeakKeyDictionary()
         self._prompts: dict[Ids, KVNode] = {}
         runner.tree.root_gone = self._forget_prompt
 
@@ -154,14 +135,6 @@ class EngineBackend(Backend):
     def stats(self) -> EngineStats:
         """Counters of what the policy's steps computed, moved and held."""
         return self.runner.stats
-
-    def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens that a prompt renders to.
-
-        Raises:
-            ConfigError: `Renderer.prompt`.
-        """
-        return len(self._renderer.prompt(prompt))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and prefill prompts. Prompts of the same tokens share their keys and values while one of them is open.
@@ -298,8 +271,7 @@ class EngineBackend(Backend):
             KVBudgetError: a prompt does not fit the memory for keys and values.
         """
         require(self, ("prompt_logprobs",), "reading the log-probabilities of a prompt")
-        if self._service.closed:
-            raise closed_error()
+        self._check_open()
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
             check_read(len(ids), self.runner.context)
@@ -352,22 +324,15 @@ class EngineBackend(Backend):
 
         return await self._service.ask([EngineCall(lambda t, s=s: start(s, t), 0, s.node.end) for s in states])
 
-    def fork(self, handle: Any, count: int) -> list[Any]:
-        """Return handles of the same state; nothing is copied."""
-        state = self._held(handle)
-        return [self._keep(state) for _ in range(count)]
-
     def release(self, handles: Sequence[Any]) -> None:
         """Release handles."""
-        for handle in handles:
-            if isinstance(handle, EngineHandle):
-                self._states.pop(handle, None)
+        super().release(handles)
         self._service.sweep()
 
     async def close(self) -> None:
         """Release every handle and stop the worker. Calls under way and later ones fail with an EngineError."""
         self._service.close()
-        self._states.clear()
+        await super().close()
         self._service.sweep()
 
     # Inside ---------------------------------------------------------------------------------------------------------------------
@@ -375,19 +340,6 @@ class EngineBackend(Backend):
     def _forget_prompt(self, node: KVNode) -> None:
         if self._prompts.get(tuple(node.tokens)) is node:
             del self._prompts[tuple(node.tokens)]
-
-    def _keep(self, state: PathState) -> EngineHandle:
-        handle = EngineHandle()
-        self._states[handle] = state
-        return handle
-
-    def _held(self, handle: Any) -> PathState:
-        if self._service.closed:
-            raise closed_error()
-        state = self._states.get(handle) if isinstance(handle, EngineHandle) else None
-        if state is None:
-            raise EngineError("a handle was used that has been released or belongs to another backend")
-        return state
 
     async def _with_text(
         self, handles: Sequence[Any], texts: Sequence[str], start: Callable[[PathState, Ids, str, CallFuture], None]

@@ -103,11 +103,6 @@ class Service:
         self._stepping = threading.Lock()
         self._queue = LoopQueue(self._execute, _fail_all)
 
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._queue.closed
-
     def submit(self, task: EngineTask) -> None:
         """Submit a task; call in an event loop.
 

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Caps, Extension, Reply, RowSet, SampleRequest
-from tts.backends.batching import BatchQueue, LoopQueue, closed_error
-from tts.backends.metadata import BackendMetadata
+from tts.backends.base import Caps, Extension, Reply, RowSet, SampleRequest
+from tts.backends.batching import BatchQueue, LoopQueue
+from tts.backends.local import StateBackend, with_flops
 from tts.backends.prompt_logprobs import PromptLogprobs, most_likely
 from tts.backends.sampling import log_softmax
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
@@ -45,11 +44,6 @@ except ModuleNotFoundError as failure:
 _READ = 64  # tokens of a prompt whose logits are held at once
 
 
-@dataclass(frozen=True, eq=False)
-class TransformersHandle:
-    """A key of a state that the backend keeps until the handle is released or garbage-collected."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Call:
     """One item of a call: `compute` runs in the worker, `wrap` in the event loop's thread."""
@@ -64,7 +58,7 @@ class _Call:
 _Job = _Call | RowRequest
 
 
-class TransformersBackend(Backend):
+class TransformersBackend(StateBackend[CachedPath]):
     """Opens, continues and scores paths of a transformers model.
 
     Idea: everything is computed path by path and row by row, nothing in batches. Rows of all requests take turns, a token a turn,
@@ -122,23 +116,12 @@ class TransformersBackend(Backend):
         self.identity = identity or _identity(weights_digest(model), self._model)
         self.context: int | None = self._model.context
         self.kv_bytes_per_token: int | None = self._model.kv_bytes_per_token
-        given = rates or Rates()
-        self.rates = given if given.flops is not None else dataclasses.replace(given, flops=2 * self._model.parameters)
+        self.rates = with_flops(rates or Rates(), self._model.parameters)
         eos = eos_ids(getattr(model, "generation_config", None), model.config, tokenizer)
-        self._renderer = Renderer(tokenizer, eos)
-        marks = self._renderer.thoughts(thoughts)
-        self.metadata = BackendMetadata(
-            count_text=self._renderer.count_text,
-            text_of=self._renderer.text_of,
-            tokenizer=self._renderer,
-            thoughts=marks,
-            finishes_reads=True,
-        )
-        self.caps = dataclasses.replace(type(self).caps, thoughts=marks is not None)
+        super().__init__(Renderer(tokenizer, eos), thoughts)
         self._decoder = RowDecoder(self._model, self._renderer.decode, eos, max_rows=max_rows)
         self._queue = LoopQueue(self._execute, self._fail)
         self._computing = threading.Lock()
-        self._paths: weakref.WeakKeyDictionary[TransformersHandle, CachedPath] = weakref.WeakKeyDictionary()
 
     @classmethod
     def from_record(
@@ -180,14 +163,6 @@ class TransformersBackend(Backend):
 
         return apart_if_forked(make)
 
-    def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens that a prompt renders to.
-
-        Raises:
-            ConfigError: `Renderer.prompt`.
-        """
-        return len(self._renderer.prompt(prompt))
-
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles.
 
@@ -215,7 +190,7 @@ class TransformersBackend(Backend):
             EngineError: the handle has been released.
         """
         rows = RowSet(request)
-        self._submit((rows, self._path(request.handle)))
+        self._submit((rows, self._held(request.handle)))
         return rows
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -266,8 +241,7 @@ class TransformersBackend(Backend):
         Raises:
             PromptTooLong: a prompt passes the context. ConfigError: it has no token, or an unknown one. Nothing has been computed.
         """
-        if self._queue.closed:
-            raise closed_error()
+        self._check_open()
         rendered = [self._renderer.prompt(prompt) for prompt in prompts]
         for ids in rendered:
             check_read(len(ids), self._model.context)
@@ -292,33 +266,10 @@ class TransformersBackend(Backend):
         """Return the last hidden state, as the output layer reads it, at the last token of each handle."""
         return await self._with_text(handles, [""] * len(handles), lambda path, _: self._model.hidden(path.state, path.ids[-1]))
 
-    def fork(self, handle: Any, count: int) -> list[Any]:
-        """Return handles of the same state; nothing is copied."""
-        path = self._path(handle)
-        return [self._keep(path) for _ in range(count)]
-
-    def release(self, handles: Sequence[Any]) -> None:
-        """Release handles."""
-        for handle in handles:
-            self._paths.pop(handle, None)
-
     async def close(self) -> None:
         """Release every handle and stop the worker. Calls under way and later ones fail with an EngineError."""
         self._queue.close()
-        self._paths.clear()
-
-    def _keep(self, path: CachedPath) -> TransformersHandle:
-        handle = TransformersHandle()
-        self._paths[handle] = path
-        return handle
-
-    def _path(self, handle: Any) -> CachedPath:
-        if self._queue.closed:
-            raise closed_error()
-        path = self._paths.get(handle) if isinstance(handle, TransformersHandle) else None
-        if path is None:
-            raise EngineError("a handle was used that has been released or belongs to another backend")
-        return path
+        await super().close()
 
     async def _with_text(
         self,
@@ -328,7 +279,7 @@ class TransformersBackend(Backend):
         wrap: Callable[[Any, tuple[int, ...]], Any] = lambda value, _: value,
     ) -> list[Reply[Any]]:
         """Return what `compute` returns for each path and the tokens of its text, as `wrap` makes it in the event loop's thread."""
-        pairs = [(self._path(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
+        pairs = [(self._held(handle), self._renderer.text(text)) for handle, text in zip(handles, texts, strict=True)]
         for path, ids in pairs:
             check_text(len(path.ids), len(ids), self._model.context)
         return await self._gather(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.backends.base import Backend, Caps, Counters, Extension, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition, TaskRows
+from tts.backends.base import Caps, Counters, Extension, Finish, Reply, RowSet, Sample, SampleRequest, StopCondition, TaskRows
 from tts.backends.batching import closed_error
-from tts.backends.metadata import BackendMetadata
+from tts.backends.local import RenderingBackend
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.sampling import top_spread
 from tts.backends.text.lengths import check_known, check_prompt, check_read, check_text
@@ -61,7 +61,7 @@ class VLLMRows(TaskRows):
         self._soon(super()._stop)
 
 
-class VLLMBackend(Backend):
+class VLLMBackend(RenderingBackend):
     """Opens, continues and scores paths of a model in vLLM.
 
     Idea: a path is its tokens, and a continuation is a request with these as its prompt, whose computed blocks vLLM's prefix cache
@@ -112,21 +112,18 @@ class VLLMBackend(Backend):
         kv_bytes_per_token: int | None = None,
         thoughts: ThoughtMarks | None = None,
     ) -> None:
-        marks = renderer.thoughts(thoughts)
-        self.caps = dataclasses.replace(type(self).caps, streams=streams, thoughts=marks is not None)
+        super().__init__(renderer, thoughts)
+        self.caps = dataclasses.replace(self.caps, streams=streams)
         self.context: int | None = context
         self.kv_bytes_per_token = kv_bytes_per_token
         self.rates = rates or Rates()
         self.identity = identity
-        self.metadata = BackendMetadata(count_text=renderer.count_text, text_of=renderer.text_of, tokenizer=renderer, thoughts=marks)
         self._engine = engine
-        self._renderer = renderer
         self._room = context
         self._vocab = vocab
         self._ends: dict[tuple[str, ...], list[int]] = {}
         self._live: set[VLLMRows] = set()
         self._reads: set[asyncio.Future[Any]] = set()
-        self._closed = False
 
     @classmethod
     def from_record(cls, record: ModelRecord, **options: Any) -> VLLMBackend:
@@ -151,14 +148,6 @@ class VLLMBackend(Backend):
             kv_bytes_per_token=parts.kv_bytes_per_token,
             thoughts=thought_marks(record),
         )
-
-    def count(self, prompt: Prompt) -> int:
-        """Return the number of tokens that a prompt renders to.
-
-        Raises:
-            ConfigError: `Renderer.prompt`.
-        """
-        return len(self._renderer.prompt(prompt))
 
     # Reads ----------------------------------------------------------------------------------------------------------------------
 
@@ -377,10 +366,6 @@ class VLLMBackend(Backend):
             self._live.discard(rows)
 
     # Life -----------------------------------------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise closed_error()
 
     def _with_text(self, handles: Sequence[Any], texts: Sequence[str], room: int) -> list[tuple[VLLMHandle, tuple[int, ...]]]:
         self._check_open()

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tts.backends.local import with_flops
 from tts.backends.serving.commands import readable
 from tts.backends.vllm.engine import VLLMEngine, imported
 from tts.budget.meter import Rates
@@ -92,7 +93,7 @@ def load_parts(
         vocab=text.vocab_size,
         identity=f"vllm {engine.version} weights={files.weights} dtype={engine.dtype} device={device}{adapted}",
         streams=engine.dtype == "float32" or os.environ.get("VLLM_BATCH_INVARIANT") == "1",
-        rates=_rates(record, files),
+        rates=with_flops(rates(record), files.parameters),
         kv_bytes_per_token=_kv_bytes(text, engine.itemsize),
     )
 
@@ -122,11 +123,6 @@ def _arguments(record: ModelRecord) -> dict[str, Any]:
         return known
     space = int(_CPU_KV_GIB * 2**30)
     return known | {"dtype": "float32", "enforce_eager": True, "block_size": _CPU_BLOCK, "kv_cache_memory_bytes": space}
-
-
-def _rates(record: ModelRecord, files: ModelFiles) -> Rates:
-    known = rates(record)
-    return known if known.flops is not None or not files.parameters else dataclasses.replace(known, flops=2 * files.parameters)
 
 
 def _check(dtype: str | None, kv_gib: float | None, max_rows: int | None, devices: int) -> None:
