@@ -24,6 +24,7 @@ from tts.types import Prompt
 
 # Characters of a text that is read in a thread.
 _LONG = 4_000
+_HOW_THOUGHTS = "FunctionBackend(write, thoughts=tts.thoughts.ThoughtMarks()) states the marks of a model that thinks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class FunctionBackend(Backend):
         self._closed = False
         self._continues = True
         self.caps = dataclasses.replace(type(self).caps, thoughts=thoughts is not None)
-        self.metadata = BackendMetadata(resumes=lambda: self._continues, thoughts=thoughts, capability_hint=_capability_hint)
+        self.metadata = BackendMetadata(resumes=lambda: self._continues, thoughts=thoughts, capability_hint={"thoughts": _HOW_THOUGHTS}.get)
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Return handles; nothing is computed until a row is requested."""
@@ -230,15 +231,6 @@ class FunctionBackend(Backend):
         for rows in {*self._tasks.values(), *(rows for rows, _ in self._waiting)}:
             rows.fail(closed_error())
         self._waiting.clear()
-
-
-def _capability_hint(capability: str) -> str:
-    """Return the cure of a capability that a function lacks; "": no more than elsewhere."""
-    return (
-        "FunctionBackend(write, thoughts=tts.thoughts.ThoughtMarks()) states the marks of a model that thinks"
-        if capability == "thoughts"
-        else ""
-    )
 
 
 def _checked(said: Any, max_tokens: int) -> Answer:

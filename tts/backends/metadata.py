@@ -62,7 +62,8 @@ class BackendMetadata:
         thoughts: the marks of its thoughts (`Caps.thoughts`); None: not known. A text that begins with `<think>` still has one.
         finishes_reads: whether a read is computed to its end, and counted, also where the caller no longer awaits it. A search that is
             cancelled waits for such a read, and books it; it gives up others at once.
-        capability_hint: returns the hint of the error that refuses a capability; None, or a hint of "": it names backends that have it.
+        capability_hint: returns the hint of the error that refuses a capability. Where it is missing, or returns None or "", the hint
+            names backends that have the capability.
     """
 
     value_heads: Mapping[str, ValueHeadMetadata] | None = None
@@ -73,7 +74,7 @@ class BackendMetadata:
     tokenizer: Tokenizer | None = None
     thoughts: ThoughtMarks | None = None
     finishes_reads: bool = False
-    capability_hint: Callable[[str], str] | None = None
+    capability_hint: Callable[[str], str | None] | None = None
 
 
 _EMPTY = BackendMetadata()

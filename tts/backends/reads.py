@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tts.backends.base import Extension, Reply, RowSet
@@ -29,12 +29,7 @@ async def read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Rep
         return _appended(await call, replies)
     known = len(replies)
     task = asyncio.ensure_future(_ended(call))
-    interrupted: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as again:
-            interrupted = again
+    interrupted = await _waited(lambda: asyncio.wait([task]), task.done)
     returned, failure = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
     _appended(getattr(failure, "replies", returned), replies)
     if end := interrupted or failure:
@@ -62,12 +57,17 @@ async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
     """Cancel rows and return when each is resolved; should the search be cancelled meanwhile, it ends then: the books need them."""
     for rows in rowsets:
         rows.cancel()
-    interrupted: asyncio.CancelledError | None = None
-    for rows in rowsets:
-        while not rows.done:
-            try:
-                await rows.drain()
-            except asyncio.CancelledError as again:
-                interrupted = again
-    if interrupted is not None:
+    interruptions = [await _waited(rows.drain, lambda rows=rows: rows.done) for rows in rowsets]
+    if interrupted := next(filter(None, reversed(interruptions)), None):
         raise interrupted
+
+
+async def _waited(wait: Callable[[], Awaitable[Any]], done: Callable[[], bool]) -> asyncio.CancelledError | None:
+    """Wait until something is done, also where the caller is cancelled; return its last cancellation."""
+    interrupted: asyncio.CancelledError | None = None
+    while not done():
+        try:
+            await wait()
+        except asyncio.CancelledError as again:
+            interrupted = again
+    return interrupted

@@ -154,7 +154,6 @@ def engine_of(name: str) -> ServerEngine:
     Raises:
         ConfigError: there is none of that name.
     """
-    for engine in ENGINES:
-        if engine == name:
-            return engine
+    if name in ENGINES:
+        return name
     raise ConfigError(f"engine is {name!r}, but must be {' or '.join(ENGINES)}")

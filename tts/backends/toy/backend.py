@@ -65,7 +65,7 @@ class ToyBackend(Backend):
         value_heads=MappingProxyType({"truth": ValueHeadMetadata(("\n",), rates, own_model=True)}),
         tokenizer=ToyTokenizer(),
         text_of=lambda text, ids: "".join(tokens_of(text)[: len(ids)]),
-        capability_hint=lambda capability: "the model toy-thinking has thoughts" if capability == "thoughts" else "",
+        capability_hint={"thoughts": "the model toy-thinking has thoughts"}.get,
     )
     kv_bytes_per_token = 1
 

@@ -190,7 +190,7 @@ class TransformersBackend(StateBackend[CachedPath]):
             EngineError: the handle has been released.
         """
         rows = RowSet(request)
-        self._submit((rows, self._held(request.handle)))
+        self._queue.submit((rows, self._held(request.handle)))
         return rows
 
     async def extend(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[Extension]]:
@@ -294,11 +294,8 @@ class TransformersBackend(StateBackend[CachedPath]):
 
     async def _gather(self, calls: Sequence[_Call]) -> list[Reply[Any]]:
         for call in calls:
-            self._submit(call)
+            self._queue.submit(call)
         return await asyncio.gather(*(call.future for call in calls))
-
-    def _submit(self, job: _Job) -> None:
-        self._queue.submit(job)
 
     def _execute(self, queue: BatchQueue, jobs: list[_Job], deliver: Callable[..., None]) -> None:
         with self._computing, torch.inference_mode():
