@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.backends.openai.making import LONG, PROMPT, asked, drawn, samples_of, told_at, using
-from tests.backends.openai.server import ToyServer
+from tests.backends.openai.making import LONG, PROMPT, asked, drawn, on, samples_of, told_at, using
+from tests.backends.openai.saying import Saying, dripping, head, whole
+from tests.backends.openai.server import ToyServer, serving
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition
 from tts.backends.openai.backend import OpenAIBackend
-from tts.backends.openai.call import ServerHandle
+from tts.backends.openai.call import ServerHandle, _beyond
+from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import ServerError
-from tts.backends.openai.reply import ServerReply, shares, usage_of
+from tts.backends.openai.reply import Choice, ServerReply, shares, usage_of
+from tts.backends.openai.rows import current
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.errors import CapabilityError, EngineError, PromptTooLong
 from tts.types import Message
@@ -204,6 +208,97 @@ def test_paths_go_on_by_the_tokens_that_they_are() -> None:
                 }[name]()  # fmt: skip
 
     using(server, check, context=200)
+
+
+def test_a_path_that_fills_the_context_ends_at_once_and_costs_nothing() -> None:
+    server = ToyServer()
+
+    async def check(backend: OpenAIBackend) -> None:
+        handle = (await backend.open([PROMPT]))[0].value
+        backend._limit = len(handle.ids) + 4
+        [near] = await backend.extend([handle], [TokenizedText.of((4, 4))])
+        [full] = await backend.extend([handle], [TokenizedText.of((4, 4, 4, 4))])
+        requests = [SampleRequest(reply.value.handle, (Row(1, 2, 60),), Sampling(), StopCondition(), "") for reply in (near, full)]
+        [cut], [none] = [await samples_of(backend.sample(request)) for request in requests]
+        assert [body["max_tokens"] for body in server.bodies] == [2]
+        assert cut.num_tokens <= 2
+        assert (none.text, none.finish, none.num_tokens, none.handle.ids) == ("", "length", 0, full.value.handle.ids)
+
+    using(server, check, context=200)
+
+
+def test_a_server_that_writes_more_than_was_asked_for_is_not_believed_where_a_step_ended_before() -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        [sample] = await drawn(backend, 1, cap=8, stop=StopCondition(("\n",), at_step=True))
+        assert sample.finish == "error"
+        assert sample.error.startswith("Overrun: ")
+        assert sample.error.endswith(" tokens where 8 were asked for")
+        assert sample.num_tokens == 8
+
+    using(ToyServer(ignores_cap=True, streams=False, stops=False), check, streams=False, stops=False)
+
+
+def test_a_text_without_its_tokens_contradicts_what_was_found() -> None:
+    causes: list[str] = []
+
+    def say(asked: Any) -> list[bytes]:
+        told = {"choices": [{"index": 0, "text": "4", "finish_reason": "stop"}]}
+        return whole({"tokens": [1, 2]} if asked.path == "/tokenize" else told)
+
+    async def check(url: str) -> None:
+        backend = on(url, streams=False)
+        backend._opened().contradicted = causes.append
+        [sample] = await drawn(backend, 1, cap=1)
+        await backend.close()
+        assert (sample.finish, sample.error) == ("error", "BadReply: a text without its token ids")
+
+    with serving(Saying(say)) as url:
+        asyncio.run(check(url))
+    assert causes == ["a text without its token ids"]
+
+
+def test_a_key_that_is_refused_later_is_told_with_how_to_give_one() -> None:
+    async def check(backend: OpenAIBackend) -> None:
+        [sample] = await drawn(backend, 1)
+        assert sample.error.startswith("KeyRefused: status 401: Incorrect API key provided: none; put it into the environment variable")
+        assert sample.num_tokens == 0
+
+    using(ToyServer(key="another"), check, mode="text")
+
+
+def test_a_tokenizer_that_never_answers_is_given_up() -> None:
+    async def check(url: str) -> None:
+        backend = on(url)
+        backend._opened()
+        backend._timeouts = dataclasses.replace(backend._timeouts, connect_s=0.02)
+        with pytest.raises(EngineError, match=r"does not give the tokens of a text: TimedOut: no word within 0\.02 s") as failed:
+            await backend.open([PROMPT])
+        assert failed.value.kind == "TimedOut"
+        await backend.close()
+
+    with serving(Saying(lambda _: dripping(head("application/json")))) as url:
+        asyncio.run(check(url))
+
+
+def test_a_path_without_tokens_cannot_go_on_where_the_server_takes_nothing_else() -> None:
+    handle = ServerHandle(PROMPT, (), "3 + 4", "")
+    request = SampleRequest(handle, (Row(1, 0, 9),), Sampling(), StopCondition(), "3 + 4")
+    assert current(request, Capabilities(root="http://a/v1", model="toy", mode="text")) is handle
+    with pytest.raises(CapabilityError, match="http://a/v1 takes token ids now, and did not when the search began"):
+        current(request, Capabilities(root="http://a/v1", model="toy", mode="tokens"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "beyond"),
+    [
+        (["a", " = b"], "a =", " b"),
+        (["\ufffd", " = b"], "\u00e9 =", " b"),  # texts of tokens that do not join to that of the row
+        (["\ufffd", "b"], "\u00e9 =", ""),
+        ([], "a", ""),
+    ],
+)
+def test_what_a_last_token_has_behind_a_stop_text_is_found(tokens: list[str], text: str, beyond: str) -> None:
+    assert _beyond("", Choice(tokens=tokens), text) == beyond
 
 
 def test_what_the_server_does_not_obey_is_refused() -> None:

@@ -252,6 +252,8 @@ def test_what_is_nested_too_deeply_is_shown_too() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert shown(deep) == "too long to write"
+    fault = event_error({"error": deep}, 0.0, Key(), began=False)
+    assert str(fault) == "ServerError: too long to write"
 
 
 # What does not end ------------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tts.backends.openai.kept_capabilities import KeptCapabilities
 from tts.cli.app import app
 from tts.errors import ConfigError
 from tts.models import registry
+from tts.models.record import ModelRecord
 from tts.solver.solver import Solver
 
 
@@ -34,6 +35,21 @@ def asked(server: ToyServer, url: str, **settings: Any) -> int:
     before = len(server.headers)
     Solver(registry.resolve("toy", url, settings), task="arithmetic").close()
     return len(server.headers) - before
+
+
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        (ModelRecord(name="m", backend="openai"), "the backend 'openai' calls a server, but the model 'm' has no url"),
+        (
+            ModelRecord(name="m", backend="openai", url="http://a", options={"probe": "often"}),
+            "probe is 'often', but must be kept, new, never",
+        ),
+    ],
+)
+def test_a_record_that_does_not_say_how_its_server_is_reached_is_refused(record: ModelRecord, cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        ServerAccess.of(record)
 
 
 def test_only_the_first_solver_probes() -> None:

@@ -19,6 +19,7 @@ from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key
 from tts.backends.openai.http import roots
 from tts.backends.openai.probe import probe_server
+from tts.backends.openai.reaching import check_reachable
 from tts.errors import ConfigError, EngineError, TTSError
 
 Answer = Iterable[bytes] | AsyncIterator[bytes]
@@ -164,6 +165,35 @@ def test_an_error_inside_of_a_reply_is_one(monkeypatch: pytest.MonkeyPatch) -> N
     assert waited == [5.0, 5.0]
     with pytest.raises(ConfigError, match="does not let us in: it wants a key"):
         probed(lambda _: whole({"error": {"message": "who are you?", "code": "invalid_api_key"}}))
+
+
+def test_a_server_that_stays_busy_is_not_concluded_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("tts.backends.openai.probe_client.time.sleep", waited.append)
+    with pytest.raises(EngineError, match="failed while it was probed: RateLimited: status 429: later"):
+        probed(lambda asked: good(asked) if asked.path == "/v1/models" else whole({"error": "later"}, 429))
+    assert waited[:3] == [0.5, 2.0, 8.0]
+
+
+def unlisted(chat: Callable[[Asked], Answer]) -> Callable[[Asked], Answer]:
+    """Answer as a server that lists no models, and chats so."""
+    return lambda asked: chat(asked) if asked.path == "/v1/chat/completions" else NONE
+
+
+def test_a_model_that_no_list_names_is_found_by_a_chat() -> None:
+    limited = unlisted(lambda asked: whole({"error": "max_tokens is not supported"}, 400) if "max_tokens" in asked.body else good(asked))
+    found = probed(limited)
+    assert (found.model, found.served, found.mode, found.cap_name) == ("toy", (), "chat", "max_completion_tokens")
+    with pytest.raises(ConfigError, match="does not let us in: it wants a key, and none was sent"):
+        probed(unlisted(lambda _: whole({"error": "who are you?"}, 401)))
+
+
+@pytest.mark.parametrize(
+    ("known", "same"), [({"served": ("toy",)}, False), ({"version": "1.0", "served": ("toy",)}, False), ({"served": ()}, True)]
+)
+def test_a_server_that_shows_neither_version_nor_list_is_the_same_only_where_it_showed_none(known: dict[str, Any], same: bool) -> None:
+    with serving(Saying(lambda _: NONE)) as url:
+        assert check_reachable(Capabilities(root=f"{url}/v1", model="toy", mode="chat", **known), url, Key(), 2.0) == same
 
 
 def test_a_key_stands_in_no_finding() -> None:

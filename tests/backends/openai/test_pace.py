@@ -12,7 +12,8 @@ from tests.backends.openai.making import QUICK, drawn, using
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
-from tts.backends.openai.http import Timeouts
+from tts.backends.openai.errors import Key
+from tts.backends.openai.http import HttpClient, Timeouts
 from tts.backends.openai.pace import Gate, RateLimits, RequestMeter
 from tts.errors import ConfigError
 from tts.models import registry
@@ -120,6 +121,40 @@ def test_headers_of_rate_limits_are_read(headers: Mapping[str, str], found: Rate
     assert RateLimits.of(headers) == found
 
 
+def test_a_stated_limit_that_is_used_up_closes_the_server_until_it_is_reset() -> None:
+    async def check() -> tuple[float, float]:
+        now = asyncio.get_running_loop().time()
+        waits: list[float] = []
+        for reset in ("7s", "2h"):
+            client = HttpClient("http://127.0.0.1:9/v1", Key(), QUICK)
+            client._limited({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": reset})
+            waits.append(client._meter.wait_s(now, 1))
+            assert client.gate.limit == 1
+        return waits[0], waits[1]
+
+    short, long = asyncio.run(check())
+    assert short >= 7
+    assert 7200 > long >= QUICK.longest_wait_s
+
+
+def test_a_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter, waited = RequestMeter(1, None), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        meter._sent.clear()  # as time does
+
+    monkeypatch.setattr("tts.backends.openai.pace.asyncio.sleep", sleep)
+
+    async def check() -> None:
+        for _ in range(2):
+            await meter.turn(10)
+
+    asyncio.run(check())
+    assert len(waited) == 1
+    assert 0 < waited[0] <= 60
+
+
 def test_a_server_that_takes_few_calls_gets_few_and_every_row_is_written() -> None:
     server = ToyServer(ids=False, most_at_once=4, pause_s=0.001)
     timeouts = dataclasses.replace(QUICK, tries=12)
@@ -160,3 +195,5 @@ def test_what_a_minute_may_have_is_an_option() -> None:
     for name in ("rpm", "tpm"):
         with pytest.raises(ConfigError, match=f"{name} is 0, but must be a whole number of at least 1, a minute"):
             Timeouts(**{name: 0})
+    with pytest.raises(ConfigError, match="tries is 0, but must be a whole number of at least 1"):
+        Timeouts(tries=0)

@@ -122,6 +122,12 @@ def test_a_mode_that_does_not_work_is_refused_with_those_that_do() -> None:
         assert probe_server(url, "toy", Key(), "text").mode == "text"
 
 
+def test_a_mode_that_there_is_not_is_refused_before_anything_is_sent() -> None:
+    mode: Any = "songs"
+    with pytest.raises(ConfigError, match="mode is 'songs', but must be auto, tokens, text, continued chat, chat"):
+        probe_server("http://127.0.0.1:9", "toy", Key(), mode)
+
+
 def test_the_only_model_needs_no_name() -> None:
     with serving(ToyServer(model="the one")) as url:
         assert probe_server(f"{url}/v1/", "", Key()).model == "the one"

@@ -77,8 +77,12 @@ class Timeouts:
     longest_wait_s: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "tries", "rpm", "tpm"):
-            check_int(name, getattr(self, name), 1, optional=name in ("rpm", "tpm"))
+        for name in ("concurrency", "tries"):
+            check_int(name, getattr(self, name), 1, optional=False)
+        for name in ("rpm", "tpm"):
+            value: Any = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, a minute")
         for name in ("connect_s", "first_s", "gap_s", "call_s", "wait_s", "longest_wait_s"):
             check_positive(name, getattr(self, name))
 

@@ -1,0 +1,40 @@
+"""The toy model: what its language refuses, and prompts that are given as tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tts.backends.text.tokenized_text import TokenizedText
+from tts.backends.toy.backend import ToyBackend
+from tts.backends.toy.language import ToyLanguage, ToyTokenizer
+from tts.errors import CapabilityError, ConfigError
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({"accuracy": 1.5}, "accuracy and mute are 1.5 and 0.0, but must be probabilities"),
+        ({"mute": -0.5}, "accuracy and mute are 0.8 and -0.5, but must be probabilities"),
+        ({"again": 1.0}, r"again and better are 1.0 and 0.5, but must be in \[0, 1\) and \[0, 1\]"),
+        ({"slips": ((1, 0.5), (1, 0.5))}, "but must be distinct offsets other than 0 with shares that sum to 1"),
+        ({"slips": ((0, 1.0),)}, "but must be distinct offsets other than 0"),
+        ({"slips": ((1, 0.5),)}, "with shares that sum to 1"),
+    ],
+)
+def test_a_language_that_is_no_distribution_is_refused(settings: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        ToyLanguage(**settings)
+
+
+def test_a_prompt_of_tokens_is_the_sum_that_they_spell() -> None:
+    backend, ids = ToyBackend(), ToyTokenizer().text("3 + 4 - 2")
+    spelled, written = (reply.value for reply in asyncio.run(backend.open([TokenizedText.of(ids), "3 + 4 - 2"])))
+    assert (spelled.first, spelled.steps, spelled.truth) == (written.first, written.steps, written.truth) == (3, (4, -2), (7, 5))
+
+
+def test_it_has_one_value_head() -> None:
+    with pytest.raises(CapabilityError, match="head is 'worth', but the toy model has only 'truth'"):
+        asyncio.run(ToyBackend().value([], "worth"))
