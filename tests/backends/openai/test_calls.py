@@ -227,6 +227,19 @@ def test_a_path_that_fills_the_context_ends_at_once_and_costs_nothing() -> None:
     using(server, check, context=200)
 
 
+def test_a_predicate_that_raises_fails_its_rows_and_ends_their_calls() -> None:
+    def finished(text: str) -> bool:
+        raise ValueError("no law for it")
+
+    async def check(backend: OpenAIBackend) -> None:
+        rows = await asked(backend, 3, stop=StopCondition(("\n",), finished=finished))
+        with pytest.raises(ValueError, match="no law for it"):
+            await rows.row(0)
+        assert rows.done
+
+    using(ToyServer(), check)
+
+
 def test_a_server_that_writes_more_than_was_asked_for_is_not_believed_where_a_step_ended_before() -> None:
     async def check(backend: OpenAIBackend) -> None:
         [sample] = await drawn(backend, 1, cap=8, stop=StopCondition(("\n",), at_step=True))

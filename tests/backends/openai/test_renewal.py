@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 import tts
-from tests.backends.openai.making import PROMPT
+from tests.backends.openai.making import PROMPT, QUICK, asked, until
 from tests.backends.openai.server import ToyServer, serving
 from tts.backends.openai.access import ServerAccess
+from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
 from tts.errors import ConfigError
 from tts.models import registry
@@ -123,3 +126,28 @@ def test_declared_capabilities_are_no_reason_to_probe() -> None:
             solver.solve(PROMPT, FOUR, strategy="best_of_n(n=2)")
     assert all(PROMPT in str(body) for body in server.bodies)
     assert len(server.headers) == len(server.bodies)
+
+
+def test_rows_that_are_given_up_while_a_refusing_server_is_probed_again_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def probe() -> Capabilities:
+        begun.set()
+        over.wait(60)
+        raise ConfigError("it has gone")
+
+    async def check(url: str) -> None:
+        found = Capabilities(root=f"{url}/v1", model="toy", mode="text", seeds=True, streams=True)
+        backend = OpenAIBackend(found, timeouts=QUICK, probe=probe)
+        rows = await asked(backend, 1)
+        await until(begun.is_set)
+        rows.cancel()
+        sample = await rows.row(0)
+        assert (sample.finish, sample.num_tokens, sample.text) == ("cancelled", 0, "")
+        over.set()
+        await until(lambda: "could not be probed again: it has gone" in caplog.text)
+        assert backend.capabilities == found
+        await backend.close()
+
+    with serving(ToyServer(completions=False)) as url:
+        asyncio.run(check(url))

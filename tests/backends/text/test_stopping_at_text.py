@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -107,8 +108,6 @@ def test_a_carry_that_is_a_whole_step_takes_no_token(make_scripted: Any) -> None
     async def main() -> None:
         backend, prompt = make_scripted("xyz")
         (reply,) = await backend.open([prompt])
-        import dataclasses
-
         handle = backend._keep(dataclasses.replace(path := backend._states[reply.value], text=path.text._replace(carry="\nb")))
         first = await backend.sample(SampleRequest(handle, (Row(1, 0, 9),), GREEDY, StopCondition(("\n",), at_step=True), "a\n")).row(0)
         assert (first.text, first.finish, first.num_tokens) == ("\n", "stop", 0)
@@ -146,3 +145,21 @@ def test_a_space_between_two_pieces_is_kept() -> None:
 
     shown = Detokenizer(decode, [0], 0, 1)
     assert [shown.push(token) for token in (1, 2, 0)] == [" cat", "s", " the"]
+
+
+def test_a_row_whose_predicate_raises_before_its_first_token_fails_alone(make_scripted: Any) -> None:
+    def finished(text: str) -> bool:
+        raise ValueError(f"no law for {text!r}")
+
+    async def main() -> None:
+        backend, prompt = make_scripted("xyz")
+        (reply,) = await backend.open([prompt])
+        path = backend._states[reply.value]
+        carrying = backend._keep(dataclasses.replace(path, text=path.text._replace(carry="\n")))
+        failing = SampleRequest(carrying, (Row(1, 0, 9),), GREEDY, StopCondition(("\n",), finished=finished))
+        sound = SampleRequest(reply.value, (Row(1, 0, 9),), GREEDY, StopCondition())
+        failed, written = [await rows.row(0) for rows in (backend.sample(failing), backend.sample(sound))]
+        assert (failed.finish, failed.num_tokens, failed.error) == ("error", 0, "ValueError: no law for '\\n'")
+        assert (written.text, written.finish) == ("xyz", "eos")
+
+    asyncio.run(main())
