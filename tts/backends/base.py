@@ -39,7 +39,7 @@ from tts.errors import CapabilityError, ConfigError
 from tts.models.registry import ModelRecord
 from tts.randomness import MAIN_WORD
 from tts.registry import ClassName
-from tts.types import Message, Prompt, Spread
+from tts.types import Prompt, Spread, prompt_text
 
 Support = Literal["native", "emulated", "absent"]
 Finish = Literal["eos", "stop", "answer", "length", "cancelled", "error"]
@@ -398,8 +398,7 @@ class Backend:
 
     def count(self, prompt: Prompt) -> int:
         """Return the number of tokens that a prompt renders to; by default its words. Nothing is computed."""
-        turns = (Message("user", prompt),) if isinstance(prompt, str) else prompt
-        return max(1, sum(len(turn.content.split()) for turn in turns))
+        return max(1, len(prompt_text(prompt).split()))
 
     async def open(self, prompts: Sequence[Prompt]) -> list[Reply[Any]]:
         """Render and read prompts; the values are handles."""

@@ -326,7 +326,7 @@ class OpenAIBackend(Backend):
         for indexes in row_groups(request, self.capabilities):
             call = asyncio.get_running_loop().create_task(ServerCall(http, self.capabilities, rows, indexes, self._limit).run())
             rows.tasks.add(call)
-            call.add_done_callback(self._ended(rows, indexes))
+            call.add_done_callback(partial(self._ended, rows, indexes))
         return rows
 
     def _check(self, request: SampleRequest) -> SampleRequest:
@@ -341,18 +341,15 @@ class OpenAIBackend(Backend):
             raise self._refusal("steps")
         return request if handle is request.handle else dataclasses.replace(request, handle=handle)
 
-    def _ended(self, rows: ServerRows, indexes: Sequence[int]) -> Callable[[asyncio.Task[None]], None]:
-        def ended(call: asyncio.Task[None]) -> None:
-            rows.tasks.discard(call)
-            failure = None if call.cancelled() else call.exception()
-            if isinstance(failure, Exception):
-                rows.fail(failure)
-            for index in indexes:  # cancelled before it began
-                rows.settle(index, Sample("", (), (), "cancelled", None, 0))
-            if not rows.tasks:
-                self._live.discard(rows)
-
-        return ended
+    def _ended(self, rows: ServerRows, indexes: Sequence[int], call: asyncio.Task[None]) -> None:
+        rows.tasks.discard(call)
+        failure = None if call.cancelled() else call.exception()
+        if isinstance(failure, Exception):
+            rows.fail(failure)
+        for index in indexes:  # cancelled before it began
+            rows.settle(index, Sample("", (), (), "cancelled", None, 0))
+        if not rows.tasks:
+            self._live.discard(rows)
 
     def _refusal(self, method: str) -> CapabilityError:
         return CapabilityError(

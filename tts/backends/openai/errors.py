@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from tts.checks import read_text
 from tts.errors import ConfigError, shown
 
 KEY_VARIABLE, KEY_FILE_VARIABLE = "TTS_API_KEY", "TTS_API_KEY_FILE"
@@ -97,11 +98,7 @@ class Key:
         file = file or ("" if variable or os.environ.get(KEY_VARIABLE) else os.environ.get(KEY_FILE_VARIABLE, ""))
         if file:
             source = f"the file {file}"
-            try:
-                value = Path(file).expanduser().read_text(encoding="utf-8").strip()
-            except (OSError, ValueError) as failure:
-                why = failure.strerror if isinstance(failure, OSError) else "it is no text"
-                raise ConfigError(f"the file of the key is {file!r}, but it cannot be read: {why}", hint=HOW_KEY) from None
+            value = read_text("the file of the key", Path(file).expanduser(), HOW_KEY).strip()
         else:
             source = f"the variable {variable or KEY_VARIABLE}"
             value = os.environ.get(variable or KEY_VARIABLE, "").strip()

@@ -182,27 +182,25 @@ class _Probe:
         # alone: llama.cpp's Python server ends a stream when another request arrives
         grows, reports = self._in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
+        tries: dict[str, Callable[[], Any]] = {
+            "logprobs": lambda: self._logprobs(path, start),
+            "seeds": lambda: not seeds_crash and self._seeds(path, start),
+            "filters": lambda: self._filters(path, start, dict(neutral)),
+            "tempers": lambda: self._write(path, {**start, "temperature": 0.7, "top_p": 0.9}) is not None,
+            "n": lambda: self._write(path, {**start, "n": 2}, 2) is not None,
+            "stops": lambda: self._stops(path, start),
+            "cached": lambda: self._cached(path, start),
+            "echo": lambda: path == "/completions" and self._echoes(start),
+            "efforts": lambda: base.reasoning and self._write(path, {**start, "reasoning_effort": "low"}) is not None,
+        }
         with ThreadPoolExecutor(8) as pool:
-
-            def later(fn: Callable[..., T], *args: Any) -> Callable[[], T | None]:
-                return pool.submit(self._in_time, fn, *args).result
-
-            logprobs = later(self._logprobs, path, start)
-            seeds = later(lambda: not seeds_crash and self._seeds(path, start))
-            filters = later(self._filters, path, start, dict(neutral))
-            tempers = later(lambda: self._write(path, {**start, "temperature": 0.7, "top_p": 0.9}) is not None)
-            several = later(lambda: self._write(path, {**start, "n": 2}, 2) is not None)
-            stops = later(self._stops, path, start)
-            cached = later(self._cached, path, start)
-            echo = later(lambda: path == "/completions" and self._echoes(start))
-            efforts = later(lambda: base.reasoning and self._write(path, {**start, "reasoning_effort": "low"}) is not None)
-            obeyed, unsure = filters() or (False, "")
-            found = {"logprobs": logprobs(), "seeds": seeds(), "n": several(), "stops": stops(), "cached": cached(), "efforts": efforts()}
-            return dataclasses.replace(
-                base, neutral=neutral, seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure, streams=streams,
-                limited=self._client.limited, tempers=tempers() is not False, echo=bool(echo()),
-                **{name: bool(one) for name, one in found.items()},
-            )  # fmt: skip
+            found = dict(zip(tries, pool.map(self._in_time, tries.values()), strict=True))
+        obeyed, unsure = found.pop("filters") or (False, "")
+        tempers = found.pop("tempers") is not False  # also where that was not tried
+        return dataclasses.replace(
+            base, neutral=neutral, seed_note=_SEEDLESS if seeds_crash else "", filters=obeyed, filter_note=unsure, streams=streams,
+            limited=self._client.limited, tempers=tempers, **{name: bool(one) for name, one in found.items()},
+        )  # fmt: skip
 
     def _in_time(self, fn: Callable[..., T], *args: Any) -> T | None:
         """Return what a function returns, or None where the probe's time ends before."""

@@ -63,7 +63,7 @@ def _object(name: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
         read: Any = json.loads(value or "{}") if isinstance(value, str) else dict(value)
         json.dumps(read, allow_nan=False)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         read = None
     if not isinstance(read, dict):
         raise ConfigError(f"{name} is {shown(value)}, but must be a JSON object", hint='such as {"enable_thinking": false}')
