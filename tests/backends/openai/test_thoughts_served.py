@@ -134,7 +134,7 @@ def test_the_command_line_gives_every_request_more() -> None:
     assert "sets n, but a search sets that itself" in " ".join(refused.output.split())
 
 
-@pytest.mark.parametrize("given", ["[1]", "{", '{"n": 3}', '{"messages": []}', 7, {"x": {1, 2}}])
+@pytest.mark.parametrize("given", ["[1]", "{", '{"n": 3}', '{"messages": []}', 7, {"x": {1, 2}}, pytest.param("[" * 100_000, id="deep")])
 def test_an_extra_body_that_cannot_be_sent_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be a JSON object|sets that itself"):
         extra_members(given)

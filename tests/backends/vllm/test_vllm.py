@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 import time
@@ -65,6 +66,31 @@ def test_what_vllm_reused_is_reused_and_the_rest_is_computed() -> None:
         [reply] = await backend.score([(await backend.open([PROMPT]))[0].value], ["a"])
         assert (reply.computed, reply.reused) == (size + 1, 0)
         assert backend.counters.prompt_tokens == size + 4 * (size - blocks) + size + 1
+
+    using(check)
+
+
+def test_a_text_without_tokens_is_scored_without_a_request() -> None:
+    async def check(backend: Any, engine: Any) -> None:
+        [opened] = await backend.open([PROMPT])
+        [reply] = await backend.score([opened.value], [""])
+        assert (reply.value.size, reply.computed, reply.reused) == (0, 0, 0)
+        assert engine.asked == []
+
+    using(check)
+
+
+def test_a_row_whose_predicate_raises_before_its_first_token_fails_alone_and_costs_nothing() -> None:
+    def finished(text: str) -> bool:
+        raise ValueError("no law for it")
+
+    async def check(backend: Any, engine: Any) -> None:
+        [opened] = await backend.open([PROMPT])
+        carrying = dataclasses.replace(opened.value, text=opened.value.text._replace(carry="\n"))
+        rows, [sample] = await drawn(backend, 1, stop=StopCondition(("\n",), finished=finished), handle=carrying)
+        assert (sample.finish, sample.error, sample.handle) == ("error", "ValueError: no law for it", None)
+        assert rows.prompt_tokens == backend.counters.prompt_tokens == 0
+        assert engine.asked == []
 
     using(check)
 
