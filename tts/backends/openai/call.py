@@ -23,15 +23,8 @@ from tts.types import prompt_text
 _MOST_STOPS = 4  # that the API takes
 _SEED_BITS = 31
 _UNLIMITED = 1 << 20  # a cap above every server's own limit, which hosted ones refuse
-_FOR_GOOD = (
-    "Refused",
-    "KeyRefused",
-    "NotServed",
-    "NoRoom",
-    "CertificateError",
-    "ContentFilter",
-    "Overrun",
-)  # another try would fail as well
+# kinds of errors that another try would meet as well
+_FOR_GOOD = ("Refused", "KeyRefused", "NotServed", "NoRoom", "CertificateError", "ContentFilter", "Overrun")
 CONTRADICTIONS = (400, 404, 405, 415, 422)  # statuses of calls that no server refuses which does what was found
 _MIXED = ("WrongCount", "DuplicateChoice")  # whose texts may be another row's
 _BYTES_A_TOKEN = (4, 3, 2, 1)

@@ -21,7 +21,7 @@ from tts.errors import ConfigError, shown, unknown_name
 from tts.models.user_files import cache_file, write_whole
 
 LOG = logging.getLogger("tts.servers")
-MOST_AGE_S = 7 * 86400.0
+_MOST_AGE_S = 7 * 86400.0
 _FORMAT = 3  # raised when probes find other things
 _NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note")
 
@@ -42,11 +42,11 @@ class KeptCapabilities:
         name = hashlib.sha256(json.dumps([_FORMAT, url.strip().rstrip("/"), model, mode, query, extra]).encode()).hexdigest()[:24]
         return cls(path=cache_file(f"servers/{name}.json"))
 
-    def read(self, *, most_age_s: float = MOST_AGE_S) -> Capabilities | None:
+    def read(self) -> Capabilities | None:
         """Return the capabilities; None where there are none, they are too old, or the file is damaged."""
         try:
             told: Any = json.loads(self.path.read_text(encoding="utf-8"))
-            if not 0 <= time.time() - told["probed_at"] <= most_age_s:
+            if not 0 <= time.time() - told["probed_at"] <= _MOST_AGE_S:
                 return None
             return capabilities_from(told["capabilities"])
         except (OSError, ValueError, TypeError, KeyError, RecursionError, ConfigError):

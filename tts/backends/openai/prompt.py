@@ -10,33 +10,11 @@ from tts.errors import ConfigError, shown
 from tts.types import Message, Prompt
 
 CONTINUE = {"continue_final_message": True, "add_generation_prompt": False}
-
-
-_OURS = frozenset(  # members of a request that a search or its backend sets
-    [
-        "model",
-        "messages",
-        "prompt",
-        "stream",
-        "stream_options",
-        "n",
-        "seed",
-        "stop",
-        "include_stop_str_in_output",
-        "max_tokens",
-        "max_completion_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "repeat_penalty",
-        "logprobs",
-        "return_token_ids",
-        "continue_final_message",
-        "add_generation_prompt",
-    ]
-)
+_OURS = frozenset((  # members of a request that a search or its backend sets
+    "model", "messages", "prompt", "stream", "stream_options", "n", "seed", "stop", "include_stop_str_in_output",
+    "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "repeat_penalty",
+    "logprobs", "return_token_ids", "continue_final_message", "add_generation_prompt",
+))  # fmt: skip
 
 
 def extra_members(
