@@ -54,7 +54,7 @@ async def _ended(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:
 
 
 async def cancelled_and_done(rowsets: Sequence[RowSet]) -> None:
-    """Cancel rows and return when each is resolved; should the search be cancelled meanwhile, it ends then: the books need them."""
+    """Cancel rows and return when all are resolved, also where the caller is cancelled meanwhile: their cost must be booked."""
     for rows in rowsets:
         rows.cancel()
     interruptions = [await _waited(rows.drain, lambda rows=rows: rows.done) for rows in rowsets]

@@ -242,7 +242,7 @@ def test_a_page_of_a_proxy_is_no_server(say: Callable[[Asked], Any]) -> None:
 
 
 def test_a_server_without_a_list_that_wants_a_key_says_so() -> None:
-    with serving(ToyServer(key="sk-abcdefghijkl", list_reply=None)) as url, pytest.raises(ConfigError, match="wants a key"):
+    with serving(ToyServer(key="sk-abcdefghijkl", list_reply=None)) as url, pytest.raises(ConfigError, match="requires a key"):
         ServerAccess.of(registry.resolve("toy", url)).capabilities()
 
 

@@ -163,7 +163,7 @@ def test_an_error_inside_of_a_reply_is_one(monkeypatch: pytest.MonkeyPatch) -> N
     found = probed(say)
     assert (found.mode, found.version, found.root.endswith("/v1")) == ("chat", "", False)
     assert waited == [5.0, 5.0]
-    with pytest.raises(ConfigError, match="does not let us in: it wants a key"):
+    with pytest.raises(ConfigError, match="refuses access: it requires a key"):
         probed(lambda _: whole({"error": {"message": "who are you?", "code": "invalid_api_key"}}))
 
 
@@ -184,7 +184,7 @@ def test_a_model_that_no_list_names_is_found_by_a_chat() -> None:
     limited = unlisted(lambda asked: whole({"error": "max_tokens is not supported"}, 400) if "max_tokens" in asked.body else good(asked))
     found = probed(limited)
     assert (found.model, found.served, found.mode, found.cap_name) == ("toy", (), "chat", "max_completion_tokens")
-    with pytest.raises(ConfigError, match="does not let us in: it wants a key, and none was sent"):
+    with pytest.raises(ConfigError, match="refuses access: it requires a key, and none was sent"):
         probed(unlisted(lambda _: whole({"error": "who are you?"}, 401)))
 
 

@@ -323,7 +323,7 @@ def test_the_key_is_sent_and_stands_nowhere(monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_key_that_is_missing_or_wrong_is_told_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(ToyServer(key="another")) as url:
         error, hint = told("--url", url, "--model", "toy")
-        assert "it wants a key, and none was sent" in error
+        assert "it requires a key, and none was sent" in error
         assert KEY_VARIABLE in hint
         monkeypatch.setenv(KEY_VARIABLE, SECRET)
         error, hint = told("--url", url, "--model", "toy")
@@ -335,7 +335,7 @@ def test_a_key_that_is_missing_or_wrong_is_told_and_not_shown(monkeypatch: pytes
 def test_a_key_that_is_wanted_only_where_something_is_written_is_told() -> None:
     with serving(ToyServer(key="another", shows_models=True)) as url:
         error, hint = told("--url", url, "--model", "toy")
-    assert "it wants a key, and none was sent" in error
+    assert "it requires a key, and none was sent" in error
     assert KEY_VARIABLE in hint
 
 

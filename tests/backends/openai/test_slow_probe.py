@@ -79,7 +79,7 @@ def test_a_search_in_seconds_is_over_in_them_though_its_server_was_never_probed(
     assert solution.stopped_by == "budget: seconds"
     assert solution.usage.seconds <= took
     assert solution.usage.seconds >= 1.0  # of which the probe took its half
-    assert "which was its time" in caplog.text
+    assert "its time limit" in caplog.text
 
 
 def test_seconds_begin_before_the_probe_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How a model's record says that its server is reached: url, name there, key; and its capabilities: declared, kept, or probed now."""
+"""Access to a model on a server, from its record: url, name, key, and capabilities that are declared, kept on disk, or probed now."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ServerAccess:
         query: of each request, as the record has it.
         probe_s: most seconds of a probe.
         declared: capabilities that the record states; where there are any, nothing is probed.
-        extra: members that every request has besides, as JSON; "": none.
+        extra: further members of every request, as JSON; "": none.
     """
 
     url: str
@@ -80,7 +80,7 @@ class ServerAccess:
 
     @property
     def kept(self) -> KeptCapabilities:
-        """The file that the server's capabilities are kept in."""
+        """The file for the server's capabilities."""
         return KeptCapabilities.of(self.url, self.model, self.mode, self.query, self.extra)
 
     def only_model(self) -> str:
@@ -112,7 +112,7 @@ class ServerAccess:
         return self.probed(self.probe_s)
 
     def probed(self, most_s: float = math.inf) -> Capabilities:
-        """Return what a new probe finds, which is kept where it was whole.
+        """Return the capabilities that a new probe finds. They are kept on disk where the probe was not stopped by its time limit.
 
         Args:
             most_s: of the probe.
@@ -130,8 +130,8 @@ class ServerAccess:
             self.kept.write(found)
         else:
             LOG.warning(
-                "the probe of %s ended after %.1f s, which was its time: what it had not found until then is not used; "
-                "tts doctor --url probes to the end, and keeps what it finds",
+                "the probe of %s was stopped after %.1f s, its time limit: what it had not found by then is not used; "
+                "tts doctor --url probes without a limit, and keeps what it finds",
                 self.url,
                 costs[0].seconds,
             )

@@ -164,7 +164,7 @@ class OpenAIBackend(Backend):
         if capability in ("thoughts", "efforts"):
             return ""
         if capability in ("steps", "extend") and not self.capabilities.continues:
-            why = "its model thinks apart from what it says" if self.capabilities.reasoning else "it cannot continue a path"
+            why = "its model reasons apart from its answer" if self.capabilities.reasoning else "it cannot continue a path"
             if self.capabilities.efforts:
                 return f"{why}; best_of_n(effort='low') and other methods of whole solutions work there (see tts doctor --url)"
             return f"{why}; best_of_n, self_consistency and other methods of whole solutions work there (see tts doctor --url)"

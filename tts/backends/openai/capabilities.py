@@ -36,9 +36,9 @@ class Capabilities:
         filters: whether top_k and min_p are obeyed. filter_note: why that is not known.
         tempers: whether temperatures other than 1, and top_p, are accepted.
         reasoning: whether the model writes reasoning apart from its answer. efforts: whether it takes `reasoning_effort`.
-        opened: whether the template opens a thought in the prompt, which the model then ends in its text.
+        opened: whether the template opens a thought in the prompt, so that the model's text begins inside of it.
         echo: whether completions show the log-probabilities of their prompts.
-        extra: members that every request has besides, as JSON; "": none.
+        extra: further members of every request, as JSON; "": none.
         limited: whether replies state rate limits; then few calls are in flight at first.
     """
 
@@ -93,7 +93,7 @@ class Capabilities:
 
     @property
     def caps(self) -> Caps:
-        """The backend's capabilities on it. No server guarantees that rows obey their streams whatever else it computes."""
+        """The capabilities of a backend on this server. No server guarantees that a row's draws do not depend on its batch."""
         support = "emulated" if self.continues else "absent"
         reads = "emulated" if self.echo and self.path == "/completions" else "absent"
         return Caps(

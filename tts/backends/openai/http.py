@@ -43,7 +43,7 @@ _MOST = 1 << 26  # bytes of a whole reply
 _MOST_SAID, _SAYING_S = 1 << 20, 10.0  # of an error: bytes and seconds that are read of it
 _LAST_S = 2.0  # between the last event of a reply and its end
 
-# Handles one event of a reply; True: no more is wanted, and the connection is closed, which stops the server.
+# Handles one event of a reply; True: no more is wanted, and the connection is closed, on which the server stops.
 Take = Callable[[Any], bool]
 
 
@@ -327,7 +327,7 @@ async def _pieces(reply: httpx.Response, events: Events) -> AsyncGenerator[list[
 
 
 async def _error(reply: httpx.Response) -> bytes:
-    """Return the content of an error, as far as it arrives soon."""
+    """Return the content of an error, as far as it arrives within a few seconds."""
     content = bytearray()
     with suppress(TimeoutError, httpx.TransportError, httpx.DecodingError):
         async with asyncio.timeout(_SAYING_S), aclosing(cast("AsyncGenerator[bytes]", reply.aiter_bytes())) as pieces:

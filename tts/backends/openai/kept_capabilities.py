@@ -1,7 +1,7 @@
 """Capabilities of servers kept on disk, so that each is probed once: a file for each url, model and mode.
 
-They are used until they are older than a week, the server states another version (without one: another context or owner of the model),
-or it refuses what they promise.
+They are used for a week at most. They are dropped where the server states another version, or without one another context or owner of
+the model, and where it refuses what they promise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KeptCapabilities:
 
     @classmethod
     def of(cls, url: str, model: str, mode: str, query: tuple[tuple[str, str], ...] = (), extra: str = "") -> KeptCapabilities:
-        """Return the file for a url, a model there, the mode that was asked for, and what every request has besides."""
+        """Return the file for a url, a model there, the requested mode, and the further members of every request."""
         name = hashlib.sha256(json.dumps([_FORMAT, url.strip().rstrip("/"), model, mode, query, extra]).encode()).hexdigest()[:24]
         return cls(path=cache_file(f"servers/{name}.json"))
 

@@ -16,7 +16,7 @@ _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 
 class Gate:
-    """Limits the calls in flight. An async context manager; who waits longest is next.
+    """Limits the calls in flight. An async context manager; the caller that has waited longest is next.
 
     After a refusal for load half as many are in flight, at least one. Each call that ends well allows one more, and after the first
     refusal a part of one: the limit then grows by one for each round of calls.
@@ -32,7 +32,7 @@ class Gate:
         self._most = most
         self.limit: float = min(most, _CAUTIOUS) if cautious else most
         self.cuts = 0
-        self._left: float = math.inf  # requests that the server says are left
+        self._left: float = math.inf  # requests left, as the server reports
         self._in_use = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -75,7 +75,7 @@ class Gate:
             self.cuts += 1
 
     def allow(self, remaining: int) -> None:
-        """Have no more calls in flight than requests that the server says are left, at least one."""
+        """Limit the calls in flight to the requests that the server reports as left, at least one."""
         self._left = max(1, remaining)
         self.limit = min(self.limit, self._left)
 
@@ -139,7 +139,7 @@ class RequestMeter:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What the headers of a reply say of rate limits: requests and tokens that are left, and seconds until they are there again."""
+    """Rate limits that the headers of a reply state: requests and tokens left, and the seconds until they are reset."""
 
     requests: int | None = None
     tokens: int | None = None

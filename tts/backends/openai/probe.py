@@ -1,8 +1,8 @@
 """Probe a server before it is used: which models it serves, how it may be called, and which parameters it obeys.
 
-Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model says nothing in so few. No problem is
+Every capability is tried with a few tokens: 250 to 500 in all, some 5,000 where a model writes no text in so few. No problem is
 charged for them. What is found is kept on disk (`tts.backends.openai.kept_capabilities`). Nothing is concluded from a server's address or
-name, with one exception: vLLM on CPUs before 0.33 ends when a request has a seed, so that seeds cannot be tried there.
+name. The one exception is vLLM before 0.33 on CPUs: a request with a seed ends it, so that seeds are not tried there.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def probe_server(
     Args:
         model: its name there; "": the only one that is served. mode: how it is called; "auto": the best mode that works.
         timeout_s: of its first reply. told: called with what the probe spent, also where it fails after its first reply.
-        extra: members that every request has besides, as JSON; "": none.
+        extra: further members of every request, as JSON; "": none.
         most_s: of the whole probe; what it has not found until then is taken as absent, and where not even that, plain chat is assumed.
 
     Raises:
@@ -111,7 +111,7 @@ class _Probe:
     """The requests of a probe, to one server that serves the model.
 
     Attributes:
-        whole: whether everything was asked, and the probe found out how the server is called.
+        whole: whether every request of the probe was made in time.
     """
 
     def __init__(self, client: ProbeClient, entry: Mapping[str, Any], served: tuple[str, ...], extra: str) -> None:

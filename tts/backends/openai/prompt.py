@@ -20,7 +20,7 @@ _OURS = frozenset((  # members of a request that a search or its backend sets
 def extra_members(
     extra_body: str | Mapping[str, Any], reasoning_effort: str = "", chat_template_kwargs: str | Mapping[str, Any] = ""
 ) -> dict[str, Any]:
-    """Return the members of every request that a model's options ask for; those that are "" are left out.
+    """Return the members that a model's options add to every request; options that are "" add none.
 
     Raises:
         ConfigError: an option is no JSON object, sets what a search sets, or what another option sets.

@@ -134,8 +134,8 @@ def _nearest(name: str, served: Sequence[str]) -> str:
 
 def refused(url: str, error: ServerError, key: Key) -> ConfigError:
     """Return the error of a server that needs a key, or another one."""
-    sent = f"the key in {key.source} was refused" if key else "it wants a key, and none was sent"
-    return ConfigError(f"{url} does not let us in: {sent} ({error.cause})", hint=how_key())
+    sent = f"the key in {key.source} was refused" if key else "it requires a key, and none was sent"
+    return ConfigError(f"{url} refuses access: {sent} ({error.cause})", hint=how_key())
 
 
 def _unreached(url: str, error: ServerError, key: Key) -> TTSError:

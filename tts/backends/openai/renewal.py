@@ -1,4 +1,4 @@
-"""A second probe of a server that refuses what the first one found, so that a search goes on by what the refusal taught."""
+"""A second probe of a server that refuses what the first one found. The search continues with the new capabilities."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ class Renewal:
             LOG.warning("%s could not be probed again: %s", self._root, failure.cause)
 
     def close(self) -> None:
-        """Wait for no probe any more."""
+        """Stop waiting for the probe."""
         if self._task is not None:
             self._task.cancel()

@@ -132,7 +132,7 @@ def _free_port(host: str, port: int) -> int:
 
 def _dies_with_parent() -> None:
     """Make Linux end the child when the thread that started it has ended."""
-    assert _LIBC is not None, "only Linux is asked"
+    assert _LIBC is not None, "it is called on Linux only"
     _LIBC.prctl(_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 

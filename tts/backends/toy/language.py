@@ -240,7 +240,7 @@ def token_text(token: int) -> str:
     if 0 <= token < len(_WORDS):
         return list(_WORDS)[token]
     if token < 1000:
-        raise ConfigError(f"the text has the token {token}, which the toy model does not know", hint="tokens are those of its language")
+        raise ConfigError(f"the text has the token {token}, which the toy model does not have", hint="tokens are those of its language")
     number = token - 1000
     return str(number // 2 if number % 2 == 0 else -(number + 1) // 2)
 

@@ -323,7 +323,7 @@ class VLLMBackend(RenderingBackend):
             "max_tokens": min(row.max_tokens, self._room - len(handle.ids)),
             "stop_token_ids": self._ending(request.stop),
             "logprobs": min(TOP_TOKENS, self._vocab) if request.spreads else 0,  # of so many, and of the token itself
-            "extra_args": {DRAWS: draws} if sampling.temperature else None,  # else greedy, as vLLM is told
+            "extra_args": {DRAWS: draws} if sampling.temperature else None,  # else vLLM draws greedily
         }
         use.began = True
         outputs = self._engine.outputs(handle.ids, streams=True, **settings)

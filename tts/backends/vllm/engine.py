@@ -86,7 +86,7 @@ class VLLMEngine:
             self._stop()
             if isinstance(failure, ConfigError | ImportError):
                 raise
-            raise ConfigError(f"vLLM did not start: {_first_line(failure)}", hint="its own words stand above") from failure
+            raise ConfigError(f"vLLM did not start: {_first_line(failure)}", hint="see vLLM's own messages above") from failure
         model = self._llm.model_config
         self.context = int(model.max_model_len)
         self.dtype = str(model.dtype).removeprefix("torch.")
