@@ -165,9 +165,8 @@ class OpenAIBackend(Backend):
             return ""
         if capability in ("steps", "extend") and not self.capabilities.continues:
             why = "its model reasons apart from its answer" if self.capabilities.reasoning else "it cannot continue a path"
-            if self.capabilities.efforts:
-                return f"{why}; best_of_n(effort='low') and other methods of whole solutions work there (see tts doctor --url)"
-            return f"{why}; best_of_n, self_consistency and other methods of whole solutions work there (see tts doctor --url)"
+            methods = "best_of_n(effort='low')" if self.capabilities.efforts else "best_of_n, self_consistency"
+            return f"{why}; {methods} and other methods of whole solutions work there (see tts doctor --url)"
         return "see tts doctor --url for what works there, or use the backend engine"
 
     def count(self, prompt: Prompt) -> int:

@@ -36,11 +36,11 @@ _SEVERAL = re.compile(r"\bn\b|num_choices", re.IGNORECASE)
 class ServerCall:
     """A call for some rows of one request, all with one cap.
 
-    Charges: the tokens that the server reports, or shows one by one. Without a report, or with one that is not valid (fewer tokens
-        than it shows or than its text can have, more than the cap), a row is charged its full grant, as an estimate. A row that ends
-        here (cancelled, broken, or cut at a step that the server was not told of) has no report. It is charged the tokens received,
-        where the server shows them; else the bytes of the received text and one. Where the reply does not stream, or may hold hidden
-        tokens, it is charged its full grant.
+    Charges: the tokens that the server reports, or shows one by one. Without a valid report, a row is charged its full grant, as an
+        estimate. A report is not valid that has fewer tokens than the reply shows or than its text can have, or more than the cap.
+        A row that ends here (cancelled, broken, or cut at a step that the server was not told of) has no report. It is charged the
+        tokens received, where the server shows them; else the bytes of the received text and one. Where the reply does not stream,
+        or may hold hidden tokens, it is charged its full grant.
 
     Args:
         indexes: of the rows. limit: most tokens of prompt and path; None: not known.

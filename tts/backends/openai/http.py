@@ -1,8 +1,7 @@
 """HTTP to a server of the OpenAI API: connections, timeouts, retries, and the events of a reply.
 
-A call without a whole reply raises a `ServerError` with a kind. A call that the server refused before it wrote anything (no
-connection, an error status, a connection closed before the reply began) cost nothing and is sent again. One that broke in the
-middle is not: what was received of it is charged.
+A call without a whole reply raises a `ServerError` with a kind. A call whose reply did not begin (no connection, an error status, a
+connection that was closed) cost nothing and is sent again. One that broke in the middle is not: what was received of it is charged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Capabilities of servers kept on disk, so that each is probed once: a file for each url, model and mode.
 
-They are used for a week at most. They are dropped where the server states another version, or without one another context or owner of
-the model, and where it refuses what they promise.
+They are used for a week at most. They are dropped where the server states another version, or refuses what they promise. Where it
+states none, another context or owner of the model counts as another version.
 """
 
 from __future__ import annotations

@@ -91,15 +91,14 @@ def probe_server(
     except ProbeEnded:
         told(ProbeCost(1, 0, time.monotonic() - began, whole=False))
         return _assumed(roots(url)[0], model, (), mode, extra)
-    probe = None
+    probe = _Probe(client, entry, served, extra)
     try:
-        probe = _Probe(client, entry, served, extra)
         return probe.capabilities(mode)
     except ProbeEnded:
         return _assumed(client.root, entry["id"], served, mode, extra)
     finally:
         client.close()
-        told(ProbeCost(client.requests, client.tokens, time.monotonic() - began, whole=probe is not None and probe.whole))
+        told(ProbeCost(client.requests, client.tokens, time.monotonic() - began, probe.whole))
 
 
 def _assumed(root: str, model: str, served: tuple[str, ...], mode: Mode | Literal["auto"], extra: str) -> Capabilities:
@@ -125,12 +124,10 @@ class _Probe:
         self._cap_name = "max_tokens"
         self._chat_tokens = _TOKENS
         self.whole = False
-        version = client.found(f"{self._site}/version")
-        self._version = str(version["version"]) if isinstance(version, dict) and "version" in version else ""
 
     def capabilities(self, asked: Mode | Literal["auto"]) -> Capabilities:
-        cap_name, chat, completions = self._endpoints()
-        self._cap_name = cap_name
+        version = self._client.found(f"{self._site}/version")
+        chat, completions = self._endpoints()
         self.whole = True  # until time is missing for something
         if chat is None and completions is None:
             if self._client.denied is not None:  # some servers list their models without a key
@@ -146,14 +143,14 @@ class _Probe:
         works: dict[Mode, bool] = {
             "tokens": by_ids is not None and bool(by_ids.choices[0].ids),
             "text": completions is not None,
-            "continued chat": template and bool(self._in_time(self._continues, cap_name)),
+            "continued chat": template and bool(self._in_time(self._continues)),
             "chat": template,
         }
         reasoning = chat is not None and any(c.reasoned for c in chat.choices.values()) | bool(chat.usage and chat.usage.reasoning)
         mode = self._mode(asked, works, reasoning=reasoning)
         path = "/completions" if mode in ("tokens", "text") else "/chat/completions"
         start = {"prompt": ids if mode == "tokens" else _TEXT} if path == "/completions" else {"messages": list(TURNS)}
-        start |= {cap_name: _TOKENS if path == "/completions" else self._chat_tokens}
+        start |= {self._cap_name: _TOKENS if path == "/completions" else self._chat_tokens}
         context = self._entry.get("max_model_len")
         common = chat if path != "/completions" else completions
         base = Capabilities(
@@ -161,12 +158,12 @@ class _Probe:
             model=self._model,
             mode=mode,
             served=self._served,
-            version=self._version,
+            version=str(version["version"]) if isinstance(version, dict) and "version" in version else "",
             owner=owner_of(self._entry),
             context=context if type(context) is int and context > 0 else None,
             template=template if mode != "text" else False,
             template_tokens=self._template_tokens(chat),
-            cap_name=cap_name,
+            cap_name=self._cap_name,
             usage=bool(common and common.usage),
             reasoning=reasoning,
             opened=mode == "tokens" and template and bool(self._in_time(self._opens_thought)),
@@ -177,8 +174,8 @@ class _Probe:
     def _tried(self, base: Capabilities, path: str, start: Mapping[str, Any]) -> Capabilities:
         """Return capabilities completed by the requests that run at once."""
         neutral = next((tuple(one.items()) for one in _NEUTRAL if self._in_time(self._write, path, {**start, **one})), ())
-        metrics = self._in_time(self._client.text, f"{self._site}/metrics") if self._version else ""
-        seeds_crash = _seeds_crash(self._version, metrics or "")
+        metrics = self._in_time(self._client.text, f"{self._site}/metrics") if base.version else ""
+        seeds_crash = _seeds_crash(base.version, metrics or "")
         # alone: llama.cpp's Python server ends a stream when another request arrives
         grows, reports = self._in_time(self._client.grows, path, {**self._always, **start}) or (False, False)
         streams = grows and (reports or not base.usage)  # a whole reply with a report is better than a stream without
@@ -217,16 +214,15 @@ class _Probe:
         reply = self._write(path, body)
         return None if reply is None else "".join(reply.choices[0].pieces)
 
-    def _endpoints(self) -> tuple[str, ServerReply | None, ServerReply | None]:
-        """Return the name of the parameter that limits a row, and the replies of chat and of completions."""
+    def _endpoints(self) -> tuple[ServerReply | None, ServerReply | None]:
+        """Return the replies of chat and of completions. Keep the parameter that limits a row of a chat, and a cap with which it has text."""
+        chat = None
         for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
             chat = self._write("/chat/completions", {"messages": list(TURNS), name: size})
             if chat is not None:
-                self._chat_tokens = size
+                self._cap_name, self._chat_tokens = name, size
                 break
-        else:
-            chat, name = None, "max_tokens"
-        return name, chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
+        return chat, self._write("/completions", {"prompt": _TEXT, "max_tokens": _TOKENS})
 
     def _tokenized(self, body: Mapping[str, Any]) -> list[int] | None:
         told = self._client.found(f"{self._site}/tokenize", {"model": self._model, **body})
@@ -240,7 +236,7 @@ class _Probe:
         text = told.get("prompt") if isinstance(told, dict) else None
         return isinstance(text, str) and THINK.behind(text).opened
 
-    def _continues(self, cap_name: str) -> bool:
+    def _continues(self) -> bool:
         """Whether chat continues the assistant's message.
 
         Then its prompt is shorter than one with a new turn, and than one with a line end more: many templates trim messages.
@@ -249,7 +245,7 @@ class _Probe:
         line = [*TURNS, {"role": "assistant", "content": f"{_BEGUN}\n\n"}]
         lengths: list[int] = []
         for told, more in ((turns, {}), (turns, CONTINUE), (line, CONTINUE)):
-            reply = self._write("/chat/completions", {"messages": told, cap_name: 1, **more})
+            reply = self._write("/chat/completions", {"messages": told, self._cap_name: 1, **more})
             if reply is None or reply.usage is None:
                 return False
             lengths.append(reply.usage.prompt)

@@ -12,6 +12,7 @@ from tts.backends.local import with_flops
 from tts.backends.serving.commands import readable
 from tts.backends.vllm.engine import VLLMEngine, imported
 from tts.budget.meter import Rates
+from tts.checks import check_int
 from tts.errors import ConfigError, missing_extra
 from tts.models.registry import ModelRecord, rates, refuse_url
 
@@ -130,9 +131,8 @@ def _check(dtype: str | None, kv_gib: float | None, max_rows: int | None, device
         raise ConfigError(f"dtype is {dtype!r}, but must be {', '.join(_DTYPES[:-1])} or {_DTYPES[-1]}")
     if kv_gib is not None and not 0 < kv_gib < 2**20:
         raise ConfigError(f"kv_gib is {kv_gib!r}, but must be a number of GiB above 0")
-    for name, value in (("max_rows", max_rows), ("devices", devices)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1")
+    check_int("max_rows", max_rows, 1)
+    check_int("devices", devices, 1)
 
 
 def lora_rank(folder: str) -> int:
