@@ -215,7 +215,7 @@ class _Probe:
         return None if reply is None else "".join(reply.choices[0].pieces)
 
     def _endpoints(self) -> tuple[ServerReply | None, ServerReply | None]:
-        """Return the replies of chat and of completions. Keep the parameter that limits a row of a chat, and a cap with which it has text."""
+        """Return the replies of chat and of completions; keep the parameter that limits a chat, and a limit with which it shows text."""
         chat = None
         for size, name in itertools.product((_TOKENS, _THOUGHTS), ("max_tokens", "max_completion_tokens")):
             chat = self._write("/chat/completions", {"messages": list(TURNS), name: size})

