@@ -340,7 +340,7 @@ class ServerCall:
         """Resolve a row whose reply is whole as far as it was wanted; a row without reply had no room."""
         handle, scanner = self._request.handle, self._scanners[place]
         choice = self._reply.choices.get(place, Choice(finish="length"))
-        finish: Finish = scanner.ended or ("length" if choice.finish in ("length", "max_tokens") else "eos")
+        finish: Finish = scanner.ended or ("length" if choice.finish == "length" else "eos")
         text, begun = self._http.key.hidden_behind(self._request.text, scanner.text, cut=finish == "length")  # events may divide it
         kept = self._kept.get(place, choice.num_visible)
         ids = tuple(choice.ids[:kept]) if self._capabilities.token_ids else ()

@@ -274,13 +274,14 @@ def call_error(failure: Exception, key: Key, *, began: bool) -> ServerError:
     if isinstance(failure, ServerError):
         return failure.hiding(key)
     if isinstance(failure, httpx.TransportError):
-        return _connection_error(failure, key, began=began)
+        return connection_error(failure, key, began=began)
     if isinstance(failure, httpx.DecodingError):
         return ServerError("BadReply", f"its encoding is broken: {failure}").hiding(key)
     return ServerError("ConnectionFailed", f"no host has such a name: {failure}").hiding(key)
 
 
-def _connection_error(failure: httpx.TransportError, key: Key, *, began: bool) -> ServerError:
+def connection_error(failure: httpx.TransportError, key: Key, *, began: bool) -> ServerError:
+    """Return the error of a connection, without the key; `began`: whether the reply had begun."""
     cause = key.hidden(" ".join(str(failure).split()))[:_MOST_SAID] or type(failure).__name__
     reason: BaseException | None = failure
     while reason is not None:

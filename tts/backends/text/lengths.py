@@ -65,6 +65,6 @@ def check_known(ids: Sequence[int], vocab: int) -> None:
     wrong = next((token for token in ids if not 0 <= token < vocab), None)
     if wrong is not None:
         raise ConfigError(
-            f"the text has the token {wrong}, but the model has those from 0 to {vocab - 1}",
+            f"the text has the token {wrong}, but the model knows those from 0 to {vocab - 1}",
             hint="the tokenizer is another model's, or has added tokens",
         )
