@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.search.protocols import Selected
+from tts.search.search import Search
 from tts.search.selections._common import (
     ByScore,
     first_writing,
@@ -23,9 +23,6 @@ from tts.search.selections._common import (
     with_weights,
 )
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.search.protocols import Selected
+from tts.search.search import Search
 from tts.search.selections._common import (
     ByScore,
     Scores,
@@ -23,9 +23,6 @@ from tts.search.selections._common import (
     with_weights,
 )
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _SHARE = 0.2  # least share of all candidates, unless alpha says another
 

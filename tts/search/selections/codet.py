@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,9 @@ from tts.checks import check_text
 from tts.search.algorithms.agreement import consensus_sets
 from tts.search.parts import Selection
 from tts.search.protocols import Selected
-from tts.search.search import state_of
+from tts.search.search import Search, state_of
 from tts.search.selections._common import check_truncated, first_writing, in_order, no_answer, scores_of, units_of, voters_of, with_weights
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

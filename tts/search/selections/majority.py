@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.search.parts import Selection
 from tts.search.protocols import Selected
+from tts.search.search import Search
 from tts.search.selections._common import (
     by_class,
     check_truncated,
     voters_of,
 )
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

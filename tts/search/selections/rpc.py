@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,9 @@ from scipy.special import gamma
 
 from tts.checks import check_int
 from tts.search.protocols import Selected
+from tts.search.search import Search
 from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of, warn_of_scores
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _LEAST = 1e-12  # of a probability: the law has no density at 0
 _START = (0.5, 1.0, 1.0, 1.5, 2.0)

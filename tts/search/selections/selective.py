@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +14,9 @@ from tts.errors import ConfigError, shown
 from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.parts import Selection
 from tts.search.protocols import ScoresAll, Selected, SelectionProtocol
+from tts.search.search import Search
 from tts.search.selections._common import check_truncated, units_of
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

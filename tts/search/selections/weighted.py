@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.search.protocols import Selected
+from tts.search.search import Search
 from tts.search.selections._common import (
     ByScore,
     by_class,
@@ -17,9 +17,6 @@ from tts.search.selections._common import (
     voters_of,
 )
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

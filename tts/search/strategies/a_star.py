@@ -16,23 +16,19 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tts.checks import check_int, check_text
 from tts.errors import unknown_name
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.protocols import SelectionProtocol
+from tts.search.search import Search
 from tts.search.selections.weighted import Weighted
 from tts.search.strategies._common.guided import Guided, distinct, rewards
 from tts.search.strategies._common.stepping import advance, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tts.search.search import Search
 
 # What an edge costs, from h before and after it and the most steps of a path.
 EDGE_COSTS: Mapping[str, Callable[[float, float, int], float]] = {

@@ -16,20 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_choice
 from tts.search.algorithms.thompson import beta_draw, mixed_draws, normal_draw
 from tts.search.parameters import check_roles
+from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _DRAWS = {"normal": normal_draw, "beta": beta_draw}
 _ALIKE = (4, 0.75)  # a subtree of so many scores, of which such a share is one score, is not gone into (AB-MCTS-M)

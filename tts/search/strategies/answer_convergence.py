@@ -14,20 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
 from tts.search.ends import END, STEP, Tokens
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
 from tts.tasks.base import CuesAnswers, TaskProtocol
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
-
 
 _ENDLESS = 1 << 30  # steps of a trace that is cut by tokens
 

@@ -17,21 +17,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
 from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.earlier_solutions import root_showing
 from tts.search.strategies._common.stepping import affordable_width, rounds
 from tts.types import Candidate, Message
 from tts.verifiers.genrm import QUESTION, in_words, verdict_of
 from tts.verifiers.replying import asking
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 CRITIQUE = "Below are a problem and a solution. Name the strengths and the weaknesses of the solution, briefly."
 RANK = (

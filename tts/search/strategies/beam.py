@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_choice
+from tts.search.search import Search
 from tts.search.strategies._common.guided import WideAhead, affordable_scores, distinct, known, promises, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

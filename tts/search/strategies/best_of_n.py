@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.plan import Plan
+from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

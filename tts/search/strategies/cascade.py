@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +30,10 @@ from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
+from tts.search.search import Search
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _SAMPLES, _THRESHOLD = 3, 0.6  # of each model but the last: two of three samples agree
 

@@ -15,18 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.search.ends import SearchEnded, Share, Tokens
+from tts.search.search import Search
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _PART = 0.25  # of a solution, by default, before it is judged
 _MOST = 1024  # begun, where the budget decides

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import effective_sample_size, softmax
+from tts.search.search import Search
 from tts.search.strategies._common.particles import LogWeights, ParticleMethod, sweep
 from tts.types import Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 ANNEALINGS = ("ess", "entropy", "base")
 

@@ -15,14 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_number
+from tts.search.search import Search
 from tts.search.strategies._common.two_models import TwoModels
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

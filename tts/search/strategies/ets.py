@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +23,10 @@ from tts.search.algorithms.apportioning import apportion
 from tts.search.algorithms.clustering import clusters
 from tts.search.algorithms.pruning import KeptLeaves, LevelTree, best_leaves
 from tts.search.plan import EMBEDDERS
-from tts.search.search import state_of
+from tts.search.search import Search, state_of
 from tts.search.strategies.rebase import Counts, RewardBalanced
 from tts.text_form import parse_call
 from tts.types import Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _HIDDEN = "hidden"
 

@@ -21,20 +21,17 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.stepping import MAX_STEPS, one_step, rounds
 from tts.search.strategies.tree_of_thoughts import LABELS, QUESTION, TreeOfThoughts
 from tts.types import Candidate, Trajectory
 from tts.verifiers.replying import asking
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 EXPERT = (
     "Below are a problem and numbered solutions that do not agree. Compare them, find the one that is right, and end with its number in "

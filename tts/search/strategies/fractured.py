@@ -17,20 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
-from tts.search.search import state_of
+from tts.search.search import Search, state_of
 from tts.search.strategies._common.stepping import rounds
 from tts.search.strategies.budget_forcing import ended
 from tts.tasks.base import CuesAnswers
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

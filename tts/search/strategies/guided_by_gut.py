@@ -17,19 +17,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.guided import MOST_WIDTH
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 

@@ -12,18 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import softmax
+from tts.search.search import Search
 from tts.search.strategies._common.guided import Guided
 from tts.search.strategies._common.stepping import advance, draw, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(slots=True, eq=False)

@@ -17,20 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
+from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened, root_showing
 from tts.search.strategies._common.judged import Judged
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _MOST = 256  # solutions of an island, where the budget decides
 Scored = tuple[Candidate, float]

@@ -17,18 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width
 from tts.types import Candidate
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _MOST = 64  # samples of a writer, where the budget decides: all are shown at once
 

@@ -15,18 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts.checks import check_int, check_number, check_text
 from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide, step_logprob
 from tts.search.strategies._common.stepping import one_step
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

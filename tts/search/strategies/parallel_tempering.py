@@ -14,14 +14,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_number
+from tts.search.search import Search
 from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, sweep
 from tts.types import Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

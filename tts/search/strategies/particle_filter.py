@@ -16,13 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tts.search.search import Search
 from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, sweep
 from tts.types import Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_choice, check_int
+from tts.search.search import Search
 from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, sweep
 from tts.types import Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +29,10 @@ from tts.search.algorithms.resampling import softmax
 from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import step_logprob
 from tts.search.strategies._common.stepping import MAX_STEPS, draw, one_step, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _SHARP = 0.1  # the temperature of advantages, and of steps that fill the width again
 _EVEN = 1e-9  # which rounding may take from a mean of equals

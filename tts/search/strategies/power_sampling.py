@@ -24,17 +24,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError, EngineError
 from tts.search.ends import END, SearchEnded, Share, Tokens, Until
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _PART = 0.25  # of a solution, by default, that is a block
 _TRIES = 3  # of a block whose rows fail

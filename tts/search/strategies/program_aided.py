@@ -20,18 +20,15 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int
 from tts.search.ends import END, Stops
+from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide
 from tts.threads import in_thread
 from tts.types import Candidate, Trajectory
 from tts.verifiers.code.sandbox import ProgramOutcome
 from tts.verifiers.code.verifier import Code
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _BLOCK = re.compile(r"^[^\S\n]*```(?:python3?|py)\b[^\n]*\n(.*?)^[^\S\n]*```[^\S\n]*(?:\n|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 _END = Stops(("\n```\n",))

@@ -16,7 +16,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +24,12 @@ from tts.checks import check_number
 from tts.errors import ConfigError
 from tts.search.algorithms.apportioning import apportion
 from tts.search.protocols import SelectionProtocol
+from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
 from tts.search.strategies._common.guided import Wide, rewards, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 Counts = NDArray[np.int64]
 

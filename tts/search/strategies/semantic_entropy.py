@@ -14,19 +14,16 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.ends import SearchEnded, StopDecision
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.stop_rules.entropy import answer_entropy
 from tts.search.strategies._common.earlier_solutions import check_prompt, opened
 from tts.search.strategies._common.stepping import affordable_width, draw
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _MOST = 1024  # answers a round, where the budget decides
 

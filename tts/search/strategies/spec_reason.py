@@ -18,18 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import check_choice, check_int, check_number, check_text
 from tts.search.ends import SearchEnded
+from tts.search.search import Search
 from tts.search.strategies._common.two_models import TwoModels
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 DIGITS = tuple("0123456789")
 QUESTION = (

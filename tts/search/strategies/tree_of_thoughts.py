@@ -16,18 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int, check_text
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
 from tts.search.strategies._common.stepping import MAX_STEPS, affordable_width, one_step, rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.replying import asking
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 LABELS = {"impossible": 0.001, "likely": 1.0, "sure": 20.0}
 QUESTION = (

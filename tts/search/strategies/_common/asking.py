@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tts.errors import ConfigError
 from tts.search.ends import END
+from tts.search.search import Search
 from tts.types import Prompt, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 async def replies_to(

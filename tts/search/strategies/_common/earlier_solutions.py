@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tts.checks import check_choice
 from tts.errors import ConfigError
+from tts.search.search import Search
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 
 async def opened(search: Search, kind: str, texts: Sequence[str], group: int | None = None) -> Trajectory | None:

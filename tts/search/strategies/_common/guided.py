@@ -12,7 +12,6 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +22,11 @@ from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
+from tts.search.search import Search
 from tts.search.selections.best import Best
 from tts.search.selections.majority import Majority
 from tts.search.strategies._common.stepping import MAX_STEPS, affordable_width, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 MOST_WIDTH = 1024  # of a search sized by its budget
 

@@ -25,19 +25,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
+from tts.search.search import Search
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided, check_lookahead
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 LogWeights = NDArray[np.float64]  # [N] particles, natural
 # From the log-weights and the steps taken so far to the temperature of the resampling.

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tts.checks import check_int
 from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, one_step, rounds
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 _TRIES = 3  # of a path whose rows fail
 _WIDTH = 64  # of a wave that the budget does not bound

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from tts.search.ends import END, STEP, SearchEnded, Stops, Tokens, Until
+from tts.search.search import Search
 from tts.types import Candidate, Trajectory
-
-if TYPE_CHECKING:
-    from tts.search.search import Search
 
 MAX_STEPS = 40
 _IDLE = 64  # rounds in a row that may spend nothing that is limited: a path of so many steps costs one sample
