@@ -226,3 +226,8 @@ class Accounting:
             self.spent[unit] += amount
         if grant is not None:
             self.meter.settle(grant, spent | {"flops": flops, "usd": usd})
+
+
+def sum_known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of counts; None where one is not known."""
+    return None if None in counts else sum(count or 0 for count in counts)

@@ -165,6 +165,10 @@ class SearchEnded(Exception):
         self.reason = reason
         self.stop = stop
 
+    def chosen_from(self, used: slice) -> SearchEnded:
+        """Return this end, after which the selection may use only these candidates; the end by a stop rule stays as it is."""
+        return self if self.stop is not None else SearchEnded(self.reason, StopDecision(self.reason, used=used))
+
     @property
     def out_of_budget(self) -> bool:
         """Whether a limit ended it other than time, and no stop rule."""

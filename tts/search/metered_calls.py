@@ -102,11 +102,11 @@ class MeteredCalls:
 
     async def value(self, trajectories: Sequence[Trajectory], head: str) -> list[NDArray[np.float64]]:
         """See `Calls.value`."""
-        return await self._read(self._backend.value(await self._handles(trajectories, self._charge), head))
+        return await self._read(self._backend.value(await self._handles(trajectories, self.charge), head))
 
     async def next_logprobs(self, trajectories: Sequence[Trajectory], text: str, tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.next_logprobs`."""
-        handles, text = await self._handles(trajectories, self._charge), in_whole_characters(text)
+        handles, text = await self._handles(trajectories, self.charge), in_whole_characters(text)
         self._check(text_bound(self._backend, text) * len(handles))
         laws = await self._read(self._backend.next_logprobs(handles, [text] * len(handles), tokens))
         return np.array(laws).reshape(len(handles), len(tokens))
@@ -118,11 +118,8 @@ class MeteredCalls:
     async def replies(self, prompts: Sequence[Prompt], *, votes: int, max_tokens: int, sampling: Sampling) -> list[tuple[str | None, ...]]:
         """See `Calls.replies`."""
         left = self.seconds_left()
-        if left is not None and left <= 0:
-            raise Exhausted("seconds")
         prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
-        self._check(sum(self._backend.count(prompt) + votes * max_tokens for prompt in prompts))
-        handles = await self._read(self._backend.open(prompts), opens=True)
+        handles = await self._opened(prompts, votes * max_tokens)
         rowsets: list[RowSet] = []
         timer = None if left is None else asyncio.get_running_loop().call_later(left, _cancel, rowsets)
         try:
@@ -144,12 +141,7 @@ class MeteredCalls:
 
     async def choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.choices`."""
-        left = self.seconds_left()
-        if left is not None and left <= 0:
-            raise Exhausted("seconds")
-        prompts = [prompt_in_whole_characters(prompt) for prompt in prompts]
-        self._check(sum(map(self._backend.count, prompts)))
-        handles = await self._read(self._backend.open(prompts), opens=True)
+        handles = await self._opened([prompt_in_whole_characters(prompt) for prompt in prompts])
         try:
             laws = await self._read(self._backend.next_logprobs(handles, [""] * len(handles), tokens))
         finally:
@@ -175,11 +167,17 @@ class MeteredCalls:
         self.failures[kind] += number
         self.causes.setdefault(kind, cause)
 
-    def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
-        """See `Calls.charge`."""
-        if estimated:
-            self._estimate()
-        return self._charge(replies)
+    async def _opened(self, prompts: Sequence[Prompt], written: int = 0) -> list[Any]:
+        """Return the handles of prompts, behind each of which so many tokens may be written.
+
+        Raises:
+            Exhausted: the time is over. BudgetExceeded: the bound does not cover them.
+        """
+        left = self.seconds_left()
+        if left is not None and left <= 0:
+            raise Exhausted("seconds")
+        self._check(sum(self._backend.count(prompt) + written for prompt in prompts))
+        return await self._read(self._backend.open(prompts), opens=True)
 
     async def _end(self, rowsets: Sequence[RowSet]) -> None:
         """Charge what was written, whatever happened, and give up its states; a row that was lost is charged in full."""
@@ -221,14 +219,17 @@ class MeteredCalls:
         try:
             await read(self._backend, call, replies, opens=opens)
         finally:
-            values = self._charge(replies)
+            values = self.charge(replies)
         return values
 
     def _check(self, needed: int) -> None:
         if self.computed + needed > self._granted:
             raise BudgetExceeded(f"a verifier asks for {needed} tokens, but {self._granted - self.computed} are left of its bound")
 
-    def _charge(self, replies: Sequence[Reply[Any]]) -> list[Any]:
+    def charge(self, replies: Sequence[Reply[Any]], *, estimated: bool = False) -> list[Any]:
+        """See `Calls.charge`."""
+        if estimated:
+            self._estimate()
         for reply in replies:
             self._add("computed", reply.computed - reply.prompt)
             self._add("prompt", reply.prompt)

@@ -5,8 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from tts.backends.base import Sampling
-from tts.checks import check_number
+from tts.checks import check_int, check_number, check_text
 from tts.errors import ConfigError, shown
+from tts.search.algorithms.aggregation import check_aggregate
+
+
+def check_counts(part: object, *names: str) -> None:
+    """Raise ConfigError where one of these parameters is not a whole number of at least 1."""
+    for name in names:
+        check_int(name, getattr(part, name), 1, optional=False)
+
+
+def check_verifier(role: Any, aggregate: str, *, optional: bool = False) -> None:
+    """Raise ConfigError where the role of a verifier is not a text, or `aggregate` is no aggregation; `optional`: None is let through."""
+    check_text("verifier", role, optional=optional)
+    check_aggregate(aggregate)
 
 
 def check_temperature(value: Any) -> None:
@@ -14,19 +27,6 @@ def check_temperature(value: Any) -> None:
     check_number("temperature", value)
     if value is not None:
         Sampling(temperature=value)
-
-
-def check_bounded(name: str, sizes: str, units: int | None) -> int:
-    """Return the samples that the budget pays, where a strategy's sizes are left to it.
-
-    Raises:
-        ConfigError: no limit bounds them.
-    """
-    if units is None:
-        raise ConfigError(
-            f"{name} has no {sizes} and the budget does not bound it", hint=f"give {sizes}, or a limit on tokens, samples or seconds"
-        )
-    return units
 
 
 def check_roles(name: str, given: Any, *, once: bool = False) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
+from tts.errors import ConfigError
 from tts.search.asked_of_search import asked_by
-from tts.search.parameters import check_bounded
 from tts.search.plan import SELECTIONS, Named
 
 if TYPE_CHECKING:
@@ -102,8 +102,12 @@ class Strategy(Named, ABC):
         Raises:
             ConfigError: neither the parameters nor the budget bound the search.
         """
-        if any(getattr(self, name, 1) is None for name in self.sized_by_budget):
-            check_bounded(self.registered_as, " or ".join(self.sized_by_budget), units)
+        if units is None and any(getattr(self, name, 1) is None for name in self.sized_by_budget):
+            sizes = " or ".join(self.sized_by_budget)
+            raise ConfigError(
+                f"{self.registered_as} has no {sizes} and the budget does not bound it",
+                hint=f"give {sizes}, or a limit on tokens, samples or seconds",
+            )
         return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:

@@ -20,10 +20,9 @@ from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.budget.meter import Grant
 from tts.errors import EngineError, PromptTooLong, shown
-from tts.search.accounting import Accounting
+from tts.search.accounting import Accounting, sum_known
 from tts.search.tree import Tree
-from tts.tasks.base import TaskProtocol
-from tts.types import Problem, Prompt, Trajectory, Usage
+from tts.types import Prompt, Trajectory, Usage
 
 Charge = Callable[[Sequence[Reply[Any]]], object]
 
@@ -46,15 +45,11 @@ class Prompts:
 
     def __init__(
         self,
-        problem: Problem,
-        task: TaskProtocol,
         backends: Mapping[str, BackendProtocol],
         accounting: Accounting,
         tree: Tree,
         clock: Callable[[], float],
     ) -> None:
-        self._problem = problem
-        self._task = task
         self._backends = backends
         self._accounting = accounting
         self._tree = tree
@@ -62,14 +57,6 @@ class Prompts:
         self._prompts: dict[int, Prompt] = {}  # of each root
         self._abroad: dict[tuple[int, str], Any] = {}  # (node, role) -> handle on a model other than the node's own
         self._again: dict[tuple[int, str], int] = {}  # (node, role) -> tokens that such a handle has more, where the path had ended
-
-    def of_task(self, kind: str, texts: Sequence[str]) -> Prompt:
-        """Return the task's prompt of a kind.
-
-        Raises:
-            ConfigError: the task has no such prompt.
-        """
-        return self._task.prompt(self._problem, kind, texts)
 
     def remember(self, root: Trajectory, prompt: Prompt) -> None:
         """Note what a root was opened with, so that another model can open it too."""
@@ -184,8 +171,8 @@ class Prompts:
             Exhausted: the budget cannot pay it.
         """
         backend, text = self._backends[model], t.full_text[len(above.full_text) :]
-        size, reused = text_bound(backend, text), self._tree.path_tokens(above)
-        grant = self._accounting.meter.amounts(**{u: backend.rates.cost(u, computed=size, reused=reused) for u in ("flops", "usd")})
+        _, cost = self._cost(backend, [above], text)
+        grant = self._accounting.meter.amounts(**cost)
         with self._booked("extend", model, 1, grant) as replies:
             (made,) = _one_each(await read(backend, backend.extend([handle], [text]), replies), 1, backend, "extend")
         return made.value.handle
@@ -323,7 +310,7 @@ def _one_each(replies: Any, count: int, backend: BackendProtocol, call: str) -> 
 def input_usage(replies: Sequence[Reply[Any]], *, seconds: float, samples: int = 0, verifier: bool = False) -> Usage:
     """Return the usage of a call that only reads: `replies` are `Reply`s; `verifier`: booked as verifier tokens."""
     computed = sum(reply.computed for reply in replies)
-    reused = None if any(reply.reused is None for reply in replies) else sum(reply.reused or 0 for reply in replies)
+    reused = sum_known([reply.reused for reply in replies])
     work = sum(reply.seconds for reply in replies)
     if verifier:
         return Usage(

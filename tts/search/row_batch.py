@@ -11,7 +11,7 @@ from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, Stop
 from tts.backends.protocol import BackendProtocol
 from tts.backends.reads import cancelled_and_done
 from tts.budget.meter import Grant, RowCost
-from tts.search.accounting import Accounting
+from tts.search.accounting import Accounting, sum_known
 from tts.types import Trajectory, Usage
 
 OUT_OF_TIME = "out of time"  # the error of a row that timed out before producing text: neither a candidate nor a failure
@@ -147,7 +147,7 @@ class RowBatch:
             else:
                 generated += sample.num_tokens
         computed = sum(rows.prompt_tokens for rows in rowsets)
-        reused = _sum_known([rows.reused_tokens for rows in rowsets])
+        reused = sum_known([rows.reused_tokens for rows in rowsets])
         usage = Usage(
             prompt_tokens=computed,
             reused_tokens=reused,
@@ -160,15 +160,6 @@ class RowBatch:
             estimated=estimated,
         )
         self.accounting.book(self.kind, self.model, len(tasks), usage, rates=self.backend.rates, granted=sum(caps), grant=grant)
-
-
-def _sum_known(counts: Sequence[int | None]) -> int | None:
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
 
 
 def branches_of(parents: Sequence[Trajectory], children_of: Callable[[Trajectory], int]) -> list[int]:

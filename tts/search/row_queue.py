@@ -35,6 +35,11 @@ class QueuedRow:
     over: bool = False
 
     @property
+    def made(self) -> Trajectory | None:
+        """What is written of it; None where that is nothing, or it failed."""
+        return None if self.path is None or self.path.status == "failed" else self.path
+
+    @property
     def written(self) -> int:
         """Tokens of its own."""
         return 0 if self.path is None else self.path.num_tokens - self.parent.num_tokens
@@ -76,6 +81,11 @@ class RowQueue:
     def left(self) -> float:
         """Rows that are still to begin."""
         return math.inf if self.most is None else self.most - self.count
+
+    @property
+    def open_rows(self) -> list[QueuedRow]:
+        """Rows that were begun and go on."""
+        return [row for row in self.begun if not row.over]
 
     @property
     def is_done(self) -> bool:

@@ -108,11 +108,8 @@ class RowSizes:
         backend = self._backends[model]
         return NO_CAP if backend.context is None else backend.context - self._tree.path_tokens(t)
 
-    def learn(self, queue: RowQueue, row: QueuedRow) -> None:
-        """Learn from the length of a row."""
-        path = row.path
-        if path is None:
-            return
+    def learn(self, queue: RowQueue, row: QueuedRow, path: Trajectory) -> None:
+        """Learn from the length of a row, of which `path` is written."""
         if row.parent.node in self._forced:
             self._forced.add(path.node)
             return

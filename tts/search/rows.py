@@ -115,7 +115,7 @@ class RowRunner:
         Raises:
             Exhausted: the budget pays neither. CapabilityError: the backend cannot stop at a step.
         """
-        upcoming = None if any(not row.over for row in queue.begun) else queue.peek()
+        upcoming = None if queue.open_rows else queue.peek()
         if upcoming is not None and upcoming.model != queue.model:  # read before a row is granted all that is left
             self.check_usable([upcoming])
             await self._prompts.handles([upcoming], queue.model)
@@ -147,7 +147,7 @@ class RowRunner:
     def _granted(self, queue: RowQueue, *, answered: bool, completed: bool) -> _GrantedCall:
         """Choose the rows of the next call: those that are open, else new ones; and get their grant."""
         meter = self._accounting.meter
-        if open_rows := [row for row in queue.begun if not row.over]:
+        if open_rows := queue.open_rows:
             rows = open_rows
             for row in rows:
                 if row.path is not None:
@@ -244,7 +244,7 @@ class RowRunner:
 
     def _reserve(self, rows: Sequence[QueuedRow], cost: RowCost) -> None:
         """Hold what scoring these rows may cost, so far as they were written."""
-        written = [row.path for row in rows if row.path is not None and row.path.status != "failed"]
+        written = [path for row in rows if (path := row.made) is not None]
         to_score = [t for t in written if t.node not in self._unscorable]
         for root in sorted({self._tree.root_of(t) for t in to_score}):
             self._accounting.reserve_prompt(root, self._tree.prompt_tokens[root])
@@ -282,7 +282,7 @@ class RowRunner:
         if path.status == "failed":
             self._note_failed(queue, row)
         elif not queue.scratch:
-            self.sizes.learn(queue, row)
+            self.sizes.learn(queue, row, path)
 
     def _note_failed(self, queue: RowQueue, row: QueuedRow) -> None:
         """Let another row be drawn in the place of one that failed."""
@@ -403,9 +403,8 @@ class RowRunner:
 
     def leave_off(self, queue: RowQueue) -> Iterator[QueuedRow]:
         """Give up the open rows of a queue; return those that were written, in draw order."""
-        for row in queue.begun:
-            if not row.over:
-                self.give_up(row)
+        for row in queue.open_rows:
+            self.give_up(row)
         while queue.begun:
             if (row := queue.begun.popleft()).path is not None:
                 yield row

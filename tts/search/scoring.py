@@ -84,8 +84,7 @@ class Scoring:
         verifier = self.get(role)
         if not traits_of(verifier).range_by_scores:
             return verifier.range
-        found = [score for (_, of), score in self._tree.scores.items() if of == role]
-        every = [value for one in found for value in (*(one.steps or ()), *([] if one.whole is None else [one.whole]))]
+        every = [value for (_, of), score in self._tree.scores.items() if of == role for value in _values_of(score)]
         return range_of(verifier, np.array(every, np.float64))
 
     async def score(self, ts: Sequence[Trajectory], role: str) -> Exhausted | None:
@@ -124,7 +123,8 @@ class Scoring:
         self.asked.add(role)
         started = self._clock()
         try:
-            scores = await self._ask(role, paid, calls)
+            with _told(role):
+                scores = await self._scorers[role](paid, calls)
         except Exhausted as end:  # what the verifier reads of other paths or prompts cannot be paid
             self.unpaid.update(t.node for t in paid)
             self.timed_out = self.timed_out or end.unit == "seconds"
@@ -137,16 +137,12 @@ class Scoring:
         self._accounting.prompts_were_read(role, opened, calls.prompt)
         late = self._accounting.meter.seconds_left == 0
         for t, score in zip(paid, scores, strict=True):
-            if late and _is_unknown(score):  # time, not the verifier, left it so
+            if late and all(map(math.isnan, _values_of(score))):  # time, not the verifier, left it so
                 self.unpaid.add(t.node)
                 self.timed_out = True
             else:
                 self._tree.scores[t.node, role] = score
         return stopped
-
-    async def _ask(self, role: str, ts: Sequence[Trajectory], calls: MeteredCalls) -> list[StepScores]:
-        with _told(role):
-            return await self._scorers[role](ts, calls)
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
         """Return what a role's verifier says of as many pairs, in order, as can be paid; NaN of the others. For selections.
@@ -164,7 +160,7 @@ class Scoring:
             self._accounting.free(t.node)
         each = comparison.pair_bound
         amounts = [self._accounting.score_cost(role, each * count, count, 0, 0) for count in range(len(pairs) + 1)]
-        paid = max(i for i, wanted in enumerate(amounts) if all(amount <= meter.left(unit) for unit, amount in wanted.items()))
+        paid = max(i for i, wanted in enumerate(amounts) if meter.short_of(wanted) is None)
         said = [math.nan] * len(pairs)
         if not paid:
             return said
@@ -275,5 +271,5 @@ def _told(role: str) -> Generator[None]:
         raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
 
 
-def _is_unknown(score: StepScores) -> bool:
-    return all(map(math.isnan, [*(score.steps or ()), *([] if score.whole is None else [score.whole])]))
+def _values_of(score: StepScores) -> list[float]:
+    return [*(score.steps or ()), *([] if score.whole is None else [score.whole])]

@@ -90,7 +90,7 @@ class SearchState:
         self.tree = Tree()
         self.accounting = accounting
         self._key = randomness.problem_key(problem, task.name)
-        self.prompts = Prompts(problem, task, backends, accounting, self.tree, clock)
+        self.prompts = Prompts(backends, accounting, self.tree, clock)
         self.scoring = Scoring(
             verifiers, scorers, task=task, backends=backends, accounting=accounting, tree=self.tree, prompts=self.prompts,
             stream=randomness.hash64("judge", seed, self._key), clock=clock,
@@ -200,7 +200,7 @@ class SearchState:
         address = (kind, *texts) if own is None else _content(own)
         with self._call(writes=True):
             try:
-                asked = self.prompts.of_task(kind, texts) if own is None else own
+                asked = self.task.prompt(self.problem, kind, texts) if own is None else own
                 opened = await self.prompts.read("policy", asked)
             except ConfigError as refusal:
                 if texts:
@@ -242,7 +242,7 @@ class SearchState:
                 if not queue.count:
                     raise
                 break
-            if until is not END and not any(not row.over for row in queue.begun):
+            if until is not END and not queue.open_rows:
                 break
         for row in self.rows.leave_off(queue) if until is END else queue.begun:
             await self._add_child(children, row)
@@ -251,9 +251,9 @@ class SearchState:
 
     async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
         """Put the path of a row, unless it failed, into its place."""
-        if row.path is not None and row.path.status != "failed":
-            await self.answers.add([row.path])
-            children[row.place % len(children)].append(row.path)
+        if (path := row.made) is not None:
+            await self.answers.add([path])
+            children[row.place % len(children)].append(path)
 
     async def complete(
         self, ts: Sequence[Trajectory], n: int | None = 1, sampling: Sampling | None = None, model: str = "policy"
@@ -309,12 +309,12 @@ class SearchState:
         with self._call(writes=True):
             async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
                 async for row in rows:
-                    if row.path is None or row.path.status == "failed":
+                    if (path := row.made) is None:
                         continue
-                    made.append(row.path)
-                    await self.answers.add([row.path])
+                    made.append(path)
+                    await self.answers.add([path])
                     if not self.judges:
-                        self.finish(row.path)
+                        self.finish(path)
         if self.judges:
             await self.judge(made)
             for t in made:
@@ -348,9 +348,9 @@ class SearchState:
     async def conclude(self) -> None:
         """Make candidates of all rows that were begun: those that wait for others, and those that the budget leaves open."""
         for row in list(self.rows.conclude()):
-            if row.path is not None and row.path.status != "failed":
-                await self.answers.add([row.path])
-                self._add_candidate(row.path)
+            if (path := row.made) is not None:
+                await self.answers.add([path])
+                self._add_candidate(path)
 
     def finish(self, t: Trajectory, scores: Mapping[str, float] | None = None, weight: float | None = None) -> Candidate | None:
         """See `Search.finish`."""
@@ -440,9 +440,9 @@ class SearchState:
                 with self._call(writes=True):
                     async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
                         async for row in rows:
-                            if row.path is not None and row.path.status != "failed":
-                                ends[going[row.place]] = row.path
-                if not any(not row.over for row in queue.begun):
+                            if (path := row.made) is not None:
+                                ends[going[row.place]] = path
+                if not queue.open_rows:
                     break
         return ends
 

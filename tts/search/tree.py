@@ -6,7 +6,7 @@ It holds no policy: `Search` decides what to add, prune and score. Node numbers 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tts.types import Trajectory
 from tts.verifiers.base import StepScores
@@ -38,8 +38,8 @@ class Tree:
         self._children: list[int] = []  # children ever asked for
         self._failed: list[int] = []  # of these, rows that failed
         self._refs: list[int] = []  # 1 if held, plus children that are live
-        self._live = 0  # distinct live tokens
-        self._logical = 0  # what the live tips would keep without sharing
+        self.live_tokens = 0  # distinct tokens that are live now
+        self.logical_tokens = 0  # what the live tips would keep if nothing were shared
 
     def root_of(self, t: Trajectory) -> int:
         """Return the number of a node's root."""
@@ -144,59 +144,41 @@ class Tree:
         self.held[t.node] = t
         node: Trajectory | None = t
         if not self._refs[t.node]:
-            self._logical += self.path_tokens(t)
+            self.logical_tokens += self.path_tokens(t)
         while node is not None:
             self._refs[node.node] += 1
             if self._refs[node.node] > 1:
                 # an ancestor that already lives: if it was a tip, it is one no more
                 if node is not t and self._refs[node.node] == 2 and node.node in self.held:
-                    self._logical -= self.path_tokens(node)
+                    self.logical_tokens -= self.path_tokens(node)
                 break
             above = self.parent_of(node)
-            self._live += self.prompt_tokens[node.node] if above is None else node.num_tokens - above.num_tokens
+            self.live_tokens += self.prompt_tokens[node.node] if above is None else node.num_tokens - above.num_tokens
             node = above
-        if self._live > self.peak_live:
-            self.peak_live, self.peak_logical = self._live, self._logical
+        if self.live_tokens > self.peak_live:
+            self.peak_live, self.peak_logical = self.live_tokens, self.logical_tokens
 
     def release(self, t: Trajectory) -> bool:
         """Give up a node's handle in the count; False if it was given up before."""
         if self.held.pop(t.node, None) is None:
             return False
         if self._refs[t.node] == 1:
-            self._logical -= self.path_tokens(t)
+            self.logical_tokens -= self.path_tokens(t)
         node: Trajectory | None = t
         while node is not None:
             self._refs[node.node] -= 1
             if self._refs[node.node] > 0:
                 if node is not t and self._refs[node.node] == 1 and node.node in self.held:
-                    self._logical += self.path_tokens(node)
+                    self.logical_tokens += self.path_tokens(node)
                 break
             above = self.parent_of(node)
-            self._live -= self.prompt_tokens[node.node] if above is None else node.num_tokens - above.num_tokens
+            self.live_tokens -= self.prompt_tokens[node.node] if above is None else node.num_tokens - above.num_tokens
             node = above
         return True
 
-    @property
-    def live_tokens(self) -> int:
-        """Distinct tokens that are live now."""
-        return self._live
-
-    @property
-    def logical_tokens(self) -> int:
-        """What the live tips would keep if nothing were shared."""
-        return self._logical
-
     def distinct_tokens(self, ts: Iterable[Trajectory]) -> int:
         """Return the distinct tokens, prompts included, on the paths of `ts`."""
-        seen: set[int] = set()
-        total = 0
-        for t in ts:
-            node: Trajectory | None = t
-            while node is not None and node.node not in seen:
-                seen.add(node.node)
-                total += self.own_tokens(node)
-                node = self.parent_of(node)
-        return total
+        return sum(map(self.own_tokens, self._nodes_on(ts)))
 
     def doomed(self, keep: Iterable[int]) -> list[Trajectory]:
         """Return the held nodes that are neither in `keep` nor roots, in node order."""
@@ -205,13 +187,17 @@ class Tree:
 
     def above(self, ts: Iterable[Trajectory]) -> set[int]:
         """Return the nodes on the paths of `ts`."""
+        return {node.node for node in self._nodes_on(ts)}
+
+    def _nodes_on(self, ts: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """Yield each node on the paths of `ts` once."""
         seen: set[int] = set()
         for t in ts:
             node: Trajectory | None = t
             while node is not None and node.node not in seen:
                 seen.add(node.node)
+                yield node
                 node = self.parent_of(node)
-        return seen
 
     def scored_tokens(self, t: Trajectory, verifier: str) -> int:
         """Return the tokens after the prompt up to the last node of the path that a verifier has scored; 0: none.

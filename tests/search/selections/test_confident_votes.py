@@ -15,7 +15,7 @@ import tts
 from tests.support.candidates import ScoredSearch, candidates
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import ConfigError
-from tts.search.algorithms.calibration import choose_threshold, upper_bound, utility
+from tts.search.algorithms.calibration import choose_threshold, upper_bound
 from tts.search.protocols import Selected, SelectionProtocol
 from tts.search.selections.best import Best
 from tts.search.selections.borda import Borda, ballots
@@ -238,12 +238,6 @@ class TestThreshold:
     def test_the_exact_bound(self) -> None:
         assert upper_bound(0, 10, 0.05) == pytest.approx(1 - 0.05**0.1)
         assert upper_bound(3, 3, 0.05) == 1.0
-
-    def test_utility(self) -> None:
-        assert utility([0.9, 0.2], [True, False], 0, 0) == 0.5
-        assert utility([0.9, 0.2], [True, False], 0, 20) == -9.5
-        assert utility([0.9, 0.2], [True, False], 0.5, 20) == 0.5
-        assert utility([0.9, 0.2], [True, False], 1.1, 20) == 0
 
     @pytest.mark.parametrize(("confidences", "right", "risk"), [([], [], 0.1), ([0.1], [], 0.1), ([0.1], [True], 0), ([0.1], [True], "a")])
     def test_bad_input(self, confidences: Any, right: Any, risk: Any) -> None:

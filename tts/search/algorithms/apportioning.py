@@ -28,7 +28,7 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
         Counts [N] that sum to `total`, where there is a node.
     """
     counts = np.zeros(len(scores), dtype=np.int64)
-    order = np.argsort(-_ranked(scores), kind="stable")
+    order = np.argsort(-known(scores), kind="stable")
     weights = softmax_weights(scores, temperature)[order]
     remaining = np.cumsum(weights[::-1])[::-1]  # summed from the smallest on: the last one that is left has exactly its own weight
     left = total
@@ -42,12 +42,13 @@ def apportion(scores: NDArray[np.float64], total: int, temperature: float) -> ND
 
 def softmax_weights(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
     """Return the weights [N] relative to the greatest, which is 1; unknown scores weigh nothing, or all the same."""
-    ranked = _ranked(scores)
+    ranked = known(scores)
     if not len(ranked) or np.isneginf(ranked).all():
         return np.ones(len(ranked))
     with np.errstate(over="ignore"):  # a difference that a small temperature makes infinite weighs nothing
         return np.exp((ranked - ranked.max()) / temperature)
 
 
-def _ranked(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def known(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return scores with -inf for NaN."""
     return np.where(np.isnan(scores), -np.inf, scores)

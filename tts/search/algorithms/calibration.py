@@ -71,12 +71,3 @@ def choose_threshold(confidences: Sequence[float], right: Sequence[bool], risk: 
 def upper_bound(wrong: int, count: int, delta: float) -> float:
     """Return the largest rate under which `wrong` of `count` or fewer still has probability delta (Clopper and Pearson, one-sided)."""
     return 1.0 if wrong == count else float(betaincinv(wrong + 1, count - wrong, 1 - delta))
-
-
-def utility(confidences: Sequence[float], right: Sequence[bool], threshold: float, price: float) -> float:
-    """Return the mean worth of a problem where a right answer earns 1, a wrong one costs `price` and none is worth 0.
-
-    Source: algorithm B20: prices 0 (exam), 1 (quiz) and 20 (high stakes).
-    """
-    worth = [(1.0 if ok else -price) if confidence >= threshold else 0.0 for confidence, ok in zip(confidences, right, strict=True)]
-    return math.fsum(worth) / len(worth)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_choice, check_text
-from tts.search.algorithms.aggregation import check_aggregate
+from tts.checks import check_choice
+from tts.search.parameters import check_verifier
 from tts.search.parts import Selection
 from tts.search.protocols import Selected
 from tts.search.search import Search, state_of
@@ -36,8 +36,7 @@ class ByScore(Selection):
     truncated: str = "vote"
 
     def __post_init__(self) -> None:
-        check_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate)
         check_truncated(self.truncated)
 
 
@@ -49,6 +48,14 @@ def check_truncated(value: str) -> None:
 def voters_of(candidates: Sequence[Candidate], truncated: str) -> list[int]:
     """Return the indices of the candidates that may win: those with an answer."""
     return [i for i, c in enumerate(candidates) if c.answer_class is not None and (truncated == "vote" or not c.truncated)]
+
+
+def members_of(candidates: Sequence[Candidate], voters: Sequence[int]) -> dict[int, list[int]]:
+    """Return the indices of candidates with an answer, by the class of the answer."""
+    members: dict[int, list[int]] = {}
+    for i in voters:
+        members.setdefault(candidates[i].answer_class or 0, []).append(i)
+    return members
 
 
 async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str) -> NDArray[np.float64]:
@@ -83,15 +90,12 @@ def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
 
 def with_weights(candidates: Sequence[Candidate], weights: NDArray[np.float64], scores: Scores | None = None) -> list[Candidate]:
     """Return the candidates with their weights, and with the scores of a role where there are some."""
-    if scores is None:
-        return [
-            Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, c.scores, w)
-            for c, w in zip(candidates, weights.tolist(), strict=True)
-        ]
-    role = scores[0]
+    every = [c.scores for c in candidates]
+    if scores is not None:
+        every = [{**known, scores[0]: score} for known, score in zip(every, scores[1].tolist(), strict=True)]
     return [
-        Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, {**c.scores, role: score}, w)
-        for c, w, score in zip(candidates, weights.tolist(), scores[1].tolist(), strict=True)
+        Candidate(c.trajectory, c.answer, c.answer_class, c.index, c.group, known, w)
+        for c, known, w in zip(candidates, every, weights.tolist(), strict=True)
     ]
 
 
@@ -99,16 +103,13 @@ def by_class(
     candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
 ) -> Selected:
     """Return the class of greatest summed weight; the ranking goes by class, then by weight."""
-    members: dict[int, list[float]] = {}
-    listed = weights.tolist()
-    for i in voters:
-        members.setdefault(candidates[i].answer_class or 0, []).append(listed[i])
-    totals = {kind: math.fsum(of_kind) for kind, of_kind in members.items()}
+    members, listed = members_of(candidates, voters), weights.tolist()
+    totals = {kind: math.fsum(listed[i] for i in of_kind) for kind, of_kind in members.items()}
     ranked = ranked_by(with_weights(candidates, weights, scores), voters, totals)
     if not totals:
         return Selected((), ranked, no_answer(candidates))
     winner = min(totals, key=lambda kind: (-totals[kind], kind))
-    answer = next(candidates[i].answer or "" for i in voters if candidates[i].answer_class == winner)
+    answer = candidates[members[winner][0]].answer or ""
     everything = math.fsum(listed)
     return Selected((answer,), ranked, totals[winner] / everything if everything > 0 else 0.0)
 

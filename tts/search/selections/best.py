@@ -58,5 +58,6 @@ class Best(ByScore):
         order += [i for i in voters if math.isnan(scores[i])]
         judged = with_weights(candidates, weights, (self.verifier, scores))
         ranked = in_order(judged, order)
-        winner = first_writing(ranked[0], judged) if order else None
-        return Selected(() if winner is None else (winner,), ranked, share_of(ranked, weights) if order else no_answer(candidates))
+        if not order:
+            return Selected((), ranked, no_answer(candidates))
+        return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, weights))

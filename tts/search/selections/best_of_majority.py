@@ -8,20 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.checks import check_int, check_number
+from tts.checks import check_number
+from tts.search.parameters import check_counts
 from tts.search.protocols import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    Scores,
-    in_order,
-    low,
-    mean_of,
-    no_answer,
-    scores_of,
-    voters_of,
-    with_weights,
-)
+from tts.search.selections._common import ByScore, Scores, in_order, low, mean_of, members_of, no_answer, scores_of, voters_of, with_weights
 from tts.types import Candidate
 
 _SHARE = 0.2  # least share of all candidates, unless alpha says another
@@ -60,8 +51,7 @@ class BestOfMajority(ByScore):
 
     def __post_init__(self) -> None:
         ByScore.__post_init__(self)
-        check_int("k", self.k, 1, optional=False)
-        check_int("asked", self.asked, 1, optional=False)
+        check_counts(self, "k", "asked")
         check_number("alpha", self.alpha, 0, 1)
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
@@ -70,10 +60,7 @@ class BestOfMajority(ByScore):
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose k answers."""
-        total, voters = len(candidates), voters_of(candidates, self.truncated)
-        members: dict[int, list[int]] = {}
-        for i in voters:
-            members.setdefault(candidates[i].answer_class or 0, []).append(i)
+        total, members = len(candidates), members_of(candidates, voters_of(candidates, self.truncated))
         alpha = max(_SHARE, 2 / max(total, 1)) if self.alpha is None else self.alpha
         kept = [kind for kind, of_kind in members.items() if len(of_kind) >= alpha * total - 1e-9]
         if not kept:

@@ -10,13 +10,7 @@ import numpy as np
 
 from tts.search.protocols import Selected
 from tts.search.search import Search
-from tts.search.selections._common import (
-    ByScore,
-    by_class,
-    scores_of,
-    units_of,
-    voters_of,
-)
+from tts.search.selections._common import ByScore, by_class, scores_of, units_of, voters_of
 from tts.types import Candidate
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,7 +12,7 @@ import numpy as np
 from tts.checks import check_int
 from tts.search.protocols import Selected
 from tts.search.search import Search
-from tts.search.selections._common import by_class, voters_of
+from tts.search.selections._common import by_class, members_of, voters_of
 from tts.search.selections._pairs import ByPairs, preferences
 from tts.types import Candidate
 
@@ -60,10 +59,8 @@ class Pairwise(ByPairs):
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
         """Choose by comparisons won."""
-        members: dict[int, list[int]] = defaultdict(list)
         voters = voters_of(candidates, self.truncated)
-        for i in voters:
-            members[candidates[i].answer_class or 0].append(i)
+        members = members_of(candidates, voters)
         kinds = sorted(members, key=lambda kind: (-len(members[kind]), kind))[: self.most]
         pairs = list(combinations(kinds, 2))
         said = await preferences(candidates, [(members[a][0], members[b][0]) for a, b in pairs], self.verifier, search)

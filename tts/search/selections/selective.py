@@ -11,8 +11,9 @@ import numpy as np
 
 from tts.checks import check_choice, check_number, check_text
 from tts.errors import ConfigError, shown
-from tts.search.algorithms.aggregation import check_aggregate
+from tts.search.parameters import check_verifier
 from tts.search.parts import Selection
+from tts.search.plan import SELECTIONS
 from tts.search.protocols import ScoresAll, Selected, SelectionProtocol
 from tts.search.search import Search
 from tts.search.selections._common import check_truncated, units_of
@@ -55,9 +56,8 @@ class Selective(Selection):
 
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, 0, optional=False)
-        for name in ("by", "verifier"):
-            check_text(name, getattr(self, name))
-        check_aggregate(self.aggregate)
+        check_text("by", self.by)
+        check_verifier(self.verifier, self.aggregate)
         check_truncated(self.truncated)
         check_choice("on", self.on, ("share", "score"))
         scored = bool(self.inner.verifiers)
@@ -69,8 +69,6 @@ class Selective(Selection):
     @property
     def inner(self) -> SelectionProtocol:
         """The selection that chooses."""
-        from tts.search.plan import SELECTIONS
-
         if self.by == self.registered_as or self.by not in SELECTIONS:
             known = ", ".join(name for name in SELECTIONS.names() if name != self.registered_as)
             raise ConfigError(f"by is {shown(self.by)}, but must be the name of another selection", hint=f"known: {known}")

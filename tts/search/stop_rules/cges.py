@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_number, check_text
+from tts.checks import check_int, check_number
 from tts.errors import ConfigError
-from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.ends import StopDecision
+from tts.search.parameters import check_verifier
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
@@ -57,8 +57,7 @@ class CGES(StopRule):
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, 0, 1, optional=False)
         check_int("answers", self.answers, 2)
-        check_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when one answer is likely enough."""

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc
 
-from tts.checks import check_number, check_text
+from tts.checks import check_number
 from tts.errors import ConfigError
-from tts.search.algorithms.aggregation import check_aggregate
 from tts.search.ends import StopDecision
+from tts.search.parameters import check_verifier
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
@@ -65,8 +65,7 @@ class ReASC(StopRule):
         check_number("mean", self.mean, optional=False)
         check_number("spread", self.spread, 1e-12, optional=False)
         check_number("pull", self.pull, 0, optional=False)
-        check_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate)
 
     @classmethod
     def calibrated(cls, scores: ArrayLike, right: ArrayLike, *, precision: float = 0.9) -> ReASC:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_number, check_text
-from tts.search.algorithms.aggregation import check_aggregate
+from tts.checks import check_number
 from tts.search.ends import StopDecision
+from tts.search.parameters import check_verifier
 from tts.search.parts import StopRule
 from tts.types import Candidate
 
@@ -44,8 +44,7 @@ class ScoreThreshold(StopRule):
 
     def __post_init__(self) -> None:
         check_number("threshold", self.threshold, optional=False)
-        check_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate)
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the last candidate is good enough."""

@@ -22,11 +22,12 @@ from typing import NamedTuple
 
 from tts.checks import check_int, check_text
 from tts.errors import unknown_name
-from tts.search.ends import SearchEnded, StopDecision
+from tts.search.ends import SearchEnded
+from tts.search.parameters import check_counts
 from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search
 from tts.search.selections.weighted import Weighted
-from tts.search.strategies._common.guided import Guided, distinct, rewards
+from tts.search.strategies._common.guided import Guided, distinct
 from tts.search.strategies._common.stepping import advance, rounds
 from tts.types import Candidate, Trajectory
 
@@ -103,12 +104,11 @@ class AStar(Guided):
 
     def __post_init__(self) -> None:
         Guided.__post_init__(self)
-        check_int("branching", self.branching, 1, optional=False)
+        check_counts(self, "branching", "width")
         for name, value, names in (("edge_cost", self.edge_cost, tuple(EDGE_COSTS)), ("frontier", self.frontier, FRONTIERS)):
             check_text(name, value)
             if value not in names:
                 raise unknown_name(name, value, names)
-        check_int("width", self.width, 1, optional=False)
         check_int("goals", self.goals, 1)
         check_int("expansions", self.expansions, 1)
 
@@ -144,7 +144,7 @@ class AStar(Guided):
             if end.stop is not None or goal is None or self.goals != 1:
                 raise
             index = self._candidate(search, goal).index
-            raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(index, index + 1))) from None
+            raise end.chosen_from(slice(index, index + 1)) from None
         raise AssertionError("the rounds end by themselves")
 
     def _pop(self, frontier: list[OpenPath], expanded: int) -> list[OpenPath]:
@@ -163,7 +163,9 @@ class AStar(Guided):
             search.drop([t for t in children if t.node not in fresh])
             edges += [(state, t) for t in fresh.values() if t.status == "active" or _answers(search, t)]
         ts = [t for _, t in edges]
-        scores = (await rewards(search, self, ts)).tolist() if self.branching > 1 else [1.0] * len(ts)
+        scores = [1.0] * len(ts)
+        if self.branching > 1:
+            scores = (await search.score(ts, self.verifier, self.aggregate, scale="unit")).tolist()
         lacks = [1.0 if math.isnan(score) else 1.0 - score for score in scores]
         cost = EDGE_COSTS[self.edge_cost]
         return [OpenPath.of(t, s.g + cost(s.h, h, self.max_steps), h) for (s, t), h in zip(edges, lacks, strict=True)]

@@ -11,6 +11,7 @@ plain sample (the paper starts from a greedy one: start=0.0); a score that is un
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,14 +90,12 @@ def threshold_for(scores: NDArray[np.float64], samples: float) -> float:
     if np.isnan(scores).all() or not 1 <= samples <= count:
         raise ConfigError(f"samples is {samples}, but must be between 1 and the {count} that were scored of each problem")
     levels = np.unique(scores[~np.isnan(scores)])
-    low, high = -1, len(levels) - 1
-    while low < high:  # the mean never falls as the threshold rises
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if mean_samples(scores, float(levels[middle])) <= samples else (low, middle - 1)
-    if low < 0:
+    # the mean never falls as the threshold rises
+    within = bisect_right(range(len(levels)), samples, key=lambda i: mean_samples(scores, float(levels[i])))
+    if not within:
         least = mean_samples(scores, float(levels[0]))
         raise ConfigError(f"samples is {samples}, but the lowest threshold takes {least:.2f}: some samples have no score")
-    return float(levels[low])
+    return float(levels[within - 1])
 
 
 def mean_samples(scores: NDArray[np.float64], threshold: float) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
 from tts.search.ends import END, STEP, Tokens
-from tts.search.parameters import check_temperature
+from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
@@ -62,12 +62,10 @@ class AnswerConvergence(Strategy):
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
-        check_int("k", self.k, 1, optional=False)
+        check_counts(self, "k", "tokens", "max_steps")
         check_int("every", self.every, 1)
         check_text("cue", self.cue, optional=True)
-        check_int("tokens", self.tokens, 1, optional=False)
         check_temperature(self.temperature)
-        check_int("max_steps", self.max_steps, 1, optional=False)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write and probe trace after trace."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
-from tts.search.parameters import check_roles, check_temperature
+from tts.search.parameters import check_counts, check_roles, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
@@ -95,8 +95,7 @@ class Archon(Strategy):
         object.__setattr__(self, "writers", check_roles("writers", self.writers, once=True))
         for name in ("judge", "aggregator"):
             check_text(name, getattr(self, name))
-        for name in ("keep", "fused"):
-            check_int(name, getattr(self, name), 1, optional=False)
+        check_counts(self, "keep", "fused")
         check_temperature(self.temperature)
 
     @property

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import check_choice
-from tts.search.search import Search
-from tts.search.strategies._common.guided import WideAhead, affordable_scores, distinct, known, promises, split
+from tts.search.algorithms.apportioning import known
+from tts.search.search import Search, state_of
+from tts.search.strategies._common.guided import WideAhead, distinct, promises, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -58,31 +59,31 @@ class Beam(WideAhead):
         WideAhead.__post_init__(self)
         check_choice("duplicates", self.duplicates, ("drop", "keep"))
 
-    async def explored(self, search: Search) -> Sequence[Candidate]:
+    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and keep until no path is live. The lines are those of algorithm A4."""
         kept: list[Trajectory] = [search.root]
         done: list[Trajectory] = []
         while kept:
-            beams = [kept[i % len(kept)] for i in range(self.width)]  # line 3
+            beams = [kept[i % len(kept)] for i in range(n)]  # line 3
             live, ended = split(await advance(search, beams, max_steps=self.max_steps, temperature=self.temperature))  # lines 4 and 5
             done += ended
             if self.duplicates == "drop":  # line 8
                 live = distinct(live)
-            kept = await self._best(search, live, ended)  # lines 6 and 9
+            kept = await self._best(search, live, ended, n)  # lines 6 and 9
             search.keep(kept)
-        return await self._first(search, done)
+        return await self._first(search, done, n)
 
-    async def _best(self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory]) -> list[Trajectory]:
+    async def _best(self, search: Search, live: Sequence[Trajectory], ended: Sequence[Trajectory], n: int) -> list[Trajectory]:
         """Return the n/M live paths that promise most, best first; those that have just ended are scored beside them."""
-        places = -(-self.width // self.branching)
-        if places == self.width or not live:
+        places = -(-n // self.branching)
+        if places == n or not live:
             return list(live)
         promised = (await promises(search, self, [*live, *ended], self.lookahead))[: len(live)]
         return [live[i] for i in np.argsort(-promised, kind="stable")[:places]]
 
-    async def _first(self, search: Search, done: Sequence[Trajectory]) -> list[Candidate]:
+    async def _first(self, search: Search, done: Sequence[Trajectory], n: int) -> list[Candidate]:
         """Return the candidates of the n best of the finished paths (line 10)."""
-        if len(done) > self.width:
-            scores = known(await affordable_scores(search, self, done))
-            done = [done[i] for i in np.argsort(-scores, kind="stable")[: self.width]]
+        if len(done) > n:
+            scores = known(await state_of(search).score_affordable(done, self.verifier, self.aggregate))
+            done = [done[i] for i in np.argsort(-scores, kind="stable")[:n]]
         return [candidate for t in done if (candidate := search.finish(t)) is not None]

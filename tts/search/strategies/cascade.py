@@ -23,11 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from tts.checks import check_text
 from tts.errors import ConfigError, shown
-from tts.search.algorithms.aggregation import check_aggregate
-from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_roles, check_temperature
+from tts.search.ends import SearchEnded
+from tts.search.parameters import check_roles, check_temperature, check_verifier
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search
@@ -73,8 +71,7 @@ class Cascade(Strategy):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "models", check_roles("models", self.models))
-        check_text("verifier", self.verifier, optional=True)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate, optional=True)
         check_temperature(self.temperature)
         count = len(self.models)
         if self.samples is not None:
@@ -115,13 +112,11 @@ class Cascade(Strategy):
                 await search.complete([search.root], self._count(i), temperature=self.temperature, model=role)
                 score = await self._score(search, search.candidates[first:]) if i + 1 < len(self.models) else math.nan
             except SearchEnded as end:
-                if end.stop is not None:
-                    raise
                 start = first if any(c.answer is not None for c in search.candidates[first:]) else before
-                raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(start, None))) from None
+                raise end.chosen_from(slice(start, None)) from None
             if i + 1 < len(self.models) and score >= self._threshold(i):
                 reason = f"the model {role!r} has the score {score:.2f}, which reaches its threshold {self._threshold(i):g}"
-                raise SearchEnded(reason, StopDecision(reason, used=slice(first, None)))
+                raise SearchEnded(reason).chosen_from(slice(first, None))
         return search.candidates[first:]
 
     async def _score(self, search: Search, made: Sequence[Candidate]) -> float:

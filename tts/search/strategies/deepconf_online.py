@@ -23,6 +23,7 @@ import numpy as np
 
 from tts.checks import check_int, check_number
 from tts.search.ends import END, SearchEnded, Tokens
+from tts.search.parameters import check_counts
 from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search, state_of
 from tts.search.selections.deepconf import DeepConfidence
@@ -71,10 +72,9 @@ class DeepConfidenceOnline(Judged):
 
     def __post_init__(self) -> None:
         Judged.__post_init__(self)
-        check_int("warmup", self.warmup, 1, optional=False)
+        check_counts(self, "warmup", "width")
         check_number("keep", self.keep, 1e-9, 100, optional=False)
         check_number("consensus", self.consensus, 0, optional=False)
-        check_int("width", self.width, 1, optional=False)
         check_int("tokens", self.tokens, 1)
 
     async def run(self, search: Search) -> Sequence[Candidate]:

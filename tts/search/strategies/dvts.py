@@ -19,7 +19,7 @@ import numpy as np
 
 from tts.search.search import Search
 from tts.search.strategies._common.guided import WideAhead, promises
-from tts.search.strategies._common.stepping import advance
+from tts.search.strategies._common.stepping import siblings_of
 from tts.types import Candidate, Trajectory
 
 
@@ -45,17 +45,13 @@ class Dvts(WideAhead):
 
     registered_as = "dvts"
 
-    async def explored(self, search: Search) -> Sequence[Candidate]:
+    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
-        widths = [min(self.branching, self.width - start) for start in range(0, self.width, self.branching)]  # line 1
+        widths = [min(self.branching, n - start) for start in range(0, n, self.branching)]  # line 1
         prefixes = dict(enumerate([search.root] * len(widths)))
         last: dict[int, list[Trajectory]] = {}
         while prefixes:
-            rows = [(g, prefix) for g, prefix in prefixes.items() for _ in range(widths[g])]
-            made = await advance(search, [prefix for _, prefix in rows], max_steps=self.max_steps, temperature=self.temperature)  # line 3
-            siblings: dict[int, list[Trajectory]] = {g: [] for g in prefixes}
-            for (g, _), children in zip(rows, made, strict=True):
-                siblings[g] += children
+            siblings = await siblings_of(search, prefixes, widths, max_steps=self.max_steps, temperature=self.temperature)  # line 3
             best = await self._best(search, siblings, widths)
             last |= siblings  # line 5
             prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6

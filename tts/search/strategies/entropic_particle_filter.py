@@ -61,7 +61,7 @@ class EntropicParticleFilter(ParticleMethod):
         check_number("early", self.early, 0, 1, optional=False)
         check_int("horizon", self.horizon, 1)
 
-    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
+    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once; the final choice is by weights that are not flattened."""
 
         def flattened(log_weights: LogWeights, t: int) -> float:
@@ -71,7 +71,7 @@ class EntropicParticleFilter(ParticleMethod):
                 return 1.0
             return annealed(log_weights, progress, self.annealing)
 
-        return (await sweep(search, self, flattened, address=(0, first))).paths
+        return (await sweep(search, self, n, flattened, address=(0, first))).paths
 
     @staticmethod
     def _steps(search: Search) -> float:

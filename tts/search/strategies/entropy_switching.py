@@ -44,6 +44,7 @@ class EntropySwitching(TwoModels):
 
     registered_as = "entropy_switching"
     needs = ("steps", "extend", "logprobs")
+    needs_of_draft = needs
     threshold: float = 1.0
     window: int | None = None
 
@@ -51,11 +52,6 @@ class EntropySwitching(TwoModels):
         TwoModels.__post_init__(self)
         check_number("threshold", self.threshold, 0, optional=False)
         check_int("window", self.window, 1)
-
-    @property
-    def needs_of_draft(self) -> tuple[str, ...]:
-        """The policy's."""
-        return self.needs
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Write each step with the model that the step before calls for."""

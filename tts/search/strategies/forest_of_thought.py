@@ -24,12 +24,12 @@ from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
 from tts.search.ends import SearchEnded
-from tts.search.parameters import check_temperature
+from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
-from tts.search.strategies._common.stepping import MAX_STEPS, one_step, rounds
-from tts.search.strategies.tree_of_thoughts import LABELS, QUESTION, TreeOfThoughts
+from tts.search.strategies._common.stepping import MAX_STEPS, rounds
+from tts.search.strategies.tree_of_thoughts import LABELS, QUESTION, TreeOfThoughts, Valued, best_open
 from tts.types import Candidate, Trajectory
 from tts.verifiers.replying import asking
 
@@ -75,8 +75,7 @@ class ForestOfThought(Strategy):
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
-        for name in ("width", "branching", "votes", "max_steps"):
-            check_int(name, getattr(self, name), 1, optional=False)
+        check_counts(self, "width", "branching", "votes", "max_steps")
         check_int("corrections", self.corrections, 0, optional=False)
         check_int("max_tokens", self.max_tokens, 1)
         check_text("question", self.question)
@@ -98,28 +97,21 @@ class ForestOfThought(Strategy):
         """Grow a tree; its solutions are candidates, weighed by their values."""
         frontier, known = [search.root], dict[str, float]()
         while frontier:
-            good: list[tuple[float, int]] = []
-            states: list[Trajectory] = []
+            good: list[Valued] = []
             for _ in range(1 + self.corrections):
-                width = self.branching * (self.width if frontier == [search.root] else 1)
-                made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
-                states = [t for children in made for t in children]
-                for t in states:  # none is lost where the budget ends the search
-                    search.finish(t)
-                worth = await self._tree.values(search, states, known)
-                for t, value in zip(states, worth, strict=True):
-                    search.finish(t, weight=value)
-                good = [(value, i) for i, value in enumerate(worth) if value > self._hopeless]
-                if good:
+                states = await self._tree.next_level(search, frontier, self.width, known)
+                if good := [(t, value) for t, value in states if value > self._hopeless]:
                     break
-            kept = [states[i] for _, i in sorted(good, key=lambda one: (-one[0], one[1])) if states[i].status == "active"]
-            frontier = kept[: self.width]
+            frontier = best_open(good, self.width)
             search.keep(frontier)
 
     @property
     def _tree(self) -> TreeOfThoughts:
-        """What values the states of a tree."""
-        return TreeOfThoughts(votes=self.votes, question=self.question, max_tokens=self.max_tokens, temperature=self.temperature)
+        """What writes and values the states of a tree."""
+        return TreeOfThoughts(
+            branching=self.branching, votes=self.votes, question=self.question, max_tokens=self.max_tokens,
+            temperature=self.temperature, max_steps=self.max_steps,
+        )  # fmt: skip
 
     @property
     def _hopeless(self) -> float:

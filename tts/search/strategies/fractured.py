@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError
-from tts.search.parameters import check_temperature
+from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search, state_of
 from tts.search.strategies._common.stepping import rounds
@@ -59,8 +59,7 @@ class Fractured(Strategy):
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
-        check_int("depths", self.depths, 1, optional=False)
-        check_int("answers", self.answers, 1, optional=False)
+        check_counts(self, "depths", "answers")
         check_text("cue", self.cue, optional=True)
         check_temperature(self.temperature)
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts.checks import check_int, check_number
-from tts.search.parameters import check_temperature
+from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.guided import MOST_WIDTH
-from tts.search.strategies._common.stepping import MAX_STEPS, advance, affordable_width, rounds
+from tts.search.strategies._common.stepping import MAX_STEPS, affordable_width, rounds, siblings_of
 from tts.types import Candidate, Trajectory
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -66,12 +66,11 @@ class GuidedByGut(Strategy):
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
-        check_int("branching", self.branching, 1, optional=False)
+        check_counts(self, "branching", "max_steps")
         check_number("novelty", self.novelty, 0, optional=False)
         check_temperature(self.temperature)
         check_number("cool", self.cool, 0, 100)
         check_int("levels", self.levels, 0, optional=False)
-        check_int("max_steps", self.max_steps, 1, optional=False)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Search with n paths; with n left out, again for what is left."""
@@ -88,12 +87,8 @@ class GuidedByGut(Strategy):
         prefixes = dict(enumerate([search.root] * len(widths)))
         prompt, level = words(search.problem.text), 0
         while prefixes:
-            rows = [(g, prefix) for g, prefix in prefixes.items() for _ in range(widths[g])]
             at = self.temperature if level < self.levels or self.cool is None else self.cool
-            made = await advance(search, [prefix for _, prefix in rows], max_steps=self.max_steps, temperature=at)
-            siblings: dict[int, list[Trajectory]] = {g: [] for g in prefixes}
-            for (g, _), children in zip(rows, made, strict=True):
-                siblings[g] += children
+            siblings = await siblings_of(search, prefixes, widths, max_steps=self.max_steps, temperature=at)
             for t in (t for of in siblings.values() for t in of if t.status != "active"):
                 search.finish(t, scores={"gut": confidence(t.path)})
             best = {g: max(of, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt)) for g, of in siblings.items() if of}

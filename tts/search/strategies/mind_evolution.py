@@ -23,6 +23,7 @@ import numpy as np
 from tts.checks import check_int, check_number
 from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded
+from tts.search.parameters import check_counts
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import opened, root_showing
 from tts.search.strategies._common.judged import Judged
@@ -66,8 +67,7 @@ class MindEvolution(Judged):
 
     def __post_init__(self) -> None:
         Judged.__post_init__(self)
-        for name in ("islands", "generations", "parents"):
-            check_int(name, getattr(self, name), 1, optional=False)
+        check_counts(self, "islands", "generations", "parents")
         check_int("migrants", self.migrants, 0, optional=False)
         check_number("pressure", self.pressure, 0, optional=False)
         if self.pressure == 0:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
-from tts.search.ends import SearchEnded, StopDecision
+from tts.search.ends import SearchEnded
 from tts.search.parameters import check_roles, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -97,10 +97,8 @@ class MixtureOfAgents(Strategy):
                 before = first
             await search.complete([root], None if self.samples is None else 1, temperature=self.temperature, model=self.aggregator)
         except SearchEnded as end:
-            if end.stop is not None:
-                raise
             start = before if any(c.answer is not None for c in search.candidates[before:]) else 0
-            raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(start, None))) from None
+            raise end.chosen_from(slice(start, None)) from None
         return search.candidates[first:]
 
     async def _affordable(self, search: Search) -> int:

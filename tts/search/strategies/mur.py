@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts.checks import check_int, check_number, check_text
-from tts.search.algorithms.aggregation import check_aggregate
+from tts.checks import check_int, check_number
+from tts.search.parameters import check_verifier
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide, step_logprob
 from tts.search.strategies._common.stepping import one_step
@@ -61,8 +61,7 @@ class Mur(SideBySide):
         check_int("branching", self.branching, 1, optional=False)
         check_number("gamma", self.gamma, 1e-9, optional=False)
         check_number("momentum", self.momentum, 0, 0.999999, optional=False)
-        check_text("verifier", self.verifier, optional=True)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate, optional=True)
 
     @property
     def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] - of the instance

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from tts.checks import check_choice
 from tts.errors import ConfigError, shown
-from tts.search.ends import SearchEnded, StopDecision
+from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -85,9 +85,7 @@ class PaCoRe(Strategy):
                 before = first
                 await search.complete([root], None, temperature=self.temperature)
         except SearchEnded as end:
-            if end.stop is not None:
-                raise
-            raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(before, None))) from None
+            raise end.chosen_from(slice(before, None)) from None
         return search.candidates[first:]
 
     async def _affordable(self, search: Search) -> int:

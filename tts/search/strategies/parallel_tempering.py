@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tts.checks import check_int, check_number
+from tts.checks import check_number
+from tts.search.parameters import check_counts
 from tts.search.search import Search
 from tts.search.strategies._common.particles import ParticleMethod, check_weight_temperature, drawn, sweep
 from tts.types import Trajectory
@@ -49,8 +50,7 @@ class ParallelTempering(ParticleMethod):
 
     def __post_init__(self) -> None:
         ParticleMethod.__post_init__(self)
-        check_int("chains", self.chains, 1, optional=False)
-        check_int("sweeps", self.sweeps, 1, optional=False)
+        check_counts(self, "chains", "sweeps")
         check_number("hottest", self.hottest, 1, optional=False)
         check_weight_temperature(self.weight_temperature)
 
@@ -65,13 +65,13 @@ class ParallelTempering(ParticleMethod):
         steps = range(self.chains - 1, -1, -1)
         return tuple(self.weight_temperature * self.hottest ** (k / max(1, self.chains - 1)) for k in steps)
 
-    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
+    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep every chain, then swap references between neighbours, again and again."""
         found: list[Trajectory] = []
         chains = [_Chain(tau) for tau in self.temperatures]
         for s in range(first, first + self.sweeps):
             for k, chain in enumerate(chains):
-                found += await chain.swept(search, self, (k, s), [one.reference for one in chains if one.reference is not None])
+                found += await chain.swept(search, self, n, (k, s), [one.reference for one in chains if one.reference is not None])
             for k, (hot, cold) in enumerate(pairwise(chains)):
                 if search.rng("swap", k, s).random() < swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature):
                     hot.reference, cold.reference = cold.reference, hot.reference
@@ -88,10 +88,12 @@ class _Chain:
     weight: float = 0.0
 
     async def swept(
-        self, search: Search, method: ParallelTempering, address: tuple[int, int], beside: Sequence[Trajectory]
+        self, search: Search, method: ParallelTempering, n: int, address: tuple[int, int], beside: Sequence[Trajectory]
     ) -> Sequence[Trajectory]:
         """Sweep once, draw the next reference, and return the particles; `beside`: references to keep alive."""
-        particles = await sweep(search, method, lambda _w, _t: self.temperature, address=address, reference=self.reference, beside=beside)
+        particles = await sweep(
+            search, method, n, lambda _w, _t: self.temperature, address=address, reference=self.reference, beside=beside
+        )
         at = drawn(search, particles, self.temperature, address)
         self.reference, self.weight = particles.paths[at], float(particles.potentials[at])
         return particles.paths

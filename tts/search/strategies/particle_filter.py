@@ -49,6 +49,6 @@ class ParticleFilter(ParticleMethod):
         ParticleMethod.__post_init__(self)
         check_weight_temperature(self.weight_temperature)
 
-    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
+    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep once; the heaviest particle is the selection's to find."""
-        return (await sweep(search, self, lambda _log_weights, _t: self.weight_temperature, address=(0, first))).paths
+        return (await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, first))).paths

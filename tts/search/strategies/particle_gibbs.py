@@ -54,12 +54,12 @@ class ParticleGibbs(ParticleMethod):
         """The sweeps that share the budget."""
         return self.sweeps
 
-    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
+    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep, draw a reference, and sweep again."""
         found: list[Trajectory] = []
         reference: Trajectory | None = None
         for s in range(first, first + self.sweeps):
-            particles = await sweep(search, self, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference)
+            particles = await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference)
             found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
             reference = particles.paths[drawn(search, particles, self.weight_temperature, (0, s))]
         return found

@@ -26,17 +26,15 @@ from numpy.typing import NDArray
 from tts.checks import check_int, check_number
 from tts.search.algorithms.clustering import most_clusters
 from tts.search.algorithms.resampling import softmax
-from tts.search.ends import SearchEnded
-from tts.search.parameters import check_temperature
+from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import step_logprob
-from tts.search.strategies._common.stepping import MAX_STEPS, draw, one_step, rounds
+from tts.search.strategies._common.stepping import MAX_STEPS, advance, draw, rounds
 from tts.types import Candidate, Trajectory
 
 _SHARP = 0.1  # the temperature of advantages, and of steps that fill the width again
 _EVEN = 1e-9  # which rounding may take from a mean of equals
-_TRIES = 3  # of a level whose rows all fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +76,7 @@ class PhiDecoding(Strategy):
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
-        for name in ("beams", "branching", "clusters", "foresight", "most", "max_steps"):
-            check_int(name, getattr(self, name), 1, optional=False)
+        check_counts(self, "beams", "branching", "clusters", "foresight", "most", "max_steps")
         check_number("deviations", self.deviations, 0, optional=False)
         check_int("least", self.least, 0, optional=False)
         check_number("agreement", self.agreement, 0, 1, optional=False)
@@ -99,7 +96,7 @@ class PhiDecoding(Strategy):
         paths, values = [search.root] * beams, [0.0] * beams
         for level in range(min(self.most, self.max_steps)):
             foresight = min(self.foresight, max(1, self.max_steps - level - 1))
-            made = await self._proposed(search, paths)  # 1
+            made = await advance(search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature, finishes=False)  # 1
             pool = [(t, value) for of, value in zip(made, values, strict=True) for t in of]
             rng = search.rng("phi", r, level)
             kept = wide_enough(np.array([step_logprob(t) for t, _ in pool]), beams, self.deviations, rng)
@@ -122,18 +119,6 @@ class PhiDecoding(Strategy):
             if not paths or (level + 1 >= self.least and agreed):  # 5
                 break
         await draw(search, paths, self.temperature)  # 6
-
-    async def _proposed(self, search: Search, paths: Sequence[Trajectory]) -> list[list[Trajectory]]:
-        """Return next steps of each path.
-
-        Raises:
-            SearchEnded: not one row can start, or all failed three times.
-        """
-        for _ in range(_TRIES):
-            made = await one_step(search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature)
-            if any(made):
-                return made
-        raise SearchEnded("every row failed")
 
 
 def continued(t: Trajectory, end: Trajectory) -> float:

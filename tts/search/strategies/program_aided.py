@@ -21,8 +21,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.checks import check_int
 from tts.search.ends import END, Stops
+from tts.search.parameters import check_counts
 from tts.search.search import Search
 from tts.search.strategies._common.side_by_side import SideBySide
 from tts.threads import in_thread
@@ -73,8 +73,7 @@ class ProgramAided(SideBySide):
 
     def __post_init__(self) -> None:
         SideBySide.__post_init__(self)
-        check_int("programs", self.programs, 1, optional=False)
-        check_int("characters", self.characters, 1, optional=False)
+        check_counts(self, "programs", "characters")
         self._code(self.seconds)
 
     def _code(self, seconds: float) -> Code:

@@ -27,7 +27,7 @@ from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search
 from tts.search.selections.majority import Majority
 from tts.search.selections.weighted import Weighted
-from tts.search.strategies._common.guided import Wide, rewards, split
+from tts.search.strategies._common.guided import Wide, split
 from tts.search.strategies._common.stepping import advance
 from tts.types import Candidate, Trajectory
 
@@ -57,9 +57,9 @@ class RewardBalanced(Wide):
         """Return `weighted` by the score that guided the search; `majority` where there is no verifier."""
         return Weighted(verifier=self.verifier, aggregate=self.aggregate) if verified else Majority()
 
-    async def explored(self, search: Search) -> Sequence[Candidate]:
+    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
         """Search level by level until n paths have ended or none is live. The lines are those of algorithm A6."""
-        left, live = self.width, [search.root]  # line 1
+        left, live = n, [search.root]  # line 1
         counts = np.array([left])
         first = len(search.candidates)
         while left > 0 and live:  # line 5
@@ -67,10 +67,11 @@ class RewardBalanced(Wide):
             live, ended = split(await advance(search, rows, max_steps=self.max_steps, temperature=self.temperature))  # line 7
             left -= len(ended)  # line 4
             counts = np.zeros(len(live), dtype=np.int64)
-            if self.width == 1:
+            if n == 1:
                 counts[:] = left
             elif live and left > 0:
-                counts = await self.balance(search, live, await rewards(search, self, live), left)  # lines 3 and 6
+                scores = await search.score(live, self.verifier, self.aggregate, scale="unit")  # line 3
+                counts = await self.balance(search, live, scores, left)  # line 6
             live, counts = [t for t, count in zip(live, counts, strict=True) if count > 0], counts[counts > 0]
             search.keep(live)
         return list(search.candidates[first:])

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from tts.checks import check_int
 from tts.errors import ConfigError
-from tts.search.ends import SearchEnded, StopDecision
+from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -95,9 +95,7 @@ class RecursiveSelfAggregation(Strategy):
                 members = range(n if k else n - len(search.candidates))
                 await draw(search, [await self._root(search, k, j, texts) for j in members], self.temperature)
         except SearchEnded as end:
-            if end.stop is not None:
-                raise
-            raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(before, None))) from None
+            raise end.chosen_from(slice(before, None)) from None
         return search.candidates[first:]
 
     async def _size(self, search: Search, k: int, n: int | None) -> int:

@@ -74,17 +74,13 @@ class SelfRefine(Strategy):
         """Write chains; with n left out, again for what is left."""
         for _ in rounds(search, None if self.n is None else 1):
             first = len(search.candidates)
-            n = self.n or await self._affordable(search)
+            n = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // (1 + 2 * self.rounds)))
             begun = len(search.candidates) - first  # one that was drawn to learn its length begins a chain
             await draw(search, [search.root] * (n - begun), self.temperature)
             going = list(search.candidates[first:])
             for _ in range(self.rounds):
                 going = await self._refined(search, going)
         return search.candidates
-
-    async def _affordable(self, search: Search) -> int:
-        units = await affordable_width(search, self.temperature, stepwise=False)
-        return max(1, min(_MOST, units // (1 + 2 * self.rounds)))
 
     async def _refined(self, search: Search, chains: Sequence[Candidate]) -> list[Candidate]:
         """Return the successors of the solutions that are refined."""

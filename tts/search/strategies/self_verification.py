@@ -21,7 +21,7 @@ from typing import Any
 
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
-from tts.search.ends import SearchEnded, StopDecision
+from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
@@ -107,9 +107,9 @@ class SelfVerification(Strategy):
                 await self._verify(search, search.candidates[done:], votes)
                 done = len(search.candidates)
         except SearchEnded as end:
-            if end.stop is not None or not done:
+            if not done:
                 raise
-            raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(0, done))) from None
+            raise end.chosen_from(slice(0, done)) from None
         return search.candidates
 
     async def _verify(self, search: Search, made: Sequence[Candidate], votes: int) -> None:

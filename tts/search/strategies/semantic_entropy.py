@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_choice, check_int, check_number
-from tts.search.ends import SearchEnded, StopDecision
-from tts.search.parameters import check_temperature
+from tts.search.ends import SearchEnded
+from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.stop_rules.entropy import answer_entropy
@@ -65,10 +65,8 @@ class SemanticEntropy(Strategy):
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
-        check_int("rounds", self.rounds, 1, optional=False)
+        check_counts(self, "rounds", "watched", "shown")
         check_number("threshold", self.threshold, 0, optional=False)
-        check_int("watched", self.watched, 1, optional=False)
-        check_int("shown", self.shown, 1, optional=False)
         check_temperature(self.temperature)
         check_prompt(self.prompt)
         check_choice("rule", self.rule, ("threshold", "secretary"))
@@ -89,8 +87,7 @@ class SemanticEntropy(Strategy):
             made = await self._round(search, root, first, self.rounds - k)
             entropies.append(entropy_of(made))
             if self._stops(entropies):
-                reason = f"entropy {entropies[-1]:.2g} in round {k + 1}"
-                raise SearchEnded(reason, StopDecision(reason, used=slice(first, None)))
+                raise SearchEnded(f"entropy {entropies[-1]:.2g} in round {k + 1}").chosen_from(slice(first, None))
         return made
 
     async def _round(self, search: Search, root: Trajectory, first: int, left: int) -> list[Candidate]:
@@ -107,9 +104,9 @@ class SemanticEntropy(Strategy):
             begun = len(search.candidates) - first
             await search.complete([root], None if n is None else max(1, n - begun), temperature=self.temperature)
         except SearchEnded as end:
-            if end.stop is None and any(c.answer is not None for c in search.candidates[first:]):
-                raise SearchEnded(end.reason, StopDecision(end.reason, used=slice(first, None))) from None
-            raise
+            if not any(c.answer is not None for c in search.candidates[first:]):
+                raise
+            raise end.chosen_from(slice(first, None)) from None
         return list(search.candidates[first:])
 
     def _digest(self, made: Sequence[Candidate]) -> list[str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,11 +76,7 @@ class SpecReason(TwoModels):
 
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Draft, grade, and rewrite."""
-
-        async def step(going: Sequence[Trajectory]) -> list[Trajectory | None]:
-            return await self._step(search, going)
-
-        return await self.waves(search, step, cost=2)
+        return await self.waves(search, partial(self._step, search), cost=2)
 
     async def _step(self, search: Search, going: Sequence[Trajectory]) -> list[Trajectory | None]:
         """Take paths one step further; the numbers are the lines of algorithm B11."""
@@ -89,7 +86,7 @@ class SpecReason(TwoModels):
             made[i] = t
         graded = [(i, t) for i, t in enumerate(made) if t is not None]
         if graded and self._affords_grades(search, len(graded)):
-            grades = await self._graded(search, [t for _, t in graded])  # 3
+            grades = grades_of(await search.ask([t for _, t in graded], self.question, DIGITS), self.grade)  # 3
             poor = [(i, t) for (i, t), grade in zip(graded, grades.tolist(), strict=True) if grade < self.threshold]
             search.drop([t for _, t in poor])
             for i, _ in poor:
@@ -114,10 +111,6 @@ class SpecReason(TwoModels):
             return True
         paid = search.affordable_samples()
         return paid is None or (paid > 2 and left * (1 - 2 / paid) >= bound)
-
-    async def _graded(self, search: Search, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-        """Return the grade of the last step of each path."""
-        return grades_of(await search.ask(ts, self.question, DIGITS), self.grade)
 
 
 def grades_of(p: NDArray[np.float64], by: str) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_int, check_text
-from tts.search.parameters import check_temperature
+from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.asking import replies_to
@@ -32,6 +32,7 @@ QUESTION = (
     "one word: sure, likely or impossible."
 )
 _MOST = 1024  # states of a level, where the budget decides
+Valued = tuple[Trajectory, float]  # a state and its value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,7 @@ class TreeOfThoughts(Strategy):
 
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
-        for name in ("branching", "votes", "max_steps"):
-            check_int(name, getattr(self, name), 1, optional=False)
+        check_counts(self, "branching", "votes", "max_steps")
         check_int("max_tokens", self.max_tokens, 1)
         check_text("question", self.question)
         check_temperature(self.temperature)
@@ -85,20 +85,23 @@ class TreeOfThoughts(Strategy):
         """Go down level by level. The numbers are the lines of algorithm B16."""
         frontier, values = [search.root], dict[str, float]()
         while frontier:
-            width = self.branching * (n if frontier == [search.root] else 1)
-            made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)  # 1
-            states = [t for children in made for t in children]
-            for t in states:  # none is lost where the budget ends the search
-                search.finish(t)
-            worth = await self.values(search, states, values)  # 2
-            for t, value in zip(states, worth, strict=True):
-                if t.status != "active":
-                    search.finish(t, weight=value)
-            open_ones = [(value, i) for i, (t, value) in enumerate(zip(states, worth, strict=True)) if t.status == "active"]
-            frontier = [states[i] for _, i in sorted(open_ones, key=lambda one: (-one[0], one[1]))[:n]]  # 3
+            states = await self.next_level(search, frontier, n, values)  # 1, 2
+            frontier = best_open(states, n)  # 3
             search.keep(frontier)
 
-    async def values(self, search: Search, states: Sequence[Trajectory], known: dict[str, float]) -> list[float]:
+    async def next_level(self, search: Search, frontier: Sequence[Trajectory], n: int, known: dict[str, float]) -> list[Valued]:
+        """Return the next states of a level, n times as many of the root, with their values; those that ended are candidates."""
+        width = self.branching * (n if frontier == [search.root] else 1)
+        made = await one_step(search, frontier, width, max_steps=self.max_steps, temperature=self.temperature)
+        states = [t for children in made for t in children]
+        for t in states:  # none is lost where the budget ends the search
+            search.finish(t)
+        values = await self._values(search, states, known)
+        for t, value in zip(states, values, strict=True):
+            search.finish(t, weight=value)
+        return list(zip(states, values, strict=True))
+
+    async def _values(self, search: Search, states: Sequence[Trajectory], known: dict[str, float]) -> list[float]:
         """Return the value of each state, and note it; an unfinished state that was listed before has none."""
         fresh = list({t.full_text: t for t in states if t.full_text not in known}.values())
         prompts = [asking(self.question, search.problem, ("Steps", t.judged_text)) for t in fresh]
@@ -112,6 +115,11 @@ class TreeOfThoughts(Strategy):
             worth.append(0.0 if again else known.get(t.full_text, self.votes * LABELS["likely"]))
             seen.add(t.full_text)
         return worth
+
+
+def best_open(states: Sequence[Valued], n: int) -> list[Trajectory]:
+    """Return the n best of the states that have not ended; of equal ones the first."""
+    return [t for t, _ in sorted(states, key=lambda one: -one[1]) if t.status == "active"][:n]
 
 
 def value_of(reply: str) -> float:

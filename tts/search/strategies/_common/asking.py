@@ -32,7 +32,5 @@ async def replies_to(
             continue
     made = await search.expand([*roots.values()], n, END, temperature=temperature, max_tokens=max_tokens, model=model)
     search.drop([*roots.values(), *(t for of in made for t in of)])
-    replies: list[list[Trajectory] | None] = [None] * len(prompts)
-    for i, of in zip(roots, made, strict=True):
-        replies[i] = of
-    return replies
+    replies = dict(zip(roots, made, strict=True))
+    return [replies.get(i) for i in range(len(prompts))]

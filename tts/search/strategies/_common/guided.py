@@ -8,7 +8,6 @@ unknown score (NaN) promises less than every known one.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int, check_text
-from tts.search.algorithms.aggregation import check_aggregate
-from tts.search.ends import SearchEnded
-from tts.search.parameters import check_temperature
+from tts.checks import check_int
+from tts.search.algorithms.apportioning import known
+from tts.search.parameters import check_temperature, check_verifier
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search
@@ -50,8 +48,7 @@ class Guided(Strategy):
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
         check_int("max_steps", self.max_steps, 1, optional=False)
-        check_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate)
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `best` by the score that guided the search; `majority` where there is no verifier."""
@@ -73,13 +70,6 @@ class Wide(Guided):
         Guided.__post_init__(self)
         check_int("n", self.n, 1)
 
-    @property
-    def width(self) -> int:
-        """The paths at each level, once `run` has filled them in."""
-        if self.n is None:
-            raise AssertionError("run fills n in before a search begins")
-        return self.n
-
     def written_per_token(self) -> int:
         """Return how many tokens are written for each one of a path: more than one where it looks ahead."""
         return 1
@@ -92,15 +82,14 @@ class Wide(Guided):
         """
         found: list[Candidate] = []
         for _ in rounds(search, None if self.n is None else 1):
-            sized = self
-            if self.n is None:
-                units = await affordable_width(search, self.temperature) // self.written_per_token()
-                sized = dataclasses.replace(self, n=max(1, min(units, MOST_WIDTH)))
-            found += await sized.explored(search)
+            n = self.n
+            if n is None:
+                n = max(1, min(MOST_WIDTH, await affordable_width(search, self.temperature) // self.written_per_token()))
+            found += await self.explored(search, n)
         return found
 
     @abstractmethod
-    async def explored(self, search: Search) -> Sequence[Candidate]:
+    async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
         """Return the candidates of one search with n paths."""
         ...
 
@@ -120,16 +109,11 @@ class WideAhead(Wide):
     def __post_init__(self) -> None:
         Wide.__post_init__(self)
         check_int("branching", self.branching, 1, optional=False)
-        check_lookahead(self.lookahead)
+        check_int("lookahead", self.lookahead, 0, optional=False)
 
     def written_per_token(self) -> int:
         """Return one, and the lookahead."""
         return 1 + self.lookahead
-
-
-def check_lookahead(value: object) -> None:
-    """Raise ConfigError where a lookahead is no number of steps."""
-    check_int("lookahead", value, 0, optional=False)
 
 
 async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], lookahead: int = 0) -> NDArray[np.float64]:
@@ -140,28 +124,6 @@ async def promises(search: Search, method: Guided, ts: Sequence[Trajectory], loo
     """
     ends = await search.rollout(ts, lookahead, temperature=0.0) if lookahead else ts
     return known(await search.score(ends, method.verifier, method.aggregate))
-
-
-async def affordable_scores(search: Search, method: Guided, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-    """Return one score a path, NaN where it is unknown or the budget cannot pay it."""
-    try:
-        return await search.score(ts, method.verifier, method.aggregate)
-    except SearchEnded:
-        return np.full(len(ts), np.nan)
-
-
-async def rewards(search: Search, method: Guided, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
-    """Return one score a path, mapped from the verifier's range to [0, 1]; NaN where it is unknown.
-
-    Raises:
-        SearchEnded: the budget cannot pay for a single score.
-    """
-    return await search.score(ts, method.verifier, method.aggregate, scale="unit")
-
-
-def known(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return scores with -inf for NaN."""
-    return np.where(np.isnan(scores), -np.inf, scores)
 
 
 def split(children: Sequence[Sequence[Trajectory]]) -> tuple[list[Trajectory], list[Trajectory]]:

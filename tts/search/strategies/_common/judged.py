@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tts.checks import check_int, check_text
-from tts.search.algorithms.aggregation import check_aggregate
-from tts.search.parameters import check_temperature
+from tts.checks import check_int
+from tts.search.parameters import check_temperature, check_verifier
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
 from tts.search.selections.best import Best
@@ -30,8 +29,7 @@ class Judged(Strategy):
     def __post_init__(self) -> None:
         check_int("n", self.n, 1)
         check_temperature(self.temperature)
-        check_text("verifier", self.verifier)
-        check_aggregate(self.aggregate)
+        check_verifier(self.verifier, self.aggregate)
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `best` by the score that it judges by; `majority` where there is no verifier."""

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
 from tts.search.search import Search
-from tts.search.strategies._common.guided import MOST_WIDTH, Guided, check_lookahead
+from tts.search.strategies._common.guided import MOST_WIDTH, Guided
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
 
@@ -94,7 +94,7 @@ class ParticleMethod(Guided):
         check_number("resample_below", self.resample_below, 0, 1, optional=False)
         check_choice("target", self.target, ("levels", "last"))
         check_number("twist", self.twist, 0, optional=False)
-        check_lookahead(self.lookahead)
+        check_int("lookahead", self.lookahead, 0, optional=False)
 
     @property
     def sweeps_in_all(self) -> int:
@@ -112,17 +112,16 @@ class ParticleMethod(Guided):
         """
         found: list[Trajectory] = []
         for r in rounds(search, None if self.n is None else 1):
-            sized = self
-            if self.n is None:
-                units = await affordable_width(search, self.temperature) // (1 + self.lookahead)
-                units = max(1, units)
-                sized = replace(self, n=min(MOST_WIDTH, max(min(2, units), units // self.sweeps_in_all)))
-            found += await sized.swept(search, r * self.sweeps_in_all)
+            n = self.n
+            if n is None:
+                units = max(1, await affordable_width(search, self.temperature) // (1 + self.lookahead))
+                n = min(MOST_WIDTH, max(min(2, units), units // self.sweeps_in_all))
+            found += await self.swept(search, n, r * self.sweeps_in_all)
         distinct = {t.node: t for t in found}.values()
         return [candidate for t in distinct if (candidate := search.finish(t)) is not None]
 
     @abstractmethod
-    async def swept(self, search: Search, first: int) -> Sequence[Trajectory]:
+    async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Return the particles of one search with n of them; `first`: the number of its first sweep."""
         ...
 
@@ -154,6 +153,7 @@ async def weighed(search: Search, particles: Sequence[Particle], method: Particl
 async def sweep(
     search: Search,
     method: ParticleMethod,
+    n: int,
     temperature: Temperature,
     *,
     address: tuple[int, int] = (0, 0),
@@ -163,14 +163,14 @@ async def sweep(
     """Run the filter once from the root, until every particle has stopped.
 
     Args:
-        temperature: of each resampling. address: chain and sweep, for the draws.
+        n: particles. temperature: of each resampling. address: chain and sweep, for the draws.
         reference: a finished path that keeps the last place and is never replaced; free particles may become copies of its first
             t steps, which go on as live particles. beside: paths to keep alive for others.
 
     Raises:
         SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).
     """
-    free = (method.n or 1) - (reference is not None)
+    free = n - (reference is not None)
     particles = await _stepped(search, [Particle(search.root)] * free, method) if free else []
     held, t = Particle(search.root), 1
     while True:

@@ -88,21 +88,39 @@ async def advance(
     max_steps: int = MAX_STEPS,
     temperature: float | None = None,
     until: Until | Tokens | Stops = STEP,
+    finishes: bool = True,
 ) -> list[list[Trajectory]]:
-    """Return up to n children of each active path, in order, one step longer; those that ended are candidates.
+    """Return up to n children of each active path, in order, one step longer.
 
     Args:
         ts: one listed twice is two requests. n: children of each.
         max_steps: of a path. temperature: None for the run's. until: where a step ends.
+        finishes: whether children that ended are candidates at once.
 
     Raises:
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
     for _ in range(_TRIES):
-        children = await one_step(search, ts, n, max_steps=max_steps, temperature=temperature, until=until, finishes=True)
+        children = await one_step(search, ts, n, max_steps=max_steps, temperature=temperature, until=until, finishes=finishes)
         if any(children) or not ts:
             return children
     raise SearchEnded("every row failed")
+
+
+async def siblings_of(
+    search: Search, prefixes: Mapping[int, Trajectory], widths: Sequence[int], *, max_steps: int, temperature: float | None
+) -> dict[int, list[Trajectory]]:
+    """Return the next steps of each subtree, by number: as many as its width, all behind its prefix.
+
+    Raises:
+        SearchEnded: as `advance`.
+    """
+    rows = [(g, prefix) for g, prefix in prefixes.items() for _ in range(widths[g])]
+    made = await advance(search, [prefix for _, prefix in rows], max_steps=max_steps, temperature=temperature)
+    siblings: dict[int, list[Trajectory]] = {g: [] for g in prefixes}
+    for (g, _), children in zip(rows, made, strict=True):
+        siblings[g] += children
+    return siblings
 
 
 async def one_step(
@@ -116,7 +134,7 @@ async def one_step(
     model: str = "policy",
     finishes: bool = False,
 ) -> list[list[Trajectory]]:
-    """Return what `advance` does, of one try, by the model of a role; `finishes`: whether those that ended are candidates at once.
+    """Return what `advance` does, of one try, by the model of a role.
 
     Raises:
         SearchEnded: not one row can start.

@@ -7,6 +7,7 @@ it, is refused before anything is spent. `draft='policy'` writes with one model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tts.checks import check_text
 from tts.search.strategies._common.side_by_side import SideBySide
@@ -19,9 +20,13 @@ class TwoModels(SideBySide):
     Args:
         draft: role of the small model; that of the large one is "policy".
         n, temperature, max_steps: as in `SideBySide`; the temperature is of both.
+
+    Attributes:
+        needs_of_draft: capabilities that it needs of the draft's model.
     """
 
     needs = ("steps", "extend")
+    needs_of_draft: ClassVar[tuple[str, ...]] = ("steps", "extend")
     draft: str = "draft"
 
     def __post_init__(self) -> None:
@@ -32,8 +37,3 @@ class TwoModels(SideBySide):
     def needs_of_models(self) -> dict[str, tuple[str, ...]]:
         """What is used of the draft's model; nothing, where the policy drafts."""
         return {} if self.draft == "policy" else {self.draft: self.needs_of_draft}
-
-    @property
-    def needs_of_draft(self) -> tuple[str, ...]:
-        """The capabilities of the draft's model that are used."""
-        return ("steps", "extend")
