@@ -67,6 +67,26 @@ def test_what_a_class_overrides_is_asked() -> None:
     assert classes(Folded(), ["ab", "ac", "b"]).count() == 2
 
 
+def test_many_pairs_are_not_compared_beyond_the_time() -> None:
+    class Pairs(TextTask):
+        def canonical(self, answer: str) -> str:
+            return answer
+
+        def equivalent(self, a: str, b: str) -> bool:
+            return False
+
+        def decide(self, a: str, b: str) -> bool | None:
+            seen.append((a, b))
+            return False
+
+    seen: list[tuple[str, str]] = []
+    left = iter([10.0] * 302 + [0.0] * 400)  # it is looked at for each text, and within the pairs of a text with many
+    found = classes(Pairs(), [f"{number}" for number in range(300)], lambda: next(left))
+    assert found.count() == 300
+    assert found.timed_out
+    assert max(int(a) for a, b in seen if b == "299") == 198, "what is behind the look at the time is not compared"
+
+
 def test_a_guard_that_ends_a_comparison_is_told_and_the_answer_stands_alone() -> None:
     hanging = [sys.executable, "-c", "import time\nprint('{\"ready\": true}', flush=True)\ninput()\ntime.sleep(60)"]
     task = MathTask(checker=SymbolicChecker(command=hanging, time_limit_s=0.2, num_workers=1))

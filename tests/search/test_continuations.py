@@ -309,6 +309,19 @@ def test_what_shows_no_token_ids_refuses_before_anything_is_spent() -> None:
     assert backend.counters.prompt_tokens == 0
 
 
+def test_a_fork_at_a_token_needs_the_text_of_single_tokens() -> None:
+    async def body(search: Search) -> None:
+        (made,) = await search.complete([search.root])
+        (before,) = [await search.fork(made.trajectory, "4")]
+        assert made.trajectory.full_text.startswith(before.full_text)
+        await search.fork(made.trajectory, 3)
+
+    backend = toy()
+    backend.metadata = dataclasses.replace(backend.metadata, text_of=None)
+    with pytest.raises(CapabilityError, match="needs the text of single tokens, which the backend 'toy' does not show"):
+        run(body, backend)
+
+
 @pytest.mark.parametrize("verifier", ["none", "process"])
 def test_the_embedded_policy_forks_at_its_own_tokens(verifier: str) -> None:
     pytest.importorskip("torch")

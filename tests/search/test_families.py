@@ -98,6 +98,13 @@ def test_a_refusal_names_the_nearest_strategy_that_can_run() -> None:
     assert toy.counters.prompt_tokens == 0
 
 
+def test_forks_at_a_token_need_the_text_of_single_tokens() -> None:
+    caps = Caps(extend="native", token_ids=True)
+    forks = parse("fractured").strategy
+    assert lacking(forks, RunSetting(caps=caps)) == []
+    assert lacking(forks, RunSetting(caps=caps, shows_tokens=False)) == ["the text of single tokens"]
+
+
 # Settings in words ------------------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pytest
 import tts
 from tests.search.written import PROBLEM, Body, run, toy
 from tts.backends.function import Answer, Ask, FunctionBackend
-from tts.errors import ConfigError
+from tts.errors import ConfigError, PromptTooLong
 from tts.search.search import Search
 from tts.types import Message
 from tts.verifiers.toy import ToyVerifier
@@ -186,3 +186,25 @@ def test_a_role_that_nobody_scores_and_one_that_two_score_are_refused_before_any
         with pytest.raises(ConfigError, match=said):
             run(graded([0.5]), backend, selection=selection, gives=gives, verifiers=verifiers)  # type: ignore[arg-type]
         assert backend.counters.prompt_tokens == 0
+
+
+# Where rows end -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("texts", [(), ["\n"], "\n", None])
+def test_what_is_no_tuple_of_texts_ends_no_row(texts: Any) -> None:
+    with pytest.raises(ConfigError, match="but must be a tuple of texts"):
+        tts.Stops(texts)
+    with pytest.raises(ConfigError, match="a text of Stops is ''"):
+        tts.Stops(("",))
+
+
+def test_a_prompt_that_fills_the_context_is_refused() -> None:
+    class Small(FunctionBackend):
+        context = 50
+
+    async def body(search: Search) -> None:
+        await search.open("check", prompt="8 + 1 " * 100)
+
+    with pytest.raises(PromptTooLong, match=r"but the model's context .* holds 50"):
+        run(body, Small(lambda ask: "A: 4"))

@@ -13,7 +13,7 @@ import tts
 from tests.search.strategies.test_compositions import Valuing, answered, near, solved, text_of
 from tests.support.repeats import repeats
 from tests.support.runs import check_books, make_run, searched
-from tts.backends.function import FunctionBackend
+from tts.backends.function import Answer, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
 from tts.errors import ConfigError
@@ -84,6 +84,17 @@ def test_a_rank_that_all_pass_is_not_asked_for() -> None:
     model = Layered()
     run(model, "archon(n=3, layers=['generate', 'critique', 'rank', 'fuse'], keep=3)")
     assert "rank" not in {kind for kind, _ in model.asked}
+
+
+def test_layers_that_read_leave_solutions_as_they_are_where_all_were_cut_short() -> None:
+    class Short(FunctionBackend):
+        context = 60
+
+    model = Short(lambda ask: Answer("w ", tokens=min(10, ask.max_tokens), finished=False))
+    end = searched(make_run("3 + 4", Budget(samples=50), "archon(n=2, layers=['generate', 'verify', 'rank'])", model))
+    check_books(end.search)
+    assert [c.trajectory.status for c in end.solution.candidates] == ["truncated"] * 2
+    assert end.solution.usage.samples == 2, "nobody is asked about them"
 
 
 def test_one_solution_of_one_layer_is_what_the_model_writes() -> None:
@@ -197,6 +208,12 @@ def test_the_fittest_become_parents_and_wander_to_the_next_island() -> None:
     assert [max(one) for one in shown] == [0.51] * 4, "on the second island the best of the first is the fittest"
     assert {len(one) for one in shown} <= {1, 2}
     assert end.solution.answer == "0.52"
+
+
+def test_one_generation_takes_no_other_prompt() -> None:
+    assert parse("mind_evolution(n=3, generations=1)").strategy.prompts == ()  # type: ignore[attr-defined]
+    alone = evolved("mind_evolution(n=3, islands=2, generations=1)", lambda text, draw: f"\\boxed{{{int(draw * 9)}}}", lambda text: 0.5)
+    assert alone.solution.usage.samples == 6
 
 
 def test_without_migration_islands_stay_apart() -> None:

@@ -152,6 +152,25 @@ class Wrapped(tts.Strategy):
         return it.candidates
 
 
+class Kept(tts.Strategy):
+    """What cached properties and partial methods ask for counts."""
+
+    async def _forced(self, text: str, search: tts.Search) -> None:
+        await search.extend([search.root], text)
+
+    wait = functools.partialmethod(_forced, "Wait")
+
+    @functools.cached_property
+    def asked(self) -> Any:
+        async def ask(search: tts.Search) -> Any:
+            return await search.ask([search.root], "?", ["1"])
+
+        return ask
+
+    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
+        return search.candidates
+
+
 class Asks(tts.Selection):
     async def select(self, candidates: Sequence[tts.Candidate], it: Any) -> tts.Selected:
         await it.score([c.trajectory for c in candidates])
@@ -162,6 +181,7 @@ def test_only_what_is_asked_of_the_search_counts() -> None:
     assert (Helped().needs, Helped().verifiers) == ((), ())
     assert (Mixed().needs, Mixed().verifiers) == (("next_logprobs", "extend"), ("main",))
     assert (Wrapped().needs, Wrapped().verifiers) == (("hidden",), ())
+    assert (Kept().needs, Kept().verifiers) == (("next_logprobs", "extend"), ())
     assert (Asks().verifiers, Last().verifiers) == (("main",), ())
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -10,11 +12,14 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.chaos import ChaosBackend
 from tests.support.runs import check_books, make_run, searched, solved
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend
 from tts.budget.budget import Budget
-from tts.search.ends import END, Tokens
+from tts.budget.meter import Rates
+from tts.errors import ConfigError
+from tts.search.ends import END, SearchEnded, Tokens
 from tts.search.plan import Plan
 from tts.verifiers.base import StepScores
 
@@ -163,3 +168,65 @@ class Free(tts.Verifier):
 def test_a_tree_search_ends_where_its_rounds_spend_nothing_that_is_limited() -> None:
     solution = searched(make_run("3 + 4", Budget(verifier_tokens=180), "mcts", ToyBackend(), verifiers={"main": Free()})).solution
     assert solution.stopped_by == "nothing is spent any more"
+
+
+def test_a_pruned_path_is_not_written_on() -> None:
+    async def run(search: Any) -> None:
+        [[piece]] = await search.expand([search.root], 1, Tokens(3))
+        search.keep([])
+        await search.expand([piece])
+
+    end = searched(make_run("3 + 4", 100, Plan(Does(run), None, None), ToyBackend()))
+    assert isinstance(end.solution.error, ConfigError)
+    assert "was pruned by keep(), but only a live trajectory can be continued" in str(end.solution.error)
+
+
+@pytest.mark.parametrize("flops", range(20, 400, 20))
+def test_paths_that_another_model_cannot_be_paid_to_read_are_not_begun_and_nothing_stays_held(flops: int) -> None:
+    async def run(search: Any) -> None:
+        [pieces] = await search.expand([search.root], 3, Tokens(3))
+        await search.expand(pieces, 1, END, model="other")
+
+    def priced() -> ChaosBackend:
+        return ChaosBackend(ToyBackend(), seed=1, rates=Rates(flops=2))
+
+    other = priced()
+    end = searched(make_run("3 + 4 - 2", Budget(flops=flops), Plan(Does(run), None, None), priced(), models={"other": other}))
+    check_books(end.search)
+    assert not other.live
+
+
+def test_a_call_that_the_strategy_does_not_wait_for_is_booked() -> None:
+    going: list[Any] = []
+
+    async def write(ask: Ask) -> Answer:
+        await asyncio.sleep(0)
+        return Answer("A: 7", tokens=3)
+
+    async def run(search: Any) -> None:
+        going.append(asyncio.ensure_future(search.complete([search.root], 2)))
+        await asyncio.sleep(0)
+
+    end = searched(make_run("3 + 4", 100, Plan(Does(run), None, None), FunctionBackend(write)))
+    check_books(end.search)
+    assert end.solution.usage.samples == 2
+    assert going[0].done()
+
+
+def test_a_later_request_for_fewer_rows_goes_on_with_the_first_and_the_others_are_given_up() -> None:
+    async def run(search: Any) -> None:
+        for count in (4, 1):
+            with contextlib.suppress(SearchEnded):
+                await search.complete([search.root], count)
+
+    end = searched(make_run("2 + 2", 400, Plan(Does(run), None, None), words(lambda seed: 10 + seed % 400)), portion=20)
+    check_books(end.search)
+    begun = {node.stream for node in end.search.tree.nodes if node.parent is not None}
+    assert {c.trajectory.stream for c in end.search.candidates} == begun
+
+
+def test_rows_that_are_given_up_for_others_are_said() -> None:
+    order: dict[int, int] = {}
+    endless = words(lambda seed: 10**6 if order.setdefault(seed, len(order)) == 3 else 5)
+    solution = searched(make_run("2 + 2", 4000, "best_of_n(n=12) | majority", endless)).solution
+    assert any(re.fullmatch(r"\d+ of 12 samples came to their end, \d+ were given up for others", line) for line in solution.warnings)

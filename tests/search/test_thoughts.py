@@ -189,6 +189,15 @@ def test_a_thought_stops_where_its_probed_answers_agree() -> None:
     assert solution.usage.tokens < sum(one.usage.tokens for one in whole) / len(whole)
 
 
+def test_a_thought_that_ends_before_its_answers_agree_is_followed_by_its_response() -> None:
+    language = ToyLanguage(thoughts=True, again=0.0)
+    probed_runs, whole_runs = (runs(plan, seeds=5, language=language) for plan in ("answer_convergence(n=1, k=99)", "single"))
+    for probed, whole in zip(probed_runs, whole_runs, strict=True):
+        (candidate,) = probed.candidates
+        assert candidate.trajectory.full_text == whole.candidates[0].trajectory.full_text
+        assert candidate.trajectory.status == "finished"
+
+
 def test_traces_know_which_part_of_a_text_is_thought() -> None:
     (solution,) = runs("budget_forcing(n=1, thought_tokens=15)", seeds=1)
     trace = Trace.from_json(solution.trace.to_json())
@@ -235,6 +244,31 @@ def test_a_function_thinks_by_text() -> None:
     solution = asyncio.run(make_run(PROBLEM, 400, "budget_forcing(n=2, thought_tokens=60, waits=1, cue='So ')", backend).solve())
     assert [c.trajectory.full_text for c in solution.candidates] == ["<think> round 0Wait round 1</think>So A: 12\n"] * 2
     assert solution.answer == "12"
+
+
+def test_an_end_that_comes_right_behind_a_wait_is_taken_back_too() -> None:
+    def write(ask: Ask) -> Answer:
+        if "</think>" in ask.text:
+            return Answer("A: 12\n", tokens=3)
+        return Answer("</think>" if "Wait" in ask.text else "hm</think>", tokens=2, finished=False)
+
+    backend = FunctionBackend(write, thoughts=THINK)
+    solution = asyncio.run(make_run(PROBLEM, 400, "budget_forcing(n=1, thought_tokens=60, waits=3)", backend).solve())
+    assert solution.candidates[0].trajectory.full_text == "<think>hmWaitWaitWait</think>A: 12\n"
+
+
+def test_a_thought_that_ended_without_its_mark_goes_on_behind_a_wait_up_to_its_budget() -> None:
+    def write(ask: Ask) -> Answer:
+        if "</think>" in ask.text:
+            return Answer("A: 12\n", tokens=3)
+        return Answer("hm ", tokens=2, finished=True)
+
+    backend = FunctionBackend(write, thoughts=THINK)
+    budgets = {100: "<think>hm Waithm Waithm </think>", 3: "<think>hm Wait</think>"}
+    for tokens, thought in budgets.items():
+        plan = f"budget_forcing(n=1, thought_tokens={tokens}, waits=2)"
+        solution = asyncio.run(make_run(PROBLEM, 400, plan, backend).solve())
+        assert solution.candidates[0].trajectory.full_text.startswith(thought)
 
 
 # What cannot be ---------------------------------------------------------------------------------------------------------------------

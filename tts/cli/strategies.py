@@ -58,7 +58,7 @@ def _list_runnable(words: str, console: Console) -> None:
     for name in STRATEGIES.names():
         strategy = parse(name).strategy
         missing = lacking(strategy, setting)
-        shown.add_row(name, "no" if missing else "yes", ", ".join(missing), (nearest(strategy, setting) or "none") if missing else "")
+        shown.add_row(name, "no" if missing else "yes", ", ".join(missing), nearest(strategy, setting) if missing else "")
     console.print(shown)
 
 

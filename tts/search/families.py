@@ -81,10 +81,8 @@ def has_prompt(task: TaskProtocol | None, kind: str) -> bool:
         return False
 
 
-def nearest(strategy: StrategyProtocol, setting: RunSetting) -> str | None:
-    """Return the name of a strategy that can run in place of one that cannot: of its family, else of the first; None: no one can."""
+def nearest(strategy: StrategyProtocol, setting: RunSetting) -> str:
+    """Return the name of a strategy that can run in place of one that cannot: of its family, else of the first, of which one always can."""
     own = next((names for names in FAMILIES.values() if strategy.registered_as in names), ())
-    for name in (*own, *next(iter(FAMILIES.values()))):
-        if name in STRATEGIES and not lacking(Plan.of(STRATEGIES.get(name)()).strategy, setting):
-            return name
-    return None
+    names = (*own, *next(iter(FAMILIES.values())))
+    return next(name for name in names if not lacking(Plan.of(STRATEGIES.get(name)()).strategy, setting))

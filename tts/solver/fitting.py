@@ -41,7 +41,7 @@ def check_strategy(strategy: StrategyProtocol, policy: BackendProtocol, task: Ta
         if isinstance(strategy, UsesMachine):
             strategy.check_machine()
         return
-    cure = f"the nearest strategy that can run here is {name}" if (name := nearest(strategy, setting)) else ""
+    cure = f"the nearest strategy that can run here is {nearest(strategy, setting)}"
     try:
         require(policy, strategy.needs, f"the strategy {strategy}")
     except CapabilityError as refusal:

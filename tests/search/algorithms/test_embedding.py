@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tts
+from tts.backends.openai.errors import ServerError
 from tts.errors import ConfigError, MissingDependency
 from tts.search.algorithms.embedding import Sentences
+from tts.search.algorithms.embedding_endpoint import Endpoint
 
 TEXTS = ["3 + 4 = 7", "3 + 4 = 7", "9 - 2 = 7"]
 
@@ -52,3 +55,19 @@ def test_where_it_is_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MissingDependency, match="sentence-transformers") as refused:
         Sentences()
     assert refused.value.hint == "pip install 'test-time-search[embeddings]'"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, [], [{"embedding": [1.0]}], [{"embedding": [1.0]}, {}], [{"embedding": [1.0]}, {"embedding": [1.0, 2.0]}],
+     [{"embedding": [1.0]}, {"embedding": ["x"]}], [{"embedding": [1.0]}, {"embedding": [float("inf")]}]],
+)  # fmt: skip
+def test_a_reply_without_a_vector_of_one_length_for_each_text_is_a_bad_one(data: Any) -> None:
+    endpoint = Endpoint(url="http://localhost:1", model="m")
+    with pytest.raises(ServerError, match="vectors for 2 texts, where each text needs one of equal length"):
+        endpoint._vectors({"data": data}, 2)
+
+
+def test_vectors_come_in_the_order_of_their_indices() -> None:
+    data = [{"index": 1, "embedding": [2, 0]}, {"index": 0, "embedding": [1, 0]}]
+    assert Endpoint(url="http://localhost:1", model="m")._vectors({"data": data}, 2) == [[1.0, 0.0], [2.0, 0.0]]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts.search.algorithms.resampling import SCHEMES, effective_sample_size, softmax
+from tts.errors import ConfigError
+from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
 
 P = np.array([0.05, 0.0, 0.4, 0.3, 0.25])
 REPEATS = 4000
@@ -90,3 +91,9 @@ def test_the_last_number_below_one_falls_on_the_last_particle_that_weighs_anythi
     p = np.array([0.1] * 10 + [0.0])  # whose cumulative sum is below 1
     assert p.cumsum()[-1] < 1
     assert SCHEMES[scheme](p, 3, Last())[-1] == 9  # type: ignore[arg-type]
+
+
+def test_a_scheme_that_there_is_not_is_named_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="'sistematic'") as refused:
+        check_scheme("sistematic")
+    assert "systematic" in str(refused.value)

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.search.written import run as written
 from tests.support.candidates import ScoredSearch, candidates
-from tests.support.runs import Solved, check_books, make_run, searched
+from tests.support.runs import Clock, Solved, check_books, make_run, searched
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.errors import ConfigError
+from tts.budget.meter import Exhausted
+from tts.errors import ConfigError, EngineError, VerifierError
 from tts.search.plan import parse
 from tts.search.protocols import Selected
+from tts.search.search import Search, state_of
 from tts.search.selections.knockout import Knockout
 from tts.search.selections.league import League, fixtures
 from tts.types import Problem, Trajectory
@@ -193,6 +196,54 @@ def test_all_comparisons_of_a_tournament_are_in_the_budget(plan: str, limits: di
     assert plan == "knockout" or all(int(end.solution.answer) <= int(other) for other in met)  # it won all its matches
     if "verifier_calls" in limits:
         assert len(found) == 12 // each
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Says(Compares):
+    """Says one thing of every pair, or raises it."""
+
+    said: Any = 1.0
+
+    async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
+        if isinstance(self.said, BaseException):
+            raise self.said
+        return [self.said] * len(pairs)
+
+
+def compared(
+    verifier: ToyVerifier, budget: Budget | float = 400, clock: Clock | None = None, late: float = 0.0
+) -> tuple[list[float], Solved]:
+    """Return what a verifier says of two solutions, compared `late` seconds after they were written."""
+    said: list[float] = []
+
+    async def body(search: Search) -> None:
+        a, b = [c.trajectory for c in await search.complete([search.root], 2)]
+        if clock is not None:
+            clock.now += late
+        said.extend(await state_of(search).scoring.compare([(a, b), (b, a)], "main", search.problem))
+
+    end = written(body, budget=budget, verifiers={"main": verifier}, clock=clock)
+    return said, end
+
+
+def test_what_is_said_of_a_pair_is_a_number_between_0_and_1() -> None:
+    assert compared(Says(said=0.25))[0] == [0.25, 0.25]
+    with pytest.raises(VerifierError, match="must return numbers between 0 and 1, or NaN"):
+        compared(Says(said=2.0))
+    with pytest.raises(ConfigError, match="the verifier 'toy' compares no pairs"):
+        compared(ToyVerifier())
+
+
+def test_a_comparison_that_cannot_be_paid_or_whose_model_fails_is_unknown() -> None:
+    unpaid, _ = compared(Says(), Budget(tokens=400, verifier_tokens=9))
+    assert np.isnan(unpaid).all()
+    failed, end = compared(Says(said=EngineError("Busy: try later")))
+    assert np.isnan(failed).all()
+    assert sum(end.search.scoring.failures.values()) == 2
+    for verifier, late in ((Says(), 10.0), (Says(said=Exhausted("seconds")), 0.0)):
+        late_ones, end = compared(verifier, Budget(tokens=400, seconds=5), Clock(), late)
+        assert np.isnan(late_ones).all()
+        assert end.search.scoring.timed_out
 
 
 def test_a_verifier_that_cannot_compare_is_refused() -> None:

@@ -121,6 +121,12 @@ def test_a_mixture_is_right_as_often_as_the_exact_law_says(runs: int) -> None:
     assert right / runs == near(1 - (1 - p) ** 3, runs)
 
 
+def test_samples_left_out_are_what_the_budget_pays_and_fused_solutions_alone_vote() -> None:
+    solution = solved("mixture_of_agents", lambda text, draw: f"\\boxed{{{2 if answered(text) else 1}}}", samples=9)
+    assert solution.usage.samples == 9
+    assert {c.answer for c in solution.candidates} == {"2"}
+
+
 # Tree of thoughts ----------------------------------------------------------------------------------------------------------------
 
 

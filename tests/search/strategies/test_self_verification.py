@@ -112,6 +112,17 @@ def test_what_the_budget_leaves_unverified_has_no_vote() -> None:
     assert alone.usage.tokens > 240
 
 
+def test_solutions_whose_verification_fills_the_context_vote_as_they_are() -> None:
+    class Small(FunctionBackend):
+        context = 60
+
+    end = searched(make_run("3 + 4", Budget(samples=9), "self_verification(n=3, verifications=2)", Small(model())))
+    check_books(end.search)
+    assert end.solution.usage.samples == 3
+    assert end.solution.answer in ("7", "8")
+    assert all(not c.scores for c in end.solution.candidates)
+
+
 def test_another_model_may_verify() -> None:
     seen: list[str] = []
     models = {"policy": FunctionBackend(model()), "second": FunctionBackend(model(seen))}

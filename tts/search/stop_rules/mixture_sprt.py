@@ -61,10 +61,8 @@ class MixtureSPRT(StopRule):
 
 @lru_cache(maxsize=10_000)
 def log_mixture_ratio(first: int, second: int, prior: float) -> float:
-    """Return the log of the mean of (2p)^first (2(1 - p))^second over p of law Beta(prior, prior) above one half."""
+    """Return the log of the mean of (2p)^first (2(1 - p))^second, first >= second, over p of law Beta(prior, prior) above one half."""
     a, b = prior + first, prior + second
     above = float(betainc(b, a, 0.5))  # the part of Beta(a, b) above one half
-    if above == 0:
-        return -math.inf
     # the law is symmetric, so that half of it lies above one half
     return float(betaln(a, b) - betaln(prior, prior)) + (first + second + 1) * math.log(2) + math.log(above)
