@@ -152,23 +152,14 @@ class Wrapped(tts.Strategy):
         return it.candidates
 
 
-class Kept(tts.Strategy):
-    """What cached properties and partial methods ask for counts."""
+async def cue(self: Any, search: tts.Search) -> Any:
+    return await search.ask([search.root], "?", ["1"])
 
-    async def _forced(self, text: str, search: tts.Search) -> None:
-        await search.extend([search.root], text)
 
-    wait = functools.partialmethod(_forced, "Wait")
+class Kept(Wrapped):
+    """What partial methods ask for counts."""
 
-    @functools.cached_property
-    def asked(self) -> Any:
-        async def ask(search: tts.Search) -> Any:
-            return await search.ask([search.root], "?", ["1"])
-
-        return ask
-
-    async def run(self, search: tts.Search) -> Sequence[tts.Candidate]:
-        return search.candidates
+    cue = functools.partialmethod(cue)
 
 
 class Asks(tts.Selection):
@@ -181,7 +172,7 @@ def test_only_what_is_asked_of_the_search_counts() -> None:
     assert (Helped().needs, Helped().verifiers) == ((), ())
     assert (Mixed().needs, Mixed().verifiers) == (("next_logprobs", "extend"), ("main",))
     assert (Wrapped().needs, Wrapped().verifiers) == (("hidden",), ())
-    assert (Kept().needs, Kept().verifiers) == (("next_logprobs", "extend"), ())
+    assert (Kept().needs, Kept().verifiers) == (("next_logprobs", "hidden"), ())
     assert (Asks().verifiers, Last().verifiers) == (("main",), ())
 
 

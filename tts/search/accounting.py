@@ -82,8 +82,8 @@ class Accounting:
     def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
         """Return the bound of a row that may have to pay what verifiers' own models read of its prompt; tokens by root.
 
-        Every row of a call is bounded so, for any of them may be the one; what stays held behind the call is one such amount a root
-        (see `reserve_prompt`).
+        Each row of a call has this bound, because any of them may be the first. Behind the call, one such amount a root stays held (see
+        `reserve_prompt`).
         """
         dearest = {unit: max(self._prompts_cost(unit, *one) for one in prompts.items()) for unit in ("flops", "usd")}
         if not any(dearest.values()):

@@ -143,7 +143,7 @@ class StopDecision:
 
     Args:
         reason: shown as `Solution.stopped_by`.
-        answer: the answer to return whatever the selection says; None: let the selection choose.
+        answer: the answer to return, whatever the selection chooses; None: that of the selection.
         used: the candidates the selection may use.
 
     Example:
@@ -158,7 +158,7 @@ class StopDecision:
 
 
 class SearchEnded(Exception):
-    """The search is over: `reason` says why. `stop` is the decision of the stop rule, if a stop rule ended the search."""
+    """The search is over, for this `reason`. `stop` is the decision of the stop rule, if a stop rule ended the search."""
 
     def __init__(self, reason: str, stop: StopDecision | None = None) -> None:
         super().__init__(reason)

@@ -30,7 +30,7 @@ def check_fork(t: Trajectory, at: int | str, backend: BackendProtocol, tree: Tre
     """Return where a node is divided: behind so many tokens, or before the last occurrence of a text.
 
     Raises:
-        CapabilityError: the backend cannot append text, or cannot tell the tokens of a text apart.
+        CapabilityError: the backend cannot append text, or does not show the text of single tokens.
         ConfigError: the node has no such place, or it lies inside of a character.
     """
     require(backend, ["extend"] if isinstance(at, str) else ["token_ids", "extend"], "a fork inside of a node")

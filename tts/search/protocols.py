@@ -128,7 +128,7 @@ class ComparesModels(Protocol):
 
     @property
     def compares_in(self) -> str | None:
-        """The unit of budgets in which it knows their costs; None: it chooses none."""
+        """The unit of budgets in which it compares their costs; None: it chooses none."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""One call for rows: granted, sent, read in row order, cancelled where a rule says so, and booked whatever happens."""
+"""One call for rows: granted, sent, read in row order, cancelled where a rule ends them, and booked whatever happens."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class RowBatch:
             if which >= len(rowsets):  # never sent
                 continue
             sample = rowsets[which].samples[row]
-            if sample is None:  # the backend broke: nobody knows what the row cost, so it is charged in full
+            if sample is None:  # the backend broke: the cost of the row is not known, so it is charged in full
                 generated, estimated = generated + caps[index], True
                 continue
             work += sample.seconds

@@ -215,7 +215,7 @@ class RowRunner:
         )
 
     def _stop_of(self, queue: RowQueue) -> StopCondition:
-        """Return where the rows of a queue end, besides their caps; a task sees no thought."""
+        """Return where the rows of a queue end, besides their caps; a task is given no thought."""
         marks, thought = queue.marks, isinstance(queue.until, Thought)
         texts = queue.until.texts if isinstance(queue.until, Stops) else ()
         key = (marks, texts or ("thought" if thought else "step" if queue.until is STEP else "end"))

@@ -145,9 +145,9 @@ class Scoring:
         return stopped
 
     async def compare(self, pairs: Sequence[tuple[Trajectory, Trajectory]], role: str, problem: Problem) -> list[float]:
-        """Return what a role's verifier says of as many pairs, in order, as can be paid; NaN of the others. For selections.
+        """Return the verdicts of a role's verifier on as many pairs, in order, as can be paid; NaN for the others. For selections.
 
-        What is held for scores of these trajectories is free for it: a selection that compares does not score.
+        What is held for scores of these trajectories pays for it: a selection that compares does not score.
 
         Raises:
             VerifierError: the verifier failed or broke its contract.

@@ -79,8 +79,8 @@ class Search:
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
         """Return the plain samples of expected length that the budget still pays, scored once or at each step; None: no bound.
 
-        The expected length is learnt from what the search has written; before that it is what the caller, the model's record or the task
-        says. Where only time bounds the search, they are as many again as have ended.
+        The expected length is learnt from what the search has written. Before that it is given by the caller, the model's record or the
+        task. Where only time bounds the search, they are as many again as have ended.
         """
         return self._state.affordable_samples(stepwise=stepwise)
 
@@ -176,7 +176,7 @@ class Search:
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """Return the path up to a place in a trajectory's last piece, to branch off there: `expand([prefix], n)` makes n forks.
 
-        The node is divided. What stands behind the token is the first child of the prefix, so that every fork costs a sample; fork j >= 1
+        The node is divided. What stands behind the token is the first child of the prefix, so that every fork costs a sample. Fork j >= 1
         has a stream of its own, by (stream, position, j). Forks of one place are counted on over all calls. The state is read anew, as
         input. Trajectories that the caller has, candidates and scores stay as they are.
 
@@ -259,7 +259,7 @@ class Search:
         """Run CPU work (an integer program, clustering) beside the event loop; its seconds are booked as "search".
 
         Raises:
-            SearchEnded: the time is over; a function cannot be stopped, but nobody waits for it any more.
+            SearchEnded: the time is over; the function cannot be stopped, but the search no longer waits for it.
         """
         return await self._state.run(fn, *args)
 
@@ -273,7 +273,7 @@ class Search:
 
 
 def state_of(search: Search) -> SearchState:
-    """Return the search from within, for the package's own parts that need more than a strategy sees: allocator, pairwise votes."""
+    """Return the search from within, for the package's own parts that need more than `Search` offers: allocator, pairwise votes."""
     return search._state  # pyright: ignore[reportPrivateUsage]
 
 

@@ -52,7 +52,7 @@ REMARKS = frozenset({"critique", "verify"})  # kinds of prompts behind which no 
 
 
 class SearchState:
-    """One problem's search, from within. Made by the solver, which opens `root` before a strategy sees it.
+    """One problem's search, from within. Made by the solver, which opens `root` before a strategy runs.
 
     Attributes:
         problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
@@ -559,7 +559,7 @@ class SearchState:
         if self._busy:
             raise ConfigError("two calls of one search are in flight", hint="await one before the next; width is several rows in one call")
         self._busy = True
-        if self._ended and not self.scoring.verifiers:  # nobody will ask what they are worth
+        if self._ended and not self.scoring.verifiers:  # no verifier will score them
             for t in self._ended:
                 self.prompts.release(t)
             self._ended = []

@@ -1,8 +1,8 @@
 """Step scores to one score: last, minimum, product, mean, or the verifier's own score of the whole.
 
 Source: the aggregations of Snell et al. (2408.03314) and Puri et al. (2502.01618); "model" is one score of the whole
-partial answer. Differs: a score of the whole (an outcome verifier) is its own aggregate under every name; an empty
-list of steps is unknown (NaN) where others write -1 or 0.
+partial answer. Differs: a score of the whole (an outcome verifier) is its own aggregate under every name. An empty
+list of steps is unknown (NaN), where others write -1 or 0.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Apportionment: divide a whole number of children among nodes by the softmax of their scores, so that the sum is exact.
 
 Source: the allocation of REBASE and ETS (algorithm dossier 0.7, verified in their code): nodes in order of falling score each take
-ceil(R w / W) of the R that remain, w their weight and W the weight that remains; the weakest get nothing. Differs: among equal
-scores the earlier node is served first (the reference: the later); an unknown score (NaN) weighs nothing, unless all are unknown,
-which makes them equal. The paper's text rounds each share by itself, which does not conserve the sum.
+ceil(R w / W) of the R that remain, w their weight and W the weight that remains; the weakest get nothing. The paper's text rounds each
+share by itself, which does not conserve the sum. Differs:
+- Among equal scores the earlier node is served first. In the reference it is the later one.
+- An unknown score (NaN) weighs nothing. Where all are unknown, they are equal.
 
 Shapes: N nodes.
 """

@@ -32,8 +32,8 @@ class Threshold(NamedTuple):
 def choose_threshold(confidences: Sequence[float], right: Sequence[bool], risk: float, delta: float = 0.05) -> Threshold:
     """Return the threshold that answers most while at most `risk` of its answers are wrong, with probability 1 - delta over the data.
 
-    Idea: for each of 20 shares of the data, the most confident, an exact upper bound on the risk of answering those; the largest share
-    whose bound is within the wanted risk. All 20 bounds hold together, at delta / 20 each.
+    Each of 20 shares of the data, the most confident first, has an exact upper bound on the risk of answering it. The threshold is that of
+    the largest share whose bound is within the wanted risk. All 20 bounds hold together, at delta / 20 each.
 
     Source: Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks" (1705.08500), selection with guaranteed risk. Differs:
     evenly spaced shares in place of a binary search, which loses its way where the risk is not monotone. UNVERIFIED (from memory).

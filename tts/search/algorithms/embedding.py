@@ -32,7 +32,7 @@ class CountedEmbedder(Protocol):
     """An embedder that reports the tokens that it reads, for what a server computes."""
 
     async def embed_counted(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], int | None]:
-        """Return what `Embedder.embed` does, and the tokens that were read; None: the server does not say."""
+        """Return what `Embedder.embed` does, and the tokens that were read; None: the server does not report them."""
         ...
 
 
@@ -74,7 +74,7 @@ class Sentences:
     """A model of sentences, on the machine's own processors, loaded once: texts that mean the same are near.
 
     Args:
-        model: a name that sentence-transformers knows, or a local folder.
+        model: a name of a sentence-transformers model, or a local folder.
 
     Raises:
         MissingDependency: sentence-transformers is not installed.

@@ -1,9 +1,9 @@
 """Which leaves of a tree to keep: an integer program over reward, the memory that kept paths share, and what they cover.
 
 Source: algorithm A7, line 3 (Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling", 2502.13575; the authors' code,
-which solves it with PuLP and CBC). Differs in size, with the same optimum: the constraint that a kept leaf's ancestors are kept
-is stated for each edge of the tree, not for each pair of ancestor and leaf; only the leaves are integer variables, for the others
-then are 0 or 1 by themselves. Solved by HiGHS (`scipy.optimize.milp`), with no gap allowed.
+which solves it with PuLP and CBC). Solved here by HiGHS (`scipy.optimize.milp`), with no gap allowed. Differs, with the same optimum:
+- That a kept leaf's ancestors are kept is one constraint for each edge of the tree, not for each pair of ancestor and leaf.
+- Only the leaves are integer variables, because the others then are 0 or 1 by themselves.
 
 Shapes: N leaves, M inner nodes (ancestors of leaves, the root among them), K clusters of leaves.
 """

@@ -23,7 +23,7 @@ Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByScore(Selection):
-    """The parameters of selections that go by the scores of candidates: of all of them, unless they say otherwise.
+    """The parameters of selections that go by the scores of candidates. By default they score all of them.
 
     Args:
         verifier: the role that scores. aggregate: step scores to one. truncated: "vote": a truncated candidate with an answer counts;
@@ -78,7 +78,7 @@ def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDAr
 
 
 def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
-    """Warn where a selection that goes by the policy's own confidence reads another verifier, which nobody named to it."""
+    """Warn where a selection that goes by the policy's own confidence reads another verifier by default."""
     state = state_of(search)
     if selection.verifier != "main" or "main" in state.given_roles or (name := state.scoring.get("main").name) == "confidence":
         return
@@ -156,7 +156,7 @@ def led_by(selected: Selected, answer: str) -> Selected:
 
 
 def no_answer(candidates: Sequence[Candidate]) -> float:
-    """Return the confidence where no candidate has an answer: nobody's share of their weight; NaN without candidates."""
+    """Return the confidence where no candidate has an answer: 0, and NaN without candidates."""
     return 0.0 if candidates else math.nan
 
 

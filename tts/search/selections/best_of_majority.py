@@ -23,8 +23,10 @@ class BestOfMajority(ByScore):
     """Keeps the answers that are frequent enough, scores only those, and chooses the k with the highest scores.
 
     Source: Di et al., "Best-of-Majority" (2510.03199): answers with count/N >= alpha (inclusive); theory: alpha = 3/(4 C*).
-    Differs, where the paper leaves it open: an answer's score is the mean over (at most `asked`) of its responses; when no answer
-    is frequent enough the k most frequent are returned; equal scores go to the more frequent answer, then to the first seen.
+    Differs, where the paper leaves it open:
+    - An answer's score is the mean over (at most `asked`) of its responses.
+    - Where no answer is frequent enough, the k most frequent are returned.
+    - Equal scores go to the more frequent answer, then to the first.
 
     Args:
         k: answers to return, at least 1; all of those kept when they are fewer.

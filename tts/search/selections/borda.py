@@ -24,9 +24,10 @@ class Borda(ByScore):
     `verifier="confidence(measure='certainty')"`.
 
     Source: algorithm B4, Kang, Zhao, Song, "Scalable Best-of-N Selection for Large Language Models via Self-Certainty" (2502.18581),
-    from code: votes, and candidates without an answer behind all others. Differs: one whose score is unknown has no vote and no rank,
-    which N does not count; candidates of equal score share their votes evenly, where the code goes by index;
-    without a single known score it is a majority vote.
+    from code: votes, and candidates without an answer behind all others. Differs:
+    - A candidate whose score is unknown has no vote and no rank, and does not count in N.
+    - Candidates of equal score share their votes evenly, where the code goes by index.
+    - Without a single known score it is a majority vote.
 
     A warning names the paper's score where the role `main` has another verifier.
 

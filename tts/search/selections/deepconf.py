@@ -23,10 +23,13 @@ class DeepConfidence(ByScore):
     With `keep=100` nothing is dropped: a confidence-weighted vote. The paper's confidence is
     `verifier="confidence(measure='top', over='lowest')"`, on a backend that keeps top log-probabilities; any score will do.
 
-    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs: the
-    percentile is taken over the candidates that may win; scores that may be negative are mapped to [0, 1] first; an unknown score is
-    dropped, and without a single known one it is a majority vote. With `among` it is the vote of the online form, `deepconf_online`, which
-    stops traces while they are written. A warning names the paper's score where the role `main` has another verifier.
+    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs:
+    - The percentile is taken over the candidates that may win.
+    - Scores that may be negative are mapped to [0, 1] first.
+    - An unknown score is dropped. Without a single known one it is a majority vote.
+
+    With `among` it is the vote of the online form, `deepconf_online`, which stops traces while they are written. A warning names the
+    paper's score where the role `main` has another verifier.
 
     Args:
         keep: percent of the candidates kept, above 0 and at most 100, inclusive of ties; η in the paper, 10 or 90. 10 can lock on

@@ -20,8 +20,8 @@ class Hierarchical(ByScore):
 
     A group's winner is the highest-scored candidate that has the group's winning answer; the first among equals.
 
-    Source: algorithm A14, Snell et al. (2408.03314), appendix, selection by verifier, verified. Differs: as `Weighted`; without a
-    single known score it is a flat vote over all candidates, as in the paper, where voting within short chains proved unstable.
+    Source: algorithm A14, Snell et al. (2408.03314), appendix, selection by verifier, verified. Differs: as `Weighted`. Without a
+    single known score it is a flat vote over all candidates, as in the paper, where votes within short chains were unstable.
 
     Args:
         verifier, aggregate, truncated: as in `ByScore`.

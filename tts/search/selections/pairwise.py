@@ -1,4 +1,4 @@
-"""Pairwise selection: the most frequent answers meet two by two, before a judge that sees both orders."""
+"""Pairwise selection: the most frequent answers are compared two by two, by a judge that is shown both orders."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairwise(ByPairs):
-    """Chooses the answer that wins most of its comparisons with the other frequent answers, each told by its first candidate.
+    """Chooses the answer that wins most of its comparisons with the other frequent answers. Each is shown by its first candidate.
 
-    A comparison is worth how far the judge prefers the one over the other, over both orders; one that is unknown is worth a half to
-    each, as if it had not been held. Wins are divided by the comparisons; equal ones go to the more frequent answer, then to the first.
+    A comparison is worth how far the judge prefers the one over the other, over both orders. One that is unknown is worth a half to
+    each. Wins are divided by the comparisons. Equal ones go to the more frequent answer, then to the first.
 
     Source: tournaments of answers as in Liu et al., "PairJudge RM" (2501.13007), UNVERIFIED (from memory). Differs: every answer meets
     every other, where the paper's lose one match and leave; position-swapped as Zheng et al. (2306.05685).

@@ -29,9 +29,10 @@ class Rpc(ByScore):
 
     Source: algorithm B3, Zhou et al., "Bridging Internal Probability and Self-Consistency for Effective and Efficient LLM Reasoning"
     (2502.00511), from code: length-normalised probabilities (the paper writes path probabilities), two Weibull laws fitted by maximum
-    likelihood, the second test that guards against a bad fit, each path text counted once. Differs: the probabilities are the scores of
-    `verifier`, which is to be `confidence` (its default is this probability); below `least` paths nothing is dropped; scores outside
-    [0, high] are mapped to [0, 1] first; without a single known one it is a majority vote.
+    likelihood, the second test that guards against a bad fit, each path text counted once. Differs:
+    - The probabilities are the scores of `verifier`, which should be `confidence`: its default is this probability.
+    - Below `least` paths nothing is dropped.
+    - Scores outside [0, high] are mapped to [0, 1] first. Without a single known one it is a majority vote.
 
     A warning names the paper's score where the role `main` has another verifier.
 

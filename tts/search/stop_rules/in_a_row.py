@@ -15,7 +15,7 @@ from tts.types import Candidate
 class InARow(StopRule):
     """Stops when the last k candidates have the same answer, and returns it; one without an answer breaks the row.
 
-    Source: the rule of algorithm B9 (answers that have stopped changing), over samples; here it is ours to decide.
+    Source: the rule of algorithm B9 (answers that have stopped changing), here over samples.
 
     Args:
         k: equal answers in a row, at least 1.

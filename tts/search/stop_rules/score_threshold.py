@@ -17,8 +17,8 @@ from tts.types import Candidate
 class ScoreThreshold(StopRule):
     """Stops at the first candidate with an answer whose score reaches the threshold; the selection chooses.
 
-    With the verifier `self_evaluation` the model itself says when a fresh start would do no better. Each candidate is scored when
-    it has ended; a score that cannot be paid then, or is unknown, stops nothing.
+    With the verifier `self_evaluation` the score is the model's own prediction that a fresh start would do no better. Each candidate is
+    scored when it has ended. A score that cannot be paid then, or is unknown, stops nothing.
 
     Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute" (2410.02725); the rule itself is from memory.
 

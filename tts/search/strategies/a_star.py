@@ -5,11 +5,14 @@ taken from the frontier is the answer, so tokens go where scores are high, and n
 
 Source: algorithm A8, Chatziveroglou, "A*-Decoding: Token-Efficient Inference Scaling" (2505.13672). Established, from secondary notes:
 states, k continuations, h = 1 - r, the least f next, g from increases of h alone. UNVERIFIED (from memory), so parameters here: the
-edge cost, whether the frontier is global, k, the caps; ours to decide: `drop` as default, the literal reading of the notes; several
-states in one call; an unknown score (NaN) is the worst, h = 1; with one continuation nothing competes, and nothing is scored.
-Copies among a state's continuations are dropped; a path that ended without an answer is no solution, so the search goes on. Where the
-budget ends the search, the solution in the frontier with the least f is the candidate; where there is none, the best-scored live path
-is completed from what was held back.
+edge cost, whether the frontier is global, k, the caps. Differs:
+- `drop` is the default edge cost, which is the literal reading of the notes.
+- Several states may be expanded in one call.
+- An unknown score (NaN) is the worst, h = 1. With one continuation nothing competes, and nothing is scored.
+- Copies among a state's continuations are dropped.
+- A path that ended without an answer is no solution, so the search goes on.
+- Where the budget ends the search, the solution in the frontier with the least f is the candidate. Where there is none, the best-scored
+  live path is completed from what was held back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AB-MCTS: a tree of whole solutions, in which Thompson sampling decides between a new solution and a revision of an old one.
 
     from the root: draw the worth of a new child, and that of going on below; go to the child whose draw is largest, until "new" wins
-    at the root, new is a plain solution; elsewhere it is written with the node's solution before the model's eyes
+    at the root, new is a plain solution; elsewhere its prompt shows the node's solution
     its score is an observation of "new" at its parent, of its own arm, and of "below" and of the arms of all nodes above
 
 Source: algorithm B15, Inoue et al., "Wider or Deeper? Scaling LLM Inference-Time Compute with Adaptive Branching Tree Search" (2503.04412):
@@ -50,7 +50,7 @@ class AnswerNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbMcts(Judged):
-    """Adaptive branching: wider or deeper, by what the scores say.
+    """Adaptive branching: a new solution or a revision, by the scores so far.
 
     Args:
         n: solutions in all, at least 1; None: as many as the budget pays.

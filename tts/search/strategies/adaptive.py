@@ -1,12 +1,14 @@
-"""Adaptive sampling: draw solutions one after another until the model itself finds one that a fresh start would not beat.
+"""Adaptive sampling: solutions are drawn one after another until a verifier scores one high enough.
 
 Source: algorithm A13, Manvi, Singh, Ermon, "Adaptive Inference-Time Compute: LLMs Can Predict if They Can Do Better, Even
 Mid-Generation" (2410.02725). From the abstract: sampling that adapts to the model's own prediction, with the temperature annealed;
-the rule and the schedule are unverified (from memory). The prediction is the verifier `self_evaluation`, or any other that tells
-how good a whole solution is. Early pruning, the paper's other half, is `early_pruning`.
+the rule and the schedule are unverified (from memory). The prediction is the verifier `self_evaluation`, or any other verifier of whole
+solutions. Early pruning, the paper's other half, is `early_pruning`.
 
-Differs, ours to decide: the temperature goes from `start` up to the run's, and is not annealed by default, so that one sample is a
-plain sample (the paper starts from a greedy one: start=0.0); a score that is unknown does not stop the search.
+Differs:
+- The temperature goes from `start` up to the run's. By default it is not annealed, so that one sample is a plain sample. The paper
+  starts from a greedy one: start=0.0.
+- A score that is unknown does not stop the search.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
 """Answer convergence: end a trace once the answer that it would give stops changing.
 
-After each step, or after so many tokens, an answer cue is forced behind the text and the answer is decoded greedily; the trace ends with
+After each step, or after so many tokens, an answer cue is forced behind the text and the answer is decoded greedily. The trace ends with
 the answer that came k times in a row. Within a thought its end is forced before the cue.
 
 Source: algorithm B9, Liu, Wang, "Answer Convergence as a Signal for Early Stopping in Reasoning" (2506.02536), from a secondary note:
-k = 10, a probe after each sentence. Probes after so many tokens: Fu et al., Dynasor (2412.20993,
-from memory). Differs, ours to decide: a probe stands behind each step of the task; the trace takes its next step before the last one is
-probed, so that probing leaves its draws alone; a decision comes one step late, which costs that step; n traces vote; a probe without an
-answer, or one that failed, begins the row anew; nothing is probed behind a thought. The learned forms (logits, activations) are left out.
+k = 10, a probe after each sentence. Probes after so many tokens: Fu et al., Dynasor (2412.20993, from memory). Differs:
+- A probe stands behind each step of the task. Nothing is probed behind a thought.
+- The trace takes its next step before the last one is probed, so that probing leaves its draws alone. A decision comes one step late,
+  which costs that step.
+- A probe without an answer, or one that failed, begins the row anew.
+- n traces vote.
+- The learned forms (logits, activations) are left out.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Source: algorithm B17, Saad-Falcon et al., "Archon: An Architecture Search Frame
 the code: the order of layers, the ranker's reply "[2] > [1]", of which what is missing follows in order, five that stay. Differs:
 - Layers are given, not searched for. Layers of unit tests are left out: the selection `codet` goes by them.
 - A critique is a call for each solution; the paper's critic reads all solutions at once. Prompts are ours, and "fuse" is the task's.
-- Where all are called wrong, all stay. A solution that was cut short is shown to nobody, and leaves with the next layer that reads.
+- Where all are called wrong, all stay. A solution that was cut short is in no prompt, and leaves with the next layer that reads.
 - What the last layer leaves votes; the paper's last layer leaves one.
 """
 

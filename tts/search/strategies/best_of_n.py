@@ -4,7 +4,7 @@ With the selection `best` or `weighted` it is best-of-N by a verifier, with `maj
 `best_of_majority` the method of that name: one search, four choices.
 
 Source: algorithm A1, lines 1-2 (Snell et al. 2408.03314; Wang et al. 2203.11171). Differs: rows start in waves that the budget
-grants, so that N solutions never cost more than the budget; the first n of N are the same solutions for every N.
+grants, so that N solutions never cost more than the budget. The first n of N are the same solutions for every N.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 Source: Muennighoff et al., "s1: Simple test-time scaling" (2501.19393), section 3: the end of thinking is appended once the thought has
 its most tokens, with an answer cue where wanted; where it ends by itself too early, its end is suppressed and "Wait" appended. Also
-ThinkLess (2505.15684, from memory), which ends thoughts early by force. Differs: the thought is suppressed after it was written, by a
-fork before its mark, so that the mark stays charged; n thoughts are written and vote; a thought that the model has not begun is begun
-for it.
+ThinkLess (2505.15684, from memory), which ends thoughts early by force. Differs:
+- The end of a thought is suppressed after it was written, by a fork before its mark. So the mark stays charged.
+- n thoughts are written, and their responses vote.
+- Where the model does not begin its thought, the opening mark is forced.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ one that it keeps has ended. The M siblings of a subtree's last level are its ca
 common.
 
 Source: algorithm A5, verified in search-and-learn's code (Beeching, Tunstall, Rush, "Scaling test-time compute with open models",
-2024). Differs, ours to decide: where n is no multiple of M the last subtree is as narrow as what is left; siblings that have not
-ended when their subtree closes are no candidates, for they have no answer; a subtree whose rows all failed closes without any; one
-of width 1 is not scored. The lookahead is scored, as in the reference.
+2024). The lookahead is scored, as in the reference. Differs:
+- Where n is no multiple of M, the last subtree is as narrow as what is left.
+- Siblings that have not ended when their subtree closes are no candidates, because they have no answer.
+- A subtree whose rows all failed closes without any candidate.
+- A subtree of width 1 is not scored.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Even Mid-Generation" (2410.02725). The abstract says that half to three quarters
 Lengths are unverified (from memory: 64 or 128 tokens). The scores come from the verifier `self_evaluation`, or from any other that judges
 a part of a solution.
 
-Differs, since the paper does not say:
+Differs, where the paper leaves it open:
 - A solution that ended within its first tokens is a candidate whatever its score, because it costs no more.
 - Unknown scores are pruned first; among equal scores the earlier sample stays.
 """

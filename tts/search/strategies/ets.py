@@ -4,10 +4,12 @@ At each level an integer program keeps the live nodes that are worth most. Each 
 every distinct node that it keeps alive. Each kind of step that is covered adds a bonus. The whole width goes to the kept.
 
 Source: algorithm A7, Hooper et al., "ETS: Efficient Tree Search for Inference-Time Scaling" (2502.13575): the algorithm verified in
-the authors' code, the results in the abstract. Differs, ours to decide: the default embedder is hashed character n-grams, which see
-near-copies and no meaning, where the code has a model of mathematical text; `cost="tokens"` charges what each node's keys and values
-really take, the prompt, which every choice keeps, left out, where the paper counts nodes; where the solver finds no optimum in time, the
-level is balanced as REBASE does, and the solution says so. As in REBASE here, a width of 1 is not scored.
+the authors' code, the results in the abstract. Differs:
+- The default embedder is hashed character n-grams, which find near-copies and no meaning. The code has a model of mathematical text.
+- `cost="tokens"` charges what the keys and values of each node really take, where the paper counts nodes. The prompt costs nothing,
+  because every choice keeps it.
+- Where the solver finds no optimum in time, the level is balanced as in REBASE, and the solution has a warning.
+- A width of 1 is not scored, as in REBASE here.
 """
 
 from __future__ import annotations

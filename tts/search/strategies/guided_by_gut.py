@@ -6,10 +6,10 @@ beginning. Its claims are from the abstract.
 
 Differs:
 - New are the words of a step that neither prompt nor path has; the code counts tokens.
-- Left out: the penalty for paths that often write "wait"; a forced header at the last level; least tokens of a step; top_p; and the
-  training of the model, which the paper's best results take.
+- Left out are the penalty for paths that often write "wait", a forced header at the last level, least tokens of a step, and top_p.
+- The model is not trained, which the paper's best results take.
 - Solutions vote. `weighted(verifier='gut')` weighs them by their mean token probability.
-- What `tts.search.strategies.dvts` says of widths and of siblings.
+- Widths and siblings are as in `tts.search.strategies.dvts`.
 """
 
 from __future__ import annotations

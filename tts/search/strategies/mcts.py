@@ -1,10 +1,11 @@
 """Monte-Carlo tree search over steps: go down the tree by UCT, write the children of a leaf, value them, and back the values up.
 
 Source: algorithm B15, standard MCTS, read in the code of treequest (Inoue et al., "Wider or Deeper?", 2503.04412): score of a child
-= value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores. Differs, ours to decide: a
-node is a step, not a whole answer; a value is the verifier's score of the prefix or of a solution written from there; a
-solution that values a node stays a candidate; paths that have ended, and subtrees in which all have, are not visited again, so that
-the search ends where nothing is left to write; an unknown score values as the parent does.
+= value / visits + c prior sqrt(ln N_parent / n), c = sqrt 2, prior = softmax of the siblings' scores. Differs:
+- A node is a step, not a whole answer. Its value is the verifier's score of the prefix, or of a solution written from there.
+- A solution that values a node stays a candidate.
+- Paths that have ended, and subtrees in which all have, are not visited again. The search ends where nothing is left to write.
+- An unknown score has the value of the parent.
 """
 
 from __future__ import annotations

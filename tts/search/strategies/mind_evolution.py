@@ -8,7 +8,7 @@
 
 Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words; islands; parents
 drawn by a softmax of their fitness; refinement through a conversation of critic and author; migration from island to island. Differs:
-- The fitness is a verifier's score in [0, 1]. The paper evaluates by a program, and shows the author what it says in words.
+- The fitness is a verifier's score in [0, 1]. The paper evaluates by a program, and shows its findings to the author in words.
 - A child comes of one critique and one answer, in place of several turns. Prompts are the task's "critique", "revise" and "fuse".
 - Islands are never reset. Children replace their generation; the selection chooses among all generations.
 """

@@ -1,4 +1,4 @@
-"""Mixture of agents: layers of models, each of which sees what the layer before wrote; one model fuses the last layer.
+"""Mixture of agents: layers of models, each of which is shown what the layer before wrote; one model fuses the last layer.
 
     texts = ()
     for each layer: each writer draws its samples behind the problem and the texts ; texts = what they wrote

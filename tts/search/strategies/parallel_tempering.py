@@ -4,8 +4,9 @@ Hot chains move freely, cold ones keep what is good; a swap hands a good find do
 
 Source: algorithm A11, Puri et al. (2502.01618), Algorithm 3, verified; the paper's own experiments only run chains of one sweep, so
 that tempering has no reported number. The swap ratio is derived: with pi_k(x) proportional to p_M(x) exp(w(x) / T_k) the policy's
-probabilities cancel. Differs: the ladder of temperatures, geometric from the hottest down, is ours to decide. Chains run one after
-another within a sweep; with one chain it is particle Gibbs, seed for seed.
+probabilities cancel. Differs:
+- The paper leaves the ladder of temperatures open. Here it is geometric, from the hottest down.
+- Chains run one after another within a sweep. With one chain it is particle Gibbs, seed for seed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Particle filtering: sample from the policy, reweighted by the verifier, in place of maximising the verifier.
 
 N particles take a step at a time. After each step every particle is weighed by the odds that its prefix is right, and N ancestors
-are drawn in proportion: likely prefixes multiply, unlikely ones mostly die, and randomness keeps a mistaken verifier from deciding
-alone.
+are drawn in proportion. Likely prefixes multiply and unlikely ones mostly die. Randomness keeps a mistaken verifier from deciding alone.
 
 Source: algorithm A9: Puri et al., "A Probabilistic Inference Approach to Inference-Time Scaling of LLMs using Particle-Based Monte
 Carlo Methods" (2502.01618, NeurIPS 2025); verified in the paper and its code. The weight is a logit, as in the code, although the
-text writes softmax of the score: p_i is proportional to the odds r_i / (1 - r_i). Differs: what
-`tts.search.strategies._common.particles` says;
-copies of one finished particle are one candidate; a particle that stopped and died later is no candidate, unless the budget ended
-the sweep.
+text writes softmax of the score: p_i is proportional to the odds r_i / (1 - r_i). Differs:
+- The departures of all particle methods are in `tts.search.strategies._common.particles`.
+- Copies of one finished particle are one candidate.
+- A particle that stopped and died later is no candidate, unless the budget ended the sweep.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Particle Gibbs: particle filters one after another, each conditioned on a trajectory that the last one left.
 
 Source: algorithm A10, Puri et al. (2502.01618), Algorithm 2, verified in the paper and its code. In every sweep but the first one
-place belongs to the reference: at level t it stands for its first t steps, with their weight; free places draw their ancestors among
-all, and a free copy of the reference goes on from those t steps as an ordinary particle. Differs: what
-`tts.search.strategies._common.particles` says;
-the reference code weighs the reference one step late, and the policy's temperature is lost behind the first step there: neither is
-followed. With one sweep it is particle filtering, seed for seed.
+place belongs to the reference. At level t it stands for its first t steps, with their weight. Free places draw their ancestors among
+all. A free copy of the reference goes on from those t steps as an ordinary particle. With one sweep it is particle filtering, seed for
+seed. Differs:
+- The departures of all particle methods are in `tts.search.strategies._common.particles`.
+- The reference code weighs the reference one step late, and loses the policy's temperature behind the first step. Neither is followed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Source: Gao et al., "PAL: Program-aided Language Models" (2211.10435), and Gou e
 marked `output`; both from memory.
 
 Differs:
-- The answer is what the solution says behind the output, as in ToRA. In PAL it is the output itself.
+- The answer is that of the text behind the output, as in ToRA. In PAL it is the output itself.
 - The task's prompt "program" asks for programs in one sentence, in place of worked examples.
 - Each block runs by itself. A program that fails shows the last line of its failure.
 - Several solutions are written side by side, and vote. The programs of a wave run beside each other, each different one once.

@@ -1,14 +1,14 @@
 """REBASE, reward-balanced search: every live node gets children in proportion to the softmax of its step's score.
 
-The number of children is the same at every level, less one for each path that has ended, so that n paths end; good prefixes get
-more of them, bad ones none, with no rollouts and no back-ups.
+The number of children is the same at every level, less one for each path that has ended, so that n paths end. Good prefixes get
+more of them, and bad ones none. There are no rollouts and no back-ups.
 
 Source: algorithm A6, verified: Wu, Sun, Li, Welleck, Yang, "Inference Scaling Laws: An Empirical Analysis of Compute-Optimal
-Inference for Problem-Solving with Language Models" (2408.00724, ICLR 2025), and the authors' code; children are apportioned as in
-the code (`tts.search.algorithms.apportioning`), for the paper's rounding does not conserve the budget. Differs, ours to decide: a path
-that meets
-the depth cap runs to its end, where the reference drops it; a row that failed takes nothing of the width, the next level has it
-again; a width of 1, which balances nothing, is not scored.
+Inference for Problem-Solving with Language Models" (2408.00724, ICLR 2025), and the authors' code. Children are apportioned as in
+the code (`tts.search.algorithms.apportioning`), because the paper's rounding does not conserve the budget. Differs:
+- A path that meets the depth cap runs to its end, where the reference drops it.
+- A row that failed takes nothing of the width: the next level has it again.
+- A width of 1, which balances nothing, is not scored.
 """
 
 from __future__ import annotations

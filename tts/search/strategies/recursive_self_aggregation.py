@@ -1,7 +1,7 @@
 """Recursive self-aggregation: a population of solutions, each of which fuses a random subset of the population before it.
 
     P_1 = n plain solutions
-    for t = 2 .. rounds: each member of P_t is written with `subset` random members of P_(t-1) before its eyes, drawn without replacement
+    for t = 2 .. rounds: the prompt of each member of P_t shows `subset` random members of P_(t-1), drawn without replacement
     the answer is the vote of the last population
 
 Source: Venkatraman et al., "Recursive Self-Aggregation Unlocks Deep Thinking in Large Language Models" (2509.26626). Read in the abstract,

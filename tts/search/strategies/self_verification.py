@@ -8,7 +8,7 @@ Source: Singhi et al., "When To Solve, When To Verify: Compute-Optimal Problem S
 (2504.01005), read in the abstract and summaries: S solutions with V verifications each, the cost above, and the best S and V, which grow
 like C^.57 and C^.39. Prompts are ours. Differs:
 - The answers are weighed by (yes + 1/2) / (V + 1), since few verdicts tie; `| best(verifier='verified')` is the paper's choice.
-- V of a law is rounded, and 0 where that is what it says: then the solutions vote.
+- V of a law is rounded. Where it is 0, the solutions vote.
 - lambda is learnt as the search goes, from what solutions with their verifications have cost.
 - A verification without a verdict is left out. Solutions that the budget leaves unverified have no vote, where others were verified.
 """

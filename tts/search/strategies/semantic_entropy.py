@@ -2,10 +2,11 @@
 
 Source: algorithm B10, Xu et al., "Adaptive Termination for Multi-round Parallel Reasoning: A Universal Semantic Entropy-Guided
 Framework" (2507.06829), read in the abstract; the threshold, N and the exact form of the secretary rule are unverified (from memory).
-Answers are the same where the task says so. Differs, ours to decide: what the next round is shown is one solution of each answer, the
-most frequent first, then others, at most `shown`; where the task refuses them, the round starts from the problem alone; candidates
-without an answer do not count in the entropy, and a round without any answer stops nothing; where the budget ends the search in the
-middle of a round, all answers vote.
+Answers are the same where the task's rules say so. Differs:
+- The next round is shown one solution of each answer, the most frequent first, then others, at most `shown`. Where the task refuses
+  them, the round starts from the problem alone.
+- Candidates without an answer do not count in the entropy. A round without any answer stops nothing.
+- Where the budget ends the search in the middle of a round, all answers vote.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Sequential revision: chains of attempts, each written with the last ones before its eyes, and how many chains beside each other.
+"""Sequential revision: chains of attempts, in which each prompt shows the attempts before, and several chains beside each other.
 
 One chain of length N is purely sequential, N chains of length 1 are best-of-N; a fixed N can be shared out between the two.
 
 Source: algorithms A14 and B14, Snell, Lee, Xu, Kumar, "Scaling LLM Test-Time Compute Optimally can be More Effective than Scaling
-Model Parameters" (2408.03314), verified: at most the last four attempts are shown; the answer is chosen over all attempts of all
-chains (`hierarchical` by verifier, flat by majority), since about 38 % of right attempts are revised to wrong ones. Needs a task
-with a prompt of the kind "revise", and a model that was trained to revise, or one that follows instructions.
+Model Parameters" (2408.03314), verified: at most the last four attempts are shown. The answer is chosen over all attempts of all
+chains (`hierarchical` by verifier, flat by majority), because about 38 % of right attempts are revised to wrong ones. The task needs a
+prompt of the kind "revise". The model must be trained to revise, or follow instructions.
 
-Differs, ours to decide: an attempt that was cut short is not shown; where a task refuses to show an attempt, or the attempts fill
-the context, the chain begins anew with a plain sample.
+Differs:
+- An attempt that was cut short is not shown.
+- Where a task refuses to show an attempt, or the attempts fill the context, the chain begins anew with a plain sample.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Reading a step costs a large model less than writing it. A step need not be word
 Source: algorithm B11, Pan et al., "SpecReason: Fast and Accurate Inference-Time Compute via Speculative Reasoning" (2504.07891), the
 loop and its settings from its code: grades 0 to 9 behind a text, kept from 7 on, drafts of at most 512 tokens; results from the abstract.
 
-Differs, ours to decide:
+Differs:
 - A grade is the likeliest digit, or the mean over digits, whatever else is likelier; without any chance of a digit it is 0.
 - A draft whose row failed is written by the policy. Rejected drafts are dropped, and stay charged.
 - While no solution has an answer, steps are graded only where what is left pays two plain solutions beside; else drafts are kept.

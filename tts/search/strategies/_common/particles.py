@@ -15,9 +15,10 @@ Beyond the paper, each off by default, and all from memory:
 - `lookahead` weighs a particle by where greedy writing leads, in the sense of the look-ahead modulation of Giannone et al. (2510.05825),
   whose formula was not read.
 
-Differs, all ours to decide: an unknown score (NaN) weighs as the mean of the known log-weights, and all are alike where none is
-known; a particle whose row failed, or could not start within the budget, dies, and the next resampling fills its place; the
-step at `max_steps`, and the one behind a step without a token, runs to the end of the solution.
+Differs:
+- An unknown score (NaN) weighs as the mean of the known log-weights. All weigh the same where none is known.
+- A particle whose row failed, or could not start within the budget, dies. The next resampling fills its place.
+- The step at `max_steps`, and the one behind a step without a token, runs to the end of the solution.
 """
 
 from __future__ import annotations

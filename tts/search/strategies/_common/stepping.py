@@ -34,7 +34,7 @@ def rounds(search: Search, n: int | None) -> Iterator[int]:
         yield k
         if n is not None:
             continue
-        if timed:  # a clock that is read again costs a system call, and says nothing of a round
+        if timed:  # a clock that is read again costs a system call, and does not measure a round
             idle = idle + 1 if _tokens(spent) == _tokens(search.spent) else 0
         else:
             idle, left = (idle + 1 if left == search.left else 0), search.left
