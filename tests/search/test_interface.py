@@ -188,6 +188,17 @@ def test_a_role_that_nobody_scores_and_one_that_two_score_are_refused_before_any
         assert backend.counters.prompt_tokens == 0
 
 
+def test_a_role_without_a_verifier_is_named() -> None:
+    async def body(search: Search) -> None:
+        await search.score([search.root], "mian")
+
+    with pytest.raises(ConfigError, match="the role 'mian' has no verifier"):
+        run(body)
+    with pytest.raises(ConfigError, match="'mian'") as refused:
+        run(body, verifiers={"main": ToyVerifier(error=0.1)})
+    assert "main" in (refused.value.hint or str(refused.value))
+
+
 # Where rows end -----------------------------------------------------------------------------------------------------------------
 
 

@@ -79,7 +79,7 @@ def _members(code: CodeType, searches: frozenset[str]) -> Iterator[str]:
             yield step.argval
         local = step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST"))
         loaded = step.argval[-1] if local and isinstance(step.argval, tuple) else step.argval  # from Python 3.13 on, a step may load two
-        is_search = (local and loaded in searches) or (attribute and loaded == "search")  # which a part may keep
+        is_search = (local and loaded in searches) or (attribute and loaded == "search")  # a part may keep its search as an attribute
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             own = inner.co_varnames[: inner.co_argcount + inner.co_kwonlyargcount]

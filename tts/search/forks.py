@@ -88,8 +88,7 @@ async def forked(t: Trajectory, fork: Fork, tree: Tree, prompts: Prompts) -> Tra
             return above
         again = dataclasses.replace(above, handle=(await prompts.read_again(above, above.model)).handle)
         tree.pruned.discard(again.node)
-        tree.replace(again)
-        return again
+        return tree.replace(again)
     cut = slice(above.num_tokens - behind, at)
     ids = t.token_ids[cut] if fork.aligned else ()
     first = Trajectory(

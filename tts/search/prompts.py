@@ -43,13 +43,7 @@ class Prompts:
         backends: by role. clock: seconds.
     """
 
-    def __init__(
-        self,
-        backends: Mapping[str, BackendProtocol],
-        accounting: Accounting,
-        tree: Tree,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, backends: Mapping[str, BackendProtocol], accounting: Accounting, tree: Tree, clock: Callable[[], float]) -> None:
         self._backends = backends
         self._accounting = accounting
         self._tree = tree

@@ -64,8 +64,7 @@ class RowBatch:
         """
         started = self.clock()
         caps = [min(cap, task.room) for cap, task in zip(grant.caps, tasks, strict=True)]
-        if min(caps) < 1:
-            raise AssertionError(f"a row was granted {min(caps)} tokens")
+        assert min(caps) >= 1, f"a row was granted {min(caps)} tokens"
         requests, places = self._requests(tasks, caps)
         rowsets: list[RowSet] = []
         timer = self._timer(rowsets)

@@ -36,12 +36,7 @@ class RowSizes:
     """
 
     def __init__(
-        self,
-        task: TaskProtocol,
-        backends: Mapping[str, BackendProtocol],
-        accounting: Accounting,
-        tree: Tree,
-        expected: int | None,
+        self, task: TaskProtocol, backends: Mapping[str, BackendProtocol], accounting: Accounting, tree: Tree, expected: int | None
     ) -> None:
         self._task = task
         self._backends = backends

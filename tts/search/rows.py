@@ -278,7 +278,7 @@ class RowRunner:
             self.give_up(row)
             path = row.path
         if path.status == "active" and self.sizes.room(queue.model, path) <= 0:
-            row.path, row.over = self._replaced(dataclasses.replace(path, status="truncated")), True  # the context is full
+            row.path, row.over = self._tree.replace(dataclasses.replace(path, status="truncated")), True  # the context is full
         if path.status == "failed":
             self._note_failed(queue, row)
         elif not queue.scratch:
@@ -308,19 +308,14 @@ class RowRunner:
         """End a row where it is."""
         row.over = True
         if row.path is not None and row.path.status == "active":
-            row.path = self._replaced(dataclasses.replace(row.path, status=status))
-
-    def _replaced(self, t: Trajectory) -> Trajectory:
-        """Put a trajectory in the place of the one of its node."""
-        self._tree.replace(t)
-        return t
+            row.path = self._tree.replace(dataclasses.replace(row.path, status=status))
 
     def _written(self, row: QueuedRow, task: RowTask, sample: Sample, queue: RowQueue) -> Trajectory:
         """Return the node of a row with what a sample adds to it."""
         kept = sample.num_tokens - sample.lost_tokens
         status, tree = _STATUS[sample.finish], self._tree
         if (so_far := row.path) is not None:
-            path = self._replaced(
+            path = self._tree.replace(
                 dataclasses.replace(
                     so_far,
                     text=so_far.text + sample.text,

@@ -133,8 +133,7 @@ class SearchState:
     @property
     def root(self) -> Trajectory:
         """The root of the "solve" prompt."""
-        if self._root is None:
-            raise AssertionError("the solver opens the root before the strategy runs")
+        assert self._root is not None, "the solver opens the root before the strategy runs"
         return self._root
 
     @property

@@ -99,8 +99,7 @@ class Tree:
         rest, above = t, self.parent_of(t)
         while above is not None and above.num_tokens > position:
             rest, above = above, self.parent_of(above)
-        if above is None:
-            raise AssertionError(f"position {position} is not inside of node {t.node}")
+        assert above is not None, f"position {position} is not inside of node {t.node}"
         return rest, above
 
     def divide(self, t: Trajectory, first: Trajectory, reread: int) -> Trajectory:
@@ -119,12 +118,13 @@ class Tree:
         self._hold(first)
         return first
 
-    def replace(self, t: Trajectory) -> None:
-        """Put a trajectory in the place of the one of its node, which has no children: a row went on, or ended otherwise."""
+    def replace(self, t: Trajectory) -> Trajectory:
+        """Put a trajectory in the place of the one of its node, which has no children, and return it: a row went on, or ended otherwise."""
         held = self.release(self.nodes[t.node])
         self.nodes[t.node] = t
         if t.handle is not None and (held or t.node not in self.pruned):
             self._hold(t)
+        return t
 
     def count_failed_child(self, t: Trajectory) -> None:
         """Note that a child that was asked for failed: the next one is no further branch."""

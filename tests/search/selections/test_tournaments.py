@@ -23,6 +23,7 @@ from tts.search.protocols import Selected
 from tts.search.search import Search, state_of
 from tts.search.selections.knockout import Knockout
 from tts.search.selections.league import League, fixtures
+from tts.search.selections.majority import Majority
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, PairComparison, Traits
 from tts.verifiers.toy import ToyVerifier
@@ -222,7 +223,8 @@ def compared(
             clock.now += late
         said.extend(await state_of(search).scoring.compare([(a, b), (b, a)], "main", search.problem))
 
-    end = written(body, budget=budget, verifiers={"main": verifier}, clock=clock)
+    end = written(body, budget=budget, verifiers={"main": verifier}, selection=Majority(), clock=clock)
+    assert len(said) == 2
     return said, end
 
 
@@ -235,8 +237,9 @@ def test_what_is_said_of_a_pair_is_a_number_between_0_and_1() -> None:
 
 
 def test_a_comparison_that_cannot_be_paid_or_whose_model_fails_is_unknown() -> None:
-    unpaid, _ = compared(Says(), Budget(tokens=400, verifier_tokens=9))
+    unpaid, end = compared(Says(), Budget(tokens=400, verifier_tokens=9))
     assert np.isnan(unpaid).all()
+    assert end.solution.usage.verifier_calls == 0
     failed, end = compared(Says(said=EngineError("Busy: try later")))
     assert np.isnan(failed).all()
     assert sum(end.search.scoring.failures.values()) == 2

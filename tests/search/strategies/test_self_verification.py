@@ -114,7 +114,7 @@ def test_what_the_budget_leaves_unverified_has_no_vote() -> None:
 
 def test_solutions_whose_verification_fills_the_context_vote_as_they_are() -> None:
     class Small(FunctionBackend):
-        context = 60
+        context = 40
 
     end = searched(make_run("3 + 4", Budget(samples=9), "self_verification(n=3, verifications=2)", Small(model())))
     check_books(end.search)

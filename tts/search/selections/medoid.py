@@ -20,9 +20,9 @@ from tts.search.selections._common import check_truncated, first_writing, no_ans
 from tts.text_form import parse_call
 from tts.types import Candidate
 
-_FEW = 2000  # texts whose similarities take no time; more are compared beside the event loop, within the time that is left
+_FEW = 2000  # texts that are compared in the event loop; more are compared beside it, within the time that is left
 _AT_ONCE = 4_000_000  # similarities in memory
-_EQUAL = 9  # decimals to which similarities are compared: sums in another order differ beyond
+_EQUAL = 9  # decimals to which similarities are compared: sums in another order differ in later ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

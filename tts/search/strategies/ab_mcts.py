@@ -29,7 +29,7 @@ from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate
 
 _DRAWS = {"normal": normal_draw, "beta": beta_draw}
-_ALIKE = (4, 0.75)  # a subtree of so many scores, of which such a share is one score, is not gone into (AB-MCTS-M)
+_ALIKE = (4, 0.75)  # AB-MCTS-M skips a subtree of so many scores, of which such a share is one score
 
 
 @dataclass(slots=True, eq=False)

@@ -33,7 +33,7 @@ from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
 from tts.verifiers.base import traits_of
 
-_LOOKS = 1024  # at one trace, which then runs to its end: one that never ends is not looked at for ever
+_LOOKS = 1024  # scores of one trace, which then runs to its end: a trace that never ends is not scored for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

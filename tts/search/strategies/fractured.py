@@ -7,7 +7,7 @@
 Source: algorithm B8, Liao et al., "Fractured Chain-of-Thought Reasoning" (2505.12992), read in the authors' code: n = 16, depths = 16,
 answers = 4; floor(i L / depths) tokens of what stands before the end of the thought. Differs:
 - A model that does not think has its solution cut, whose reasoning is what stands before the last answer cue. The cue is forced then, on
-  a line of its own. A solution without a cue is not cut, and the solution has a warning. A reasoning without a token is not cut either.
+  a line of its own. A solution without a cue is not cut, of which there is a warning. Nor is a reasoning without a token.
 - A cut inside of a character moves on to the next token.
 - A trace that was cut short has no answers at full depth but its own.
 - Stopping where successive depths agree is left out.

@@ -34,7 +34,7 @@ from tts.search.strategies._common.stepping import MAX_STEPS, advance, draw, rou
 from tts.types import Candidate, Trajectory
 
 _SHARP = 0.1  # the temperature of advantages, and of steps that fill the width again
-_EVEN = 1e-9  # which rounding may take from a mean of equals
+_EVEN = 1e-9  # the rounding error of a mean of equal numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ class PowerSampling(Strategy):
                 whole = True
             finally:
                 if whole or not search.candidates:
-                    with suppress(SearchEnded):  # of a stop rule, whose next call ends the search
+                    with suppress(SearchEnded):  # by a stop rule, which then ends the search at its next call
                         for t in walk.ts:
                             search.finish(t)
         return search.candidates

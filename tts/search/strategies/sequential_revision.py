@@ -28,6 +28,8 @@ from tts.search.strategies._common.earlier_solutions import opened
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
 from tts.types import Candidate, Trajectory
 
+_MOST = 1024  # attempts, where the budget decides
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequentialRevision(Strategy):
@@ -104,6 +106,3 @@ class SequentialRevision(Strategy):
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
         """Return `hierarchical` with a verifier, else a flat `majority`."""
         return Hierarchical() if verified else Majority()
-
-
-_MOST = 1024  # attempts, where the budget decides

@@ -18,7 +18,7 @@ async def opened(search: Search, kind: str, texts: Sequence[str], group: int | N
     """
     try:
         return await search.open(kind, *texts, group=group)
-    except ConfigError:  # of which the search warns
+    except ConfigError:  # the search has a warning of it
         return None
 
 

@@ -141,7 +141,7 @@ async def one_step(
     """
     children: list[list[Trajectory]] = [[] for _ in ts]
     last = {i for i, t in enumerate(ts) if t.depth + 1 >= max_steps or stalled(t)}
-    endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # asked to end, again and again, and never did
+    endless = {i for i in last if ts[i].depth >= max_steps + _TRIES}  # written to the end several times, and still open
     for to, chosen in ((until, [i for i in range(len(ts)) if i not in last]), (END, sorted(last - endless))):
         made = await search.expand([ts[i] for i in chosen], n, to, temperature=temperature, model=model)
         for i, of in zip(chosen, made, strict=True):
