@@ -213,16 +213,18 @@ def test_a_call_that_the_strategy_does_not_wait_for_is_booked() -> None:
     assert going[0].done()
 
 
-def test_a_later_request_for_fewer_rows_goes_on_with_the_first_and_the_others_are_given_up() -> None:
+def test_rows_that_a_later_request_for_fewer_leaves_waiting_are_kept() -> None:
     async def run(search: Any) -> None:
         for count in (4, 1):
             with contextlib.suppress(SearchEnded):
                 await search.complete([search.root], count)
 
-    end = searched(make_run("2 + 2", 400, Plan(Does(run), None, None), words(lambda seed: 10 + seed % 400)), portion=20)
+    order: dict[int, int] = {}
+    model = words(lambda seed: 10 if order.setdefault(seed, len(order)) == 0 else 40)
+    end = searched(make_run("2 + 2", 60, Plan(Does(run), None, None), model), portion=20)
     check_books(end.search)
-    begun = {node.stream for node in end.search.tree.nodes if node.parent is not None}
-    assert {c.trajectory.stream for c in end.search.candidates} == begun
+    assert [c.trajectory.status for c in end.search.candidates] == ["finished", "truncated", "truncated"]
+    assert [c.trajectory for c in end.search.candidates] == end.search.tree.nodes[1:]
 
 
 def test_rows_that_are_given_up_for_others_are_said() -> None:

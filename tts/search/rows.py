@@ -384,9 +384,10 @@ class RowRunner:
         return made
 
     def interrupt(self, queue: RowQueue, parents: Sequence[Trajectory]) -> None:
-        """Keep the rows of a queue that are not over: a later request of the same kind continues them."""
+        """Keep the rows of a queue that are not over, before those that it left waiting; a later request of its kind continues them."""
         if queue.begun:
-            self._interrupted[queue.key(parents)] = queue.begun
+            key = queue.key(parents)
+            self._interrupted[key] = queue.begun + self._interrupted.get(key, deque())
 
     def discard(self, queue: RowQueue) -> list[Trajectory]:
         """Book the rows that wait in a queue as cancelled, and return their nodes: a stop rule fired on earlier ones."""
