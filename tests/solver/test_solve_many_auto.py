@@ -7,7 +7,7 @@ import pytest
 import tts
 from tests.support.chaos import ChaosBackend
 from tests.support.runs import Clock
-from tts.allocator.auto import Auto, OwnBudget
+from tts.allocator.auto import Auto
 from tts.allocator.evidence import Round
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
@@ -221,7 +221,7 @@ def test_another_strategy_is_not_asked_twice_at_a_size(monkeypatch):
         return next(turns)
 
     monkeypatch.setattr(Auto, "plans", lambda self: ("best_of_n", "best_of_n(n=3)"))
-    monkeypatch.setattr(OwnBudget, "next_round", next_round)
+    monkeypatch.setattr(Auto, "next_round", next_round)
     with solver() as one:
         one.solve(HARD[0], Budget(samples=60))
     assert asked == [{}, {}, {1: 8}, {1: 8}, {1: 16}]

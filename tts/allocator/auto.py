@@ -35,7 +35,7 @@ import numpy as np
 from tts.allocator import shipped
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import Floats, Population
-from tts.allocator.evidence import Evidence, Round, RoundSource
+from tts.allocator.evidence import Evidence, Round
 from tts.allocator.gauges import READINGS, Estimator, Guess, evidence_of
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import PLAIN, draws_plain, other_models
@@ -146,16 +146,12 @@ class Auto(Strategy):
         return known.unit if known is not None and known.models else None
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Run rounds that the problem's own budget pays."""
-        return await self.served(search, OwnBudget(self))
-
-    async def served(self, search: Search, rounds: RoundSource) -> Sequence[Candidate]:
         """Run round after round, until a round grants nothing."""
         probe, had = await self._probed(search), dict[int, int]()
         answer = slice(None)  # the candidates that choose it
         while True:
             found = dataclasses.replace(await self._found(search), probe=probe)
-            step = await rounds.next_round(search, found, had)
+            step = await self.next_round(search, found, had)
             if step.why:
                 agree = "one is accepted" if found.solved else f"{found.agreeing} agree"
                 state_of(search).reasons.append(f"after {found.samples} samples ({agree}): {step.why}")
@@ -179,8 +175,43 @@ class Auto(Strategy):
             strategy = parse(self.plans()[step.plan]).strategy
             if other_models(strategy) and not found.checked and any(c.answer is not None for c in search.candidates[first:]):
                 answer = slice(first, len(search.candidates))
-            if ended is not None and not rounds.goes_on(ended):
+            if ended is not None and not self.goes_on(ended):
                 raise ended if ended.stop is not None else _ended(ended.reason, answer)
+
+    async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
+        """Return what to do next, by a budget of the problem's own.
+
+        Args:
+            found: what the problem has shown. had: the greatest size of each other plan so far.
+
+        Returns:
+            Without samples, the search is over; `why` is the reason.
+        """
+        units, most = search.affordable_samples(), None if self.n is None else self.n - found.samples
+        left = min(each for each in (units, most) if each is not None)
+        if left <= 0:
+            return Round(0, why="samples drawn")
+        allocator = self.allocator(alone=True, checked=found.checked, each=found.samples + left)
+        shown = {f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}
+        plans = self.plans()
+        state = self.state(shown, np.ones(1), float(left), had=np.array([[had.get(plan, 0) for plan in range(len(plans))]]))
+        grant = allocator.next(state)
+        rate = float(grant.rate[0])
+        if grant.reason:
+            if found.solved:
+                return Round(0, why="settled: the checker has accepted an answer")
+            gain = f"{rate:.2g} to the chance of a right answer"
+            return Round(0, why=f"settled: another sample would add {gain}, below the price {allocator.price:.2g}")
+        plan, why = int(grant.plan[0]), "pilots, to see how hard it is"
+        if rate:
+            chance = float(allocator.values.chance(state)[0])
+            why = f"{plans[plan]}: right by {chance:.2f} as it stands, and each further sample adds {rate:.2g}"
+        return Round(int(grant.samples[0]), plan, why)
+
+    def goes_on(self, end: SearchEnded) -> bool:
+        """Return whether another round may follow one that ended so: not where the budget of the problem is used up."""
+        del end
+        return False
 
     def _sized(self, search: Search, step: Round) -> StrategyProtocol:
         """Return the strategy of a round in its size; samples of another model are as many as what was granted pays."""
@@ -315,44 +346,6 @@ class Auto(Strategy):
                 f"auto reads the scores of the role {self.verifier!r}, but the selection {selection} asks for none",
                 hint="choose one that goes by scores, such as weighted, or leave the role out",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class OwnBudget:
-    """The rounds of a problem with a budget of its own, in plain samples of typical length."""
-
-    auto: Auto
-
-    async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
-        """Ask the allocator about the one problem."""
-        auto = self.auto
-        units, most = search.affordable_samples(), None if auto.n is None else auto.n - found.samples
-        left = min(each for each in (units, most) if each is not None)
-        if left <= 0:
-            return Round(0, why="samples drawn")
-        allocator = auto.allocator(alone=True, checked=found.checked, each=found.samples + left)
-        shown = {f.name: np.array([getattr(found, f.name)]) for f in dataclasses.fields(found)}
-        sizes = np.array([[had.get(plan, 0) for plan in range(len(auto.plans()))]])
-        state = auto.state(shown, np.ones(1), float(left), had=sizes)
-        grant = allocator.next(state)
-        if grant.reason:
-            if found.solved:
-                return Round(0, why="settled: the checker has accepted an answer")
-            gain = f"{float(grant.rate[0]):.2g} to the chance of a right answer"
-            return Round(0, why=f"settled: another sample would add {gain}, below the price {allocator.price:.2g}")
-        return Round(int(grant.samples[0]), int(grant.plan[0]), self.why(allocator, state, grant.rate[0], int(grant.plan[0])))
-
-    def goes_on(self, end: SearchEnded) -> bool:
-        """Return False: its budget is its own, and used up."""
-        del end
-        return False
-
-    def why(self, allocator: Allocator, state: ProblemStates, rate: float, plan: int) -> str:
-        """Say why the problem goes on."""
-        if not rate:
-            return "pilots, to see how hard it is"
-        chance = float(allocator.values.chance(state)[0])
-        return f"{self.auto.plans()[plan]}: right by {chance:.2f} as it stands, and each further sample adds {rate:.2g}"
 
 
 def _bounded(strategy: StrategyProtocol) -> bool:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from tts.search.ends import SearchEnded
-from tts.search.search import Search
 from tts.types import Candidate
 
 
@@ -65,15 +62,3 @@ class Round:
     samples: int
     plan: int = 0
     why: str = ""
-
-
-class RoundSource(Protocol):
-    """Where an `auto` search gets its turns from: its own budget, or what it shares with other problems."""
-
-    async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
-        """Return what to do next; no samples: it is over, and why. had: the greatest size of each other plan so far."""
-        ...
-
-    def goes_on(self, end: SearchEnded) -> bool:
-        """Return whether another round may follow a round that ended so."""
-        ...

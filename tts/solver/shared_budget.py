@@ -20,7 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -36,9 +36,7 @@ from tts.budget.budget import USD_UNIT, Budget
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.plan import parse
-from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search, state_of
-from tts.types import Candidate
 
 if TYPE_CHECKING:
     from tts.search.state import SearchState
@@ -117,7 +115,7 @@ class SharedBudget:
                 f"mean is {auto.mean}, but budget is a total for all problems, which says what they may cost on average",
                 hint="give each=…, a budget a problem, or leave mean out",
             )
-        self._auto = auto
+        self.auto = auto
         self._total = {unit: int(v * USD_UNIT) if unit == "usd" else int(v) for unit, v in total.limits.items() if unit != "seconds"}
         self._policy = policy
         self._gate = gate
@@ -139,7 +137,8 @@ class SharedBudget:
 
     def strategy(self, place: int) -> BudgetShare:
         """Return the strategy of the problem at a place."""
-        return BudgetShare(self._auto, self, place)
+        settings = {f.name: getattr(self.auto, f.name) for f in dataclasses.fields(self.auto)}
+        return BudgetShare(**settings, shared=self, place=place)
 
     async def next_round(self, place: int, search: SearchState, found: Evidence, had: Mapping[int, int]) -> Round:
         """Return the unspent credit of the last round and wait for the next; other searches may run meanwhile."""
@@ -159,7 +158,7 @@ class SharedBudget:
             self._had[place, plan] = size
         if barren or found.samples >= self._most:
             capped = (
-                "samples drawn" if self._auto.n is not None else f"samples drawn: the most of one problem, {self._most:g}; n= allows more"
+                "samples drawn" if self.auto.n is not None else f"samples drawn: the most of one problem, {self._most:g}; n= allows more"
             )
             return Round(0, why="budget: it paid for no further sample" if barren else capped)
         mine.waiting = asyncio.get_running_loop().create_future()
@@ -232,11 +231,11 @@ class SharedBudget:
             timed = bool((1 / self._pace.payable(seconds) > cost).any())
             cost, waves = np.maximum(cost, 1 / self._pace.payable(seconds)), self._pace.waves(seconds)
         mean, most = float(cost.mean()), np.maximum(cost, most)
-        state = self._auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
+        state = self.auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
         if self._allocator is None:
             each = 1 / mean / len(waiting) if left else 0.0  # of time alone nobody knows yet how many it pays
-            self._allocator = self._auto.allocator(alone=False, checked=state.checked, each=each)
-            if self._auto.n is None and left:
+            self._allocator = self.auto.allocator(alone=False, checked=state.checked, each=each)
+            if self.auto.n is None and left:
                 self._most = max(_MOST, int(_OF_MEAN * each + 1e-6))
         self._learn(waiting, state, found["agreeing"])
         grant = self._allocator.next(state)
@@ -268,7 +267,7 @@ class SharedBudget:
             mine.away, mine.granted = True, samples
             why = "pilots, to see how hard it is"
             if grant.rate[i]:
-                name, least = self._auto.plans()[plan], grant.price * state.cost[i]
+                name, least = self.auto.plans()[plan], grant.price * state.cost[i]
                 why = f"{name}: each further sample adds {grant.rate[i]:.2g}; the least that was served, at this cost, {least:.2g}"
             self._send(mine, Round(samples, plan, why))
 
@@ -323,46 +322,19 @@ class SharedBudget:
         self._allocator = self._allocator.adapted(state)
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetShare:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetShare(Auto):
     """`auto` for one of many problems: its rounds come from a shared budget.
 
     Args:
-        auto: the strategy, and its text form. shared: the source of its rounds. place: index of the problem.
+        shared: the source of its rounds. place: index of the problem.
     """
 
-    auto: Auto
     shared: SharedBudget
     place: int
 
-    registered_as = "auto"
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """As `Auto`."""
-        return self.auto.needs
-
-    @property
-    def verifiers(self) -> tuple[str, ...]:
-        """As `Auto`."""
-        return self.auto.verifiers
-
-    @property
-    def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """As `Auto`."""
-        return self.auto.needs_of_models
-
-    @property
-    def compares_in(self) -> str | None:
-        """As `Auto`."""
-        return self.auto.compares_in
-
     def __str__(self) -> str:
-        return str(self.auto)
-
-    async def run(self, search: Search) -> Sequence[Candidate]:
-        """Take rounds from the shared budget."""
-        return await self.auto.served(search, self)
+        return str(self.shared.auto)
 
     async def next_round(self, search: Search, found: Evidence, had: Mapping[int, int]) -> Round:
         """Wait for the next round."""
@@ -372,11 +344,7 @@ class BudgetShare:
         """Return whether the search may continue: its credit was used up, not its time, and no stop rule fired."""
         return end.out_of_budget
 
-    def size(self, units: int | None) -> BudgetShare:
+    def size(self, units: int | None) -> Self:
         """Return itself: the shared budget decides."""
         del units
         return self
-
-    def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """As `Auto`."""
-        return self.auto.default_selection(verified=verified)
