@@ -51,6 +51,7 @@ class Needy(Section):
         ({"one": {"pric": 1}}, "key of one is 'pric', but no key of one has that name (hint: did you mean price?)"),
         ({"named": {"size": {"siz": 1}}}, "key of named.size is 'siz', but no key of named.size has that name (hint: did you mean size?)"),
         ({"named": {"a b": {"siz": 1}}}, "key of named.a b is 'siz', but no key of named.a b has that name (hint: did you mean size?)"),
+        ({"named": {"a | b[1]\n": {"size": 0}}}, r"named['a | b[1]\n'].size is 0, but must be greater than or equal to 1"),
         ({"listed": [{}, {"siz": 1}]}, "key of listed[1] is 'siz', but no key of listed[1] has that name (hint: did you mean size?)"),
         ({"listed": [{"size": 0}]}, "listed[0].size is 0, but must be greater than or equal to 1"),
         ({"listed": {}}, "listed is {}, but must be a valid list"),

@@ -66,9 +66,13 @@ def field_path(loc: tuple[str | int, ...]) -> str:
     for part in loc:
         if isinstance(part, int):
             text += f"[{part}]"
-        elif re.fullmatch(r"[\w./ -]+", part) and part not in _ALTERNATIVES:
+        elif part in _ALTERNATIVES or re.fullmatch(r"[\w-]*\[.*\]", part, re.DOTALL):
+            continue
+        elif re.fullmatch(r"[\w./ -]+", part):
             name = part if len(part) <= _LONGEST else f"{part[: _LONGEST - 1]}…"
             text += f".{name}" if text else name
+        else:
+            text += f"[{shown(part)}]"
     return text
 
 

@@ -18,7 +18,7 @@ from tts.allocator.gauges import Gauge, PromptProbe
 from tts.allocator.performance import PerformanceModel
 from tts.errors import ConfigError
 
-PLAIN, BEAM = "best_of_n | majority", "beam | weighted"
+PLAIN, BEAM, LARGE = "best_of_n | majority", "beam | weighted", "best_of_n(writer='large')"
 GAUGE = Gauge(0.0, 1.0, 0.05, 0.0, 0.0, 1.0)
 WHOLE = json.loads(
     dataclasses.replace(
@@ -53,60 +53,71 @@ def refused(data, tmp_path):
     assert "\n" not in str(caught.value)
     assert str(file) in caught.value.cause
     assert "make it again with tts fit" in caught.value.hint
-    return caught.value.cause.replace(f" of the performance model {str(file)!r}", "").replace(
-        f"the performance model {str(file)!r}", "FILE"
-    )
+    return caught.value.cause.removeprefix(f"the performance model {str(file)!r}: ")
 
 
 @pytest.mark.parametrize(
     ("path", "value", "cause"),
     [
-        (("format",), 99, "format is 99, but must be 1, the format that this version reads"),
-        (("format",), True, "format is True, but must be 1, the format that this version reads"),
-        (("model",), "", "model is '', but must be a text that is not empty"),
-        (("task",), None, "task is None, but must be a text that is not empty"),
-        (("verifiers",), ["process"], "verifiers is ['process'], but must be an object, {…}"),
-        (("verifiers", "main"), 3, 'verifiers["main"] is 3, but must be a text that is not empty'),
-        (("problems",), 2.5, "problems is 2.5, but must be a whole number of at least 1"),
-        (("tokens",), math.nan, "tokens is nan, but must be a number above 0"),
-        (("tokens",), -3, "tokens is -3, but must be a number above 0"),
-        (("first",), math.inf, "first is inf, but must be a number between 0 and 100, or null"),
-        (("populatoin",), {}, "FILE has 'populatoin', but may only have "),
-        (("curves",), ..., "FILE has no 'curves', but must have format, model, "),
-        (("population", "rates"), [0.5], "population.rates has 1 values, but must have 25 success rates"),
-        (("population", "rates", 1), 0.5, "population.rates[1] is 0.5, but must be 0.004278, the success rate that this version has there"),
-        (("population", "share"), [[-1.0]], "population.share has 1 values, but must have 25 lists, one a success rate"),
-        (("population", "share", 3), [1.0], "population.share[3] has 1 values, but must have 6 shares, one a lure"),
-        (("population", "share", 3, 2), -0.1, "population.share[3][2] is -0.1, but must be a number of at least 0"),
-        (("population", "share", 3, 2), 5.0, "population.share sums to "),
-        (("population", "problems"), -1, "population.problems is -1, but must be a whole number of at least 0"),
-        (("curves",), {}, "curves is of nothing, but must have one of best_of_n, which draws plain samples"),
-        (CURVE, ..., "curves is of beam | weighted, but must have one of best_of_n, which draws plain samples"),
-        (("curves", "beem"), {}, "curves[\"beem\"] is of no strategy that is here: strategy is 'beem', but no strategy has that name"),
-        (("curves", "beam | wieghted"), {}, 'curves["beam | wieghted"] is of no strategy that is here: stop rule or selection is'),
-        (("curves", "auto | majority"), {}, 'curves["auto | majority"] is of auto, but must be of a strategy that auto may choose'),
-        ((*CURVE, "error"), ..., f"curves[\"{PLAIN}\"] has no 'error', but must have sizes, accuracy, error"),
-        ((*CURVE, "sizes"), [], f'curves["{PLAIN}"].sizes is [], but must be a list of at least one size'),
-        ((*CURVE, "sizes", 0), 0, f'curves["{PLAIN}"].sizes[0] is 0, but must be a number above 0'),
-        ((*CURVE, "sizes", 2), 1.0, f'curves["{PLAIN}"].sizes[2] is 1.0, but must be above 2, the size before it'),
-        ((*CURVE, "sizes", 2), math.nan, f'curves["{PLAIN}"].sizes[2] is nan, but must be a number above 0'),
-        ((*CURVE, "sizes"), [1, 2, 4], f'curves["{PLAIN}"].accuracy[0] has 6 values, but must have 3 values, one a size'),
-        ((*CURVE, "accuracy", 7, 1), 1.5, f'curves["{PLAIN}"].accuracy[7][1] is 1.5, but must be a number between 0 and 1'),
-        ((*CURVE, "accuracy", 24), ..., f'curves["{PLAIN}"].accuracy has 24 values, but must have 25 lists, one a success rate'),
-        ((*CURVE, "error", 0, 0), -0.5, f'curves["{PLAIN}"].error[0][0] is -0.5, but must be a number of at least 0'),
-        ((*CURVE, "error", 0, 0), "0.1", f"curves[\"{PLAIN}\"].error[0][0] is '0.1', but must be a number of at least 0"),
-        (("gauges", "score"), [0] * 6, "gauges has 'score', but may only have logprob, probe"),
+        (("format",), 99, "format: it is 99, but must be 1, the format that this version reads"),
+        (("format",), True, "format is True, but must be a valid integer"),
+        (("model",), "", "model is '', but must have at least 1 character"),
+        (("task",), None, "task is None, but must be a valid string"),
+        (("verifiers",), ["process"], "verifiers is ['process'], but must be an object"),
+        (("verifiers", "main"), 3, "verifiers.main is 3, but must be a valid string"),
+        (("problems",), 2.5, "problems is 2.5, but must be a valid integer"),
+        (("tokens",), math.nan, "tokens is nan, but must be a finite number"),
+        (("tokens",), -3, "tokens is -3, but must be greater than 0"),
+        (("first",), 101, "first is 101, but must be less than or equal to 100"),
+        (("unit",), "hours", "unit is 'hours', but must be 'tokens', 'flops' or 'usd'"),
+        (("populatoin",), {}, "key of the file is 'populatoin', but no key of the file has that name"),
+        (("curves",), ..., "curves is missing, but must be given"),
+        (("population", "rates"), [0.5], "population.rates is [0.5], but must have at least 25 items"),
         (
-            ("gauges", "probe"),
-            [0] * 5,
-            "gauges.probe has 5 values, but must have 6 numbers: intercept, slope, deviation, ",
+            ("population", "rates", 1),
+            0.5,
+            "population: rates[1] is 0.5, but must be 0.004278, the success rate that this version has there",
         ),
-        (("gauges", "probe", 2), 0, "gauges.probe[2] is 0, but must be a number above 0"),
-        (("gauges", "probe", 5), -1, "gauges.probe[5] is -1, but must be a number of at least 0, the low end of its range"),
-        (("probe",), [0.5], "probe is [0.5], but must be a list of weights and a bias, or null"),
-        (("probe", 1), math.nan, "probe[1] is nan, but must be a number"),
-        (("probe",), ..., "FILE has gauges.probe and no probe, but the gauge reads what the probe says"),
-        (("gauges",), ..., "FILE has probe and no gauges.probe, but the gauge reads what the probe says"),
+        (("population", "share", 3), [1.0], "population.share[3] is [1.0], but must have at least 6 items"),
+        (("population", "share", 3, 2), -0.1, "population.share[3][2] is -0.1, but must be greater than or equal to 0"),
+        (("population", "share", 3, 2), 5.0, "population: share sums to "),
+        (("population", "problems"), -1, "population.problems is -1, but must be greater than or equal to 0"),
+        (("curves",), {}, "the file: curves is of nothing, but must have one of best_of_n, which draws plain samples"),
+        (CURVE, ..., "the file: curves is of beam | weighted, but must have one of best_of_n, which draws plain samples"),
+        (("curves", "beem"), WHOLE["curves"][BEAM], "the file: curves.beem is of no strategy that is here: strategy is 'beem', but no "),
+        (("curves", "beam | wieghted"), WHOLE["curves"][BEAM], "the file: curves.beam | wieghted is of no strategy that is here: "),
+        (("curves", "auto"), WHOLE["curves"][BEAM], "the file: curves.auto is of auto, but must be of a strategy that auto may choose"),
+        (("curves", LARGE), WHOLE["curves"][BEAM], f"the file: curves.{LARGE} writes with the role 'large', but models has no model of it"),
+        ((*CURVE, "error"), ..., f"curves['{PLAIN}'].error is missing, but must be given"),
+        ((*CURVE, "sizes"), [], f"curves['{PLAIN}'].sizes is [], but must have at least 1 item"),
+        ((*CURVE, "sizes", 0), 0, f"curves['{PLAIN}'].sizes[0] is 0, but must be greater than 0"),
+        (
+            (*CURVE, "sizes", 2),
+            1.0,
+            f"curves['{PLAIN}']: sizes is [1.0, 2.0, 1.0, 8.0, 16.0, 32.0], but each must be above the size before",
+        ),
+        ((*CURVE, "sizes", 2), math.nan, f"curves['{PLAIN}'].sizes[2] is nan, but must be a finite number"),
+        ((*CURVE, "sizes"), [1, 2, 4], f"curves['{PLAIN}']: accuracy[0] has 6 values, but must have 3, one a size"),
+        ((*CURVE, "accuracy", 7, 1), 1.5, f"curves['{PLAIN}'].accuracy[7][1] is 1.5, but must be less than or equal to 1"),
+        ((*CURVE, "accuracy", 24), ..., f"curves['{PLAIN}'].accuracy is [[0.0, "),
+        ((*CURVE, "error", 0, 0), -0.5, f"curves['{PLAIN}'].error[0][0] is -0.5, but must be greater than or equal to 0"),
+        ((*CURVE, "error", 0, 0), "0.1", f"curves['{PLAIN}'].error[0][0] is '0.1', but must be a valid number"),
+        (("gauges", "score"), [0] * 6, "gauges.score is 'score', but must be 'logprob' or 'probe'"),
+        (("gauges", "probe"), [0] * 5, "gauges.probe is [0, 0, 0, 0, 0], but must have at least 6 items"),
+        (
+            ("gauges", "probe", 2),
+            0,
+            "gauges.probe: a gauge has the numbers (0.0, 1.0, 0.0, 0.0, 0.0, 1.0), but they must be finite, with a dev",
+        ),
+        (
+            ("gauges", "probe", 5),
+            -1,
+            "gauges.probe: a gauge has the numbers (0.0, 1.0, 0.05, 0.0, 0.0, -1.0), but they must be finite, with",
+        ),
+        (("probe",), [0.5], "probe is [0.5], but must have at least 2 items"),
+        (("probe", 1), math.nan, "probe[1] is nan, but must be a finite number"),
+        (("probe",), ..., "the file: it has gauges.probe and no probe, but the gauge reads what the probe says"),
+        (("gauges",), ..., "the file: it has probe and no gauges.probe, but the gauge reads what the probe says"),
     ],
 )
 def test_a_field_that_is_damaged_is_named(tmp_path, path, value, cause):
@@ -116,11 +127,11 @@ def test_a_field_that_is_damaged_is_named(tmp_path, path, value, cause):
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("{", "FILE is no JSON: Expecting property name"),
-        ("[" * 100_000, "FILE is no JSON: "),
-        ("[]", "FILE is [], but must be an object, {…}"),
-        ("{}", "FILE has no 'format', but must have "),
-        ('{"format": 0}', "format is 0, but must be 1"),
+        ("{", "the file is '{', but invalid JSON: EOF while parsing an object"),
+        ("[" * 100_000, "the file is '[[[["),
+        ("[]", "the file is [], but must be an object"),
+        ("{}", "format is missing, but must be given"),
+        ('{"format": 0}', "format: it is 0, but must be 1"),
     ],
 )
 def test_a_text_that_is_no_model_is_named(tmp_path, text, cause):

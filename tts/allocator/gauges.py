@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +24,8 @@ from tts.allocator.difficulty import RATES, Floats, Population
 from tts.allocator.ridge import ridge
 from tts.errors import ConfigError
 
-READINGS = ("logprob", "probe")  # that `auto` makes: mean log-probability of the samples so far, and what the prompt alone says
+Reading = Literal["logprob", "probe"]  # that `auto` makes: mean log-probability of the samples so far, and what the prompt alone says
+READINGS = get_args(Reading)
 _ROUNDS = 50
 
 
