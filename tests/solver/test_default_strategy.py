@@ -102,7 +102,7 @@ def test_a_performance_model_of_something_else_is_used_and_warned_of(ship, tmp_p
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", "is no JSON"), ('{"format": 0}', "format of .* is 0, but must be 1"), ("{}", "has no 'format'")],
+    [("{", "is no JSON"), ('{"format": 0}', "format: it is 0, but must be 1"), ("{}", "format is missing, but must be given")],
 )
 def test_a_damaged_file_is_one_clear_line(ship, tmp_path, text, why):
     ship()

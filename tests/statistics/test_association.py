@@ -33,6 +33,13 @@ def test_auc_within_is_the_mean_of_each_problems_own_ties_included() -> None:
     assert found.low < found.value < found.high
 
 
+def test_infinite_scores_rank_as_any_other() -> None:
+    """Log-odds of a sure verifier are infinite."""
+    assert (
+        clustered_auc_within([-np.inf, 0, np.inf], [0, 0, 1], [0, 0, 0], rng=rng()).value == roc_auc([-np.inf, 0, np.inf], [0, 0, 1]) == 1
+    )
+
+
 def test_a_score_that_only_knows_the_problem_tells_nothing_within_it() -> None:
     at, hard, label, _ = drawn()
     assert clustered_auc(-hard, label, at, rng=rng()).value > 0.6
@@ -89,9 +96,9 @@ def test_an_interval_over_problems_holds_what_samples_of_one_problem_share() -> 
 
 
 def test_what_is_not_valid_is_refused() -> None:
-    with pytest.raises(ConfigError, match="scores has 1 values of 2"):
+    with pytest.raises(ConfigError, match="scores has 1 NaN of 2"):
         clustered_auc_within([1, np.nan], [0, 1], [0, 0], rng=rng())
-    with pytest.raises(ConfigError, match="labels 0 or 1"):
+    with pytest.raises(ConfigError, match="labels has a value that is neither 0 nor 1"):
         clustered_auc_within([1, 2], [0, 2], [0, 0], rng=rng())
     with pytest.raises(ConfigError, match="are of lengths 2, 3, 2 and 2"):
         clustered_correlation([1, 2], [1, 2, 3], [0, 0], rng=rng())

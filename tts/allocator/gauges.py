@@ -12,6 +12,7 @@ Shapes: P problems, Z kinds, G success rates, D width of hidden states.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ class Gauge:
     high: float
 
     def __post_init__(self) -> None:
-        values = (self.intercept, self.slope, self.deviation, self.spread, self.low, self.high)
+        values = dataclasses.astuple(self)
         if not all(map(math.isfinite, values)) or self.deviation <= 0 or self.spread < 0 or self.low > self.high:
             raise ConfigError(f"a gauge has the numbers {values}, but they must be finite, with a deviation above 0 and low <= high")
 
@@ -180,11 +181,8 @@ def evidence_of(
 
 def to_data(gauges: Mapping[str, Gauge], probe: PromptProbe | None) -> dict[str, Any]:
     """Return gauges and a probe as JSON has them."""
-    data: dict[str, Any] = {name: [round(getattr(one, field), 6) for field in _FIELDS] for name, one in gauges.items()}
+    data: dict[str, Any] = {name: [round(value, 6) for value in dataclasses.astuple(one)] for name, one in gauges.items()}
     return {"gauges": data, "probe": None if probe is None else [float(f"{v:.6g}") for v in (*probe.weight.tolist(), probe.bias)]}
-
-
-_FIELDS = ("intercept", "slope", "deviation", "spread", "low", "high")
 
 
 def _angle(rate: Floats) -> Floats:

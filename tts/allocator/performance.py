@@ -238,7 +238,6 @@ def monotone(accuracy: Floats, weight: Floats) -> Floats:
 
 def _rising_rows(table: Floats, weight: Floats) -> Floats:
     """Return the isotonic regression of each column, rows weighted."""
-    means: list[Floats] = []
     out = np.empty_like(table)
     for column in range(table.shape[1]):
         stack: list[list[float]] = []  # value, weight, rows
@@ -248,8 +247,7 @@ def _rising_rows(table: Floats, weight: Floats) -> Floats:
                 last, other = stack.pop(), stack[-1]
                 other[0] = (other[0] * other[1] + last[0] * last[1]) / (other[1] + last[1])
                 other[1], other[2] = other[1] + last[1], other[2] + last[2]
-        means = [np.full(int(rows), value) for value, _, rows in stack]
-        out[:, column] = np.concatenate(means)
+        out[:, column] = np.concatenate([np.full(int(rows), value) for value, _, rows in stack])
     return out
 
 

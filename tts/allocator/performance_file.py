@@ -141,8 +141,9 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
     except ValidationError as failure:
         fault = next((one for one in failure.errors(include_url=False) if one["loc"] == ("format",)), main_fault(failure))
         refused = refusal(fault, _File, "the file")
+        cause = f"it is no JSON: {fault['ctx']['error']}" if fault["type"] == "json_invalid" else refused.cause
         whose = f"the performance model {file!r}" if file else "the performance model"
-        raise ConfigError(f"{whose}: {refused.cause}", hint="; ".join(filter(None, (cure, refused.hint)))) from None
+        raise ConfigError(f"{whose}: {cause}", hint="; ".join(filter(None, (cure, refused.hint)))) from None
     grid, share = Population.of_rates(np.ones(len(RATES))), np.array(found.population.share)
     curves: dict[str, tuple[Floats, ...]] = {
         name: (np.array(curve.sizes), np.array(curve.accuracy), np.array(curve.error)) for name, curve in found.curves.items()

@@ -80,6 +80,10 @@ class Budget:
         """The limits that are set, by unit."""
         return {unit: value for unit in self.__dataclass_fields__ if (value := getattr(self, unit)) is not None}
 
+    def whole_units(self) -> dict[str, int]:
+        """Return the limits in the whole units of a meter, by unit; `seconds` are left out, which no meter counts."""
+        return {unit: int(value * USD_UNIT) if unit == "usd" else int(value) for unit, value in self.limits.items() if unit != "seconds"}
+
     def __str__(self) -> str:
         return ", ".join(f"{unit}={value:g}" if unit in _LEAST else f"{unit}={value}" for unit, value in self.limits.items())
 
@@ -129,5 +133,4 @@ def _number(unit: str, value: Any) -> float:
     try:
         return operator.index(whole)
     except TypeError:
-        pass
-    return float(value)
+        return float(value)

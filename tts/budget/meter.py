@@ -6,6 +6,8 @@ The meter works in whole numbers throughout (dollars as 1e-15), so that no round
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,8 +111,7 @@ class Meter:
         self._seconds = budget.seconds
         self._closing = 0.0
         self.started = clock() if started is None else started
-        limits = {unit: value for unit, value in budget.limits.items() if unit != "seconds"}
-        self.limits: dict[str, int] = {u: int(v * USD_UNIT) if u == "usd" else int(v) for u, v in limits.items()}
+        self.limits: dict[str, int] = budget.whole_units()
         self.spent: dict[str, int] = dict.fromkeys(self.limits, 0)
         self.held: dict[str, int] = dict.fromkeys(self.limits, 0)
 
@@ -252,13 +253,10 @@ class Meter:
 def _affordable_samples(samples: Sequence[int], left: int | None) -> int:
     if left is None:
         return len(samples)
-    for count, cost in enumerate(samples):
-        left -= cost
-        if left < 0:
-            if count == 0:
-                raise Exhausted("samples")
-            return count
-    return len(samples)
+    count = bisect.bisect_right(list(itertools.accumulate(samples)), left)
+    if samples and not count:
+        raise Exhausted("samples")
+    return count
 
 
 def _fit(cost: RowCost, rows: int, cap: int, typical: int, left: Mapping[str, int]) -> list[int]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 
 from tts.models.record import ModelRecord, Question
+
+_shipped = partial(ModelRecord, backend="engine", source="shipped", context=1024, licence="Apache-2.0")
 
 RECORDS = MappingProxyType(
     {
         record.name: record
         for record in (
-            ModelRecord(
+            _shipped(
                 name="pocket",
-                backend="engine",
-                source="shipped",
                 location="policy",
                 task="pocket",
                 parameters=3_212_352,
-                context=1024,
-                licence="Apache-2.0",
                 description="a small policy of this project's own for multi-step arithmetic, with its process model; errs step by step",
                 heads=(("probe", "heads/probe.safetensors"),),
                 process_model="pocket-process",
@@ -30,39 +29,27 @@ RECORDS = MappingProxyType(
                     ("countdown", "process(head='reach')"),
                 ),
             ),
-            ModelRecord(
+            _shipped(
                 name="pocket-process",
-                backend="engine",
-                source="shipped",
                 location="process",
                 task="pocket",
                 parameters=3_212_352,
-                context=1024,
-                licence="Apache-2.0",
                 description="the process reward model of pocket, which serves it; scores steps, writes nothing",
                 readout="heads/process.safetensors",
             ),
-            ModelRecord(
+            _shipped(
                 name="pocket-countdown",
-                backend="engine",
-                source="shipped",
                 location="countdown",
                 task="countdown",
                 parameters=1_321_856,
-                context=1024,
-                licence="Apache-2.0",
                 description="the process reward model of pocket for countdowns; scores steps, writes nothing",
                 readout="heads/reach.safetensors",
             ),
-            ModelRecord(
+            _shipped(
                 name="pocket-reader",
-                backend="engine",
-                source="shipped",
                 location="reader",
                 task="pocket",
                 parameters=3_212_352,
-                context=1024,
-                licence="Apache-2.0",
                 description="pocket, trained longer on expressions and stories; scores their solutions by its likelihood of them",
                 readout="heads/likelihood.safetensors",
             ),

@@ -74,7 +74,7 @@ def _converted(hint: Any, what: str, name: str, value: Any) -> Any:
     if name == "parameters" and isinstance(value, str):
         return _count(what, value)
     if isinstance(value, Mapping) and "tuple[tuple" in str(hint):
-        value = tuple(sorted((str(key), _plain(one)) for key, one in value.items()))
+        value = tuple(sorted((str(key), option_value(one)) for key, one in value.items()))
     try:
         found = TypeAdapter(hint).validate_python(value)
     except ValidationError as failure:
@@ -85,12 +85,8 @@ def _converted(hint: Any, what: str, name: str, value: Any) -> Any:
     return found
 
 
-def option_value(value: Any) -> str | int | float:
-    """Return the value of a backend's option: mappings and lists as the text of their JSON."""
-    return _plain(value)
-
-
-def _plain(value: Any) -> Any:
+def option_value(value: Any) -> Any:
+    """Return the value of a backend's option: mappings, lists and None as the text of their JSON."""
     return json.dumps(value, sort_keys=True) if isinstance(value, Mapping | list | tuple) or value is None else value
 
 

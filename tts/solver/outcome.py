@@ -28,7 +28,6 @@ class SearchOutcome:
     stopped_by: str = "done"
     stop: StopDecision | None = None
     error: Exception | None = None
-    selected: Selected | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
     cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
 
@@ -40,8 +39,8 @@ class SearchOutcome:
 def warnings_of(
     search: SearchState,
     outcome: SearchOutcome,
+    selected: Selected,
     *,
-    answer: str | None,
     usage: Usage,
     policy: BackendProtocol,
     selection: SelectionProtocol,
@@ -54,18 +53,15 @@ def warnings_of(
     if outcome.error is not None:
         cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
         notes.append(f"the run failed: {cause}")
-    if outcome.selected is not None and outcome.selected.abstained:
-        notes.append(outcome.selected.abstained)
-    elif answer is None and outcome.candidates:
+    if selected.abstained:
+        notes.append(selected.abstained)
+    elif not selected.answers and outcome.candidates:
         count = len(outcome.candidates)
         notes.append(f"no answer was found in {count} candidate{'' if count == 1 else 's'}")
-    elif answer is None and outcome.error is None:
+    elif not selected.answers and outcome.error is None:
         notes.append("no candidate was completed, so there is no answer")
-    notes += [
-        f"{search.scoring.unknown[what, 'number']} of {search.scoring.unknown[what, 'of']} {what}"
-        for what, kind in search.scoring.unknown
-        if kind == "number" and search.scoring.unknown[what, kind]
-    ]
+    unknown = search.scoring.unknown
+    notes += [f"{number} of {unknown[what, 'of']} {what}" for (what, kind), number in unknown.items() if kind == "number" and number]
     notes += _open_ended(search, outcome, selection)
     unpaid = sum(c.trajectory.node in search.scoring.unpaid for c in outcome.candidates)
     if unpaid:
@@ -73,16 +69,13 @@ def warnings_of(
     notes += _cut_short(search, usage, capped=capped)
     notes += _endless_thoughts(outcome.candidates)
     notes += _left_over(search, outcome, policy)
-    notes += [
-        f"{share:.0%} of the {unit} were held for verifier calls that {selection} did not make"
-        for unit, amount in outcome.held.items()
-        if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
-    ]
-    notes += [
-        f"{share:.0%} of the {unit} were held for scores that cost less: what candidates have in common is read once"
-        for unit, amount in outcome.cheaper.items()
-        if (share := amount / search.accounting.meter.limits[unit]) >= _WORTH_SAYING
-    ]
+    held = (
+        (outcome.held, f"verifier calls that {selection} did not make"),
+        (outcome.cheaper, "scores that cost less: what candidates have in common is read once"),
+    )
+    for amounts, what in held:
+        shares = {unit: amount / search.accounting.meter.limits[unit] for unit, amount in amounts.items()}
+        notes += [f"{share:.0%} of the {unit} were held for {what}" for unit, share in shares.items() if share >= _WORTH_SAYING]
     return notes
 
 

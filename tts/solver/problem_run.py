@@ -214,7 +214,7 @@ class ProblemRun:
         try:
             await self._explore(search, outcome)
             before = {unit: meter.left(unit) for unit in search.accounting.reserved()}
-            await self._choose(search, outcome)
+            selected = await self._choose(search, outcome)
             if search.timed_out and outcome.stopped_by == "done":
                 outcome.stopped_by = "budget: seconds"
             outcome.held = search.accounting.reserved()
@@ -222,7 +222,7 @@ class ProblemRun:
         finally:
             search.accounting.free_all()
             search.prompts.release_all()
-        return self._solution(search, outcome)
+        return self._solution(search, outcome, selected)
 
     def _asked_of_all(self) -> Sequence[str]:
         """Return the roles that will score every candidate, whatever comes of the search."""
@@ -288,16 +288,17 @@ class ProblemRun:
                 search.finish(best)
         return [*before, *search.candidates[first:]]
 
-    async def _choose(self, search: SearchState, outcome: SearchOutcome) -> None:
-        """Let the selection choose; if it cannot, vote, so that what was found is kept."""
+    async def _choose(self, search: SearchState, outcome: SearchOutcome) -> Selected:
+        """Return what the selection chooses; if it cannot, vote, so that what was found is kept."""
         candidates = list(outcome.candidates)
         if outcome.stop is not None:
             candidates = candidates[outcome.stop.used]
         view, search.ended = Search(search), True
         search.accounting.meter.keep_for_closing(_AFTER_S * len(search.candidates))
+        selected: Selected | None = None
         try:
             selection = Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
-            outcome.selected = await selected_by(selection, candidates, view)
+            selected = await selected_by(selection, candidates, view)
             for role in self.scored_by:
                 await search.score_affordable([c.trajectory for c in candidates], role)
         except asyncio.CancelledError:
@@ -306,15 +307,15 @@ class ProblemRun:
             outcome.stopped_by = end.reason
         except (Exception, SystemExit) as failure:  # noqa: BLE001 - the boundary, as above
             outcome.error, outcome.stopped_by = _error(failure), "failed"
-        if outcome.selected is None:
-            outcome.selected = await Majority().select(candidates, view)
+        if selected is None:
+            selected = await Majority().select(candidates, view)
         if outcome.unjudged(self.on_error):
-            outcome.selected = dataclasses.replace(outcome.selected, confidence=math.nan)
-        if outcome.stop is not None and outcome.stop.answer is not None and not outcome.selected.abstained:
-            outcome.selected = led_by(outcome.selected, outcome.stop.answer)
+            selected = dataclasses.replace(selected, confidence=math.nan)
+        if outcome.stop is not None and outcome.stop.answer is not None and not selected.abstained:
+            selected = led_by(selected, outcome.stop.answer)
+        return selected
 
-    def _solution(self, search: SearchState, outcome: SearchOutcome) -> Solution:
-        selected = outcome.selected or Selected((), (), math.nan)
+    def _solution(self, search: SearchState, outcome: SearchOutcome, selected: Selected) -> Solution:
         meter, tree = search.accounting.meter, search.tree
         usage = dataclasses.replace(
             search.accounting.ledger.total(),
@@ -324,9 +325,8 @@ class ProblemRun:
             saved_kv_tokens=tree.peak_logical - tree.peak_live,
             kv_bytes_per_token=self.backends["policy"].kv_bytes_per_token,
         )
-        answer = selected.answers[0] if selected.answers else None
         warnings = warnings_of(
-            search, outcome, answer=answer, usage=usage, policy=self.backends["policy"], selection=self.selection,
+            search, outcome, selected, usage=usage, policy=self.backends["policy"], selection=self.selection,
             capped=self.sampling.max_tokens is not None,
         )  # fmt: skip
         if not self.task_given and self.task.name == "text" and looks_like_math(self.problem.text):
@@ -334,7 +334,7 @@ class ProblemRun:
         warnings = (*self.notes, *warnings)
         return Solution(
             problem=self.problem,
-            answer=answer,
+            answer=next(iter(selected.answers), None),
             answers=selected.answers,
             abstained=selected.abstained,
             confidence=selected.confidence,
@@ -349,7 +349,7 @@ class ProblemRun:
             failures=dict(search.rows.failures + search.scoring.failures),
             warnings=warnings,
             reproducible=self._reproducible(search, outcome),
-            trace=self._trace(search, outcome, usage, answer, warnings),
+            trace=self._trace(search, outcome, selected, usage, warnings),
             error=outcome.error,
         )
 
@@ -360,8 +360,7 @@ class ProblemRun:
         timed = search.timed_out or search.timed or outcome.stopped_by in ("budget: seconds", "interrupted", "failed")
         return not timed and all(backend.caps.streams for backend in self.backends.values())
 
-    def _trace(self, search: SearchState, outcome: SearchOutcome, usage: Usage, answer: str | None, warnings: tuple[str, ...]) -> Trace:
-        selected = outcome.selected or Selected((), (), math.nan)
+    def _trace(self, search: SearchState, outcome: SearchOutcome, selected: Selected, usage: Usage, warnings: tuple[str, ...]) -> Trace:
         return Trace(
             problem=self.problem.text,
             task=self.task.name,
@@ -369,7 +368,7 @@ class ProblemRun:
             strategy=str(self._configured()),
             seed=self.seed,
             budget=str(self.budget),
-            answer=answer,
+            answer=next(iter(selected.answers), None),
             confidence=selected.confidence,
             stopped_by=outcome.stopped_by,
             nodes=RecordedNodes(self.problem.text, search.tree, tuple(self.verifiers), [*search.candidates, *selected.ranked]),

@@ -20,7 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from tts.allocator.pace import Pace
 from tts.allocator.performance_file import other_models
 from tts.allocator.values import Curved, ProblemStates
 from tts.backends.protocol import BackendProtocol
-from tts.budget.budget import USD_UNIT, Budget
+from tts.budget.budget import Budget
 from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.plan import parse
@@ -116,7 +116,7 @@ class SharedBudget:
                 hint="give each=…, a budget a problem, or leave mean out",
             )
         self.auto = auto
-        self._total = {unit: int(v * USD_UNIT) if unit == "usd" else int(v) for unit, v in total.limits.items() if unit != "seconds"}
+        self._total = total.whole_units()
         self._policy = policy
         self._gate = gate
         self._places = [Place() for _ in range(count)]
@@ -279,15 +279,11 @@ class SharedBudget:
             self._send(self._places[place], Round(0, why="settled: the checker has accepted an answer" if solved else why))
 
     def _send(self, mine: Place, granted: Round) -> None:
-        if mine.waiting is None:
-            raise AssertionError("only a waiting problem gets a round")
-        mine.waiting.set_result(granted)
+        cast("asyncio.Future[Round]", mine.waiting).set_result(granted)  # only waiting problems get rounds
 
     def _search(self, place: int) -> SearchState:
-        search = self._places[place].search
-        if search is None:
-            raise AssertionError("who waits has a search")
-        return search
+        """Return the search of a problem that waits, so that it has one."""
+        return cast("SearchState", self._places[place].search)
 
     def _typical(self, search: SearchState, length: int) -> Mapping[str, float]:
         """Return what one sample of so many tokens costs in each unit, in whole units of the meter."""

@@ -115,15 +115,15 @@ class Solver:
         self._owned = keep is None
         began = clock()
         self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
+        self._record = policy if isinstance(policy := self._models["policy"], ModelRecord) else None
         self._task_of(_ANY)  # made now, like the backends, so that a mistake shows here; first, for a server is asked what it can do
         records = {role: one for role, one in self._models.items() if isinstance(one, ModelRecord) and one.backend == registry.SERVER}
         seconds = None if budget is None else _first_seconds(Budget.of(budget), records)
         backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
         self._began = began if records and seconds is not None else None
         self._scorers = VerifierRoles(scorers, self._models, backends)
-        policy = self._models["policy"]
         self._described = None if scorers is None else {role: described(verifier) for role, verifier in scorers.items()}
-        self._expected = expected_tokens if expected_tokens is not None or not isinstance(policy, ModelRecord) else policy.expected_tokens
+        self._expected = expected_tokens if expected_tokens is not None or self._record is None else self._record.expected_tokens
         self._sampling = sampling or Sampling()
         if on_error not in get_args(OnError):
             raise ConfigError(f"on_error is {on_error!r}, but must be 'raise' or 'keep'")
@@ -221,15 +221,16 @@ class Solver:
     ) -> Coroutine[Any, Any, list[Solution]] | None:
         """Return what solves many problems; None: there are none."""
         given = _problems(problems)
-        shared = budget is not None and each is None and isinstance(self._run(_ANY, Budget.of(budget), strategy, seed).plan.strategy, Auto)
-        if shared:
-            shares = [opening(Budget.of(budget), len(given))] * len(given) if given else []  # type: ignore[arg-type]
-        elif budget is not None and each is None:
-            shares = divide(Budget.of(budget), len(given))
-        elif each is not None and budget is None:
-            shares = [Budget.of(each)] * len(given)
-        else:
+        if (budget is None) == (each is None):
             raise ConfigError("solve_many takes either budget (a total) or each (a budget a problem)")
+        total = None if budget is None else Budget.of(budget)
+        shared = total is not None and isinstance(self._run(_ANY, total, strategy, seed).plan.strategy, Auto)
+        if total is None:
+            shares = [Budget.of(each)] * len(given)  # type: ignore[arg-type]
+        elif shared:
+            shares = [opening(total, max(1, len(given)))] * len(given)
+        else:
+            shares = divide(total, len(given))
         if not given:
             return None
         began = self._first_start()
@@ -243,7 +244,7 @@ class Solver:
             check_problem(problem)
             return dataclasses.replace(like, problem=problem, budget=share)
 
-        return self._solve_all(like, run, given, shares, Budget.of(budget) if shared and budget is not None else None)
+        return self._solve_all(like, run, given, shares, total if shared else None)
 
     async def _solve_all(
         self,
@@ -284,18 +285,14 @@ class Solver:
 
     def _run(self, problem: Problem, budget: Budget, strategy: Any, seed: int, started: float | None = None) -> ProblemRun:
         check_problem(problem)
-        given, task, backends = (
-            self._strategy if strategy is None else _plan(strategy),
-            self._task_of(problem),
-            self._cache.backends(self._models),
-        )
+        given = self._strategy if strategy is None else _plan(strategy)
+        task, backends = self._task_of(problem), self._cache.backends(self._models)
         verifiers, notes = self._scorers.fitting(task, backends, given)
-        policy = self._models["policy"]
-        own = {"main": own_verifier(policy if isinstance(policy, ModelRecord) else None, task.name)}
-        told = own if self._described is None else self._described
+        told = {"main": own_verifier(self._record, task.name)} if self._described is None else self._described
         asked = {verifier.model for verifier in verifiers.values()}
-        others = {role: model.name for role, model in self._models.items() if role != "policy"}
-        plan, more = chosen(given, policy.name, task.name, {role: told[role] for role in verifiers}, others, asked)
+        names = {role: each.name for role, each in self._models.items()}
+        model = names.pop("policy")
+        plan, more = chosen(given, model, task.name, {role: told[role] for role in verifiers}, names, asked)
         if type(seed) is not int:
             raise ConfigError(f"seed is {seed!r}, but must be a whole number")
         return ProblemRun(
@@ -308,22 +305,21 @@ class Solver:
             verifiers=verifiers,
             sampling=self._sampling,
             expected_tokens=_expected(self._expected, problem),
-            model=self._models["policy"].name,
+            model=model,
             clock=self._clock,
             allow_oracle=self._allow_oracle,
             on_error=self._on_error,
             notes=notes + more,
-            task_given=self._task is not None or problem.task is not None or not isinstance(self._models["policy"], ModelRecord),
+            task_given=self._task is not None or problem.task is not None or self._record is None,
             started=started,
             embedder=self._embedder,
             on_event=self._on_event,
         )
 
     def _task_of(self, problem: Problem) -> TaskProtocol:
-        policy = self._models["policy"]
         chosen = problem.task if problem.task is not None else self._task
         if chosen is None:
-            chosen = policy.task if isinstance(policy, ModelRecord) and policy.task else "text"
+            chosen = (self._record and self._record.task) or "text"
         return self._cache.task(chosen) if isinstance(chosen, str) else chosen
 
     def close(self) -> None:

@@ -151,13 +151,10 @@ class SearchSpan:
             told["gen_ai.output.messages"] = _messages((Message("assistant", solution.text),))
             told["tts.answer"] = solution.answer
         self._span.set_attributes(told)
-        self._ended(solution.error)
+        self.close(solution.error)
 
-    def fail(self, failure: BaseException) -> None:
-        """End the span of a search that raised."""
-        self._ended(failure)
-
-    def _ended(self, failure: BaseException | None) -> None:
+    def close(self, failure: BaseException | None) -> None:
+        """End the span, with the failure that ended the search, if any."""
         if failure is not None:
             self._span.set_attribute("error.type", type(failure).__name__)
             self._span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, type(failure).__name__))

@@ -57,6 +57,6 @@ class Watched:
     def fail(self, failure: BaseException) -> None:
         """Tell of a search that raised."""
         if self._span is not None:
-            self._span.fail(failure)
+            self._span.close(failure)
         if not isinstance(failure, asyncio.CancelledError):
             _LOG.error("%s: refused or failed: %s", self._name, failure)

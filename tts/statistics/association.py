@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, stats
 
 from tts.errors import ConfigError
+from tts.statistics.discrimination import scores_and_labels
 from tts.statistics.proportions import LEVEL, Estimate
 from tts.statistics.resampling import RESAMPLES, Floats, bootstrap, clustered_mean, numbered, ratio, vector
 
@@ -37,10 +38,8 @@ def clustered_auc_within(
     Raises:
         ConfigError: lengths that differ, a score that is not known, or another label.
     """
-    score, label = vector("scores", scores), vector("labels", labels)
+    score, label = scores_and_labels(scores, labels)
     at, _ = numbered(clusters, len(score))
-    if score.shape != label.shape or not np.isin(label, (0, 1)).all():
-        raise ConfigError(f"scores and labels are of shapes {score.shape} and {label.shape}, but must be of one length, with labels 0 or 1")
     aucs = _aucs(score, label, at)
     known = aucs[~np.isnan(aucs)]
     return clustered_mean(known, rng=rng, level=level, resamples=resamples, bounds=(0, 1))

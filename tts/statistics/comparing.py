@@ -11,12 +11,11 @@ from scipy import stats
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, check_level
-from tts.statistics.resampling import RESAMPLES, Floats, clustered_mean, vector
+from tts.statistics.resampling import RESAMPLES, Floats, blocks, clustered_mean, vector
 
 _OUTCOMES = 1_000_000  # most sums of signs that are listed
 _SIZES = 10_000  # most distinct differences whose signs are drawn
 _DRAWS = 20_000
-_BLOCK = 2_000_000  # numbers drawn at once
 _ROUNDING = 1e-9
 
 
@@ -166,6 +165,5 @@ def _sign_flip(differences: Floats, rng: np.random.Generator) -> float:
         return min(1.0, float(chances[np.abs(sums) >= far].sum()))
     if len(sizes) > _SIZES:
         return float(2 * stats.norm.sf(observed / math.sqrt(float((differences**2).sum()))))
-    rows = max(1, _BLOCK // len(sizes))
-    found = [(2 * rng.binomial(counts, 0.5, (min(rows, _DRAWS - start), len(sizes))) - counts) @ sizes for start in range(0, _DRAWS, rows)]
+    found = [(2 * rng.binomial(counts, 0.5, (rows, len(sizes))) - counts) @ sizes for rows in blocks(_DRAWS, len(sizes))]
     return (1 + int((np.abs(np.concatenate(found)) >= far).sum())) / (1 + _DRAWS)

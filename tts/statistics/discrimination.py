@@ -49,7 +49,7 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     Raises:
         ConfigError: a NaN among the scores, another label, or lengths that differ.
     """
-    score, label = _judged(scores, labels)
+    score, label = scores_and_labels(scores, labels)
     positives, negatives = label.sum(), (1 - label).sum()
     if not positives or not negatives:
         return math.nan
@@ -59,7 +59,7 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 def brier(scores: ArrayLike, labels: ArrayLike) -> float:
     """Return the mean squared difference between scores in [0, 1] and labels; NaN without observations. Arguments as `roc_auc`."""
-    score, label = _judged(scores, labels, unit=True)
+    score, label = scores_and_labels(scores, labels, unit=True)
     return float(((score - label) ** 2).mean()) if len(score) else math.nan
 
 
@@ -76,7 +76,7 @@ def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, bins: int =
     Raises:
         ConfigError: as `roc_auc`, a score outside [0, 1], or fewer than one bin.
     """
-    score, label = _judged(scores, labels, unit=True)
+    score, label = scores_and_labels(scores, labels, unit=True)
     at = _binned(score, bins)
     num, score_sum, label_sum = (np.bincount(at, weights, bins) for weights in (None, score, label))
     table = tuple(
@@ -106,7 +106,7 @@ def clustered_auc(
     Raises:
         ConfigError: as `roc_auc`.
     """
-    score, label = _judged(scores, labels)
+    score, label = scores_and_labels(scores, labels)
     at, num_clusters = numbered(clusters, len(score))
     levels, level_at = np.unique(score, return_inverse=True)
     shape = (num_clusters, len(levels))
@@ -135,7 +135,7 @@ def clustered_calibration_error(
     Raises:
         ConfigError: as `expected_calibration_error`.
     """
-    score, label = _judged(scores, labels, unit=True)
+    score, label = scores_and_labels(scores, labels, unit=True)
     at, num_clusters = numbered(clusters, len(score))
     place = at * bins + _binned(score, bins)
     gaps = np.bincount(place, score - label, num_clusters * bins).reshape(num_clusters, bins)
@@ -155,7 +155,15 @@ def _binned(score: Floats, bins: int) -> Whole:
     return np.minimum((score * bins).astype(np.int64), bins - 1)
 
 
-def _judged(scores: ArrayLike, labels: ArrayLike, *, unit: bool = False) -> tuple[Floats, Floats]:
+def scores_and_labels(scores: ArrayLike, labels: ArrayLike, *, unit: bool = False) -> tuple[Floats, Floats]:
+    """Return both as arrays of one length.
+
+    Args:
+        unit: whether scores must be probabilities.
+
+    Raises:
+        ConfigError: a score that is unknown or out of range, another label, or lengths that differ.
+    """
     score, label = numbers("scores", scores), numbers("labels", labels)
     if score.ndim != 1 or score.shape != label.shape:
         raise ConfigError(f"scores is of shape {score.shape} and labels of {label.shape}, but must be two lists of one length")

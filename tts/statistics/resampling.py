@@ -59,11 +59,10 @@ def bootstrap(
     if num_clusters == 0:
         _check(level, resamples)
         return Estimate(math.nan, math.nan, math.nan, level, 0)
-
-    def alone(counts: Floats) -> Floats:
-        return statistic(counts)[:, None]
-
-    return bootstrap_kinds(alone, np.ones(num_clusters), rng, level=level, resamples=resamples, method=method, width=width)[0]
+    return bootstrap_kinds(
+        lambda counts: statistic(counts)[:, None],
+        np.ones(num_clusters), rng, level=level, resamples=resamples, method=method, width=width,
+    )[0]  # fmt: skip
 
 
 def bootstrap_kinds(
@@ -142,7 +141,7 @@ def clustered_mean(
     if not (num := len(total)):
         return Estimate(math.nan, math.nan, math.nan, level, 0)
     value = float(total.sum() / size.sum())
-    (total, size), alike = _kinds(total, size)
+    (total, size), alike = np.unique(np.stack([total, size]), axis=1, return_counts=True)
 
     def mean(counts: Floats) -> Floats:
         return ratio(counts @ total, counts @ size)
@@ -160,12 +159,6 @@ def clustered_mean(
     found = np.concatenate([mean(weights) for weights in drawn])
     low, high = (float(end) for end in np.quantile(found, [(1 - level) / 2, (1 + level) / 2]))
     return Estimate(value, min(low, value), max(high, value), level, num)
-
-
-def _kinds(total: Floats, size: Floats) -> tuple[Floats, Floats]:
-    """Return the distinct pairs, [2, U], and how often each occurs, [U]."""
-    pairs, alike = np.unique(np.stack([total, size]), axis=1, return_counts=True)
-    return pairs, alike.astype(np.float64)
 
 
 def _ends(value: float, found: Floats, tail: float, method: Method) -> tuple[float, float]:

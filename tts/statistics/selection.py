@@ -20,9 +20,8 @@ from scipy import special
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import numbers, pass_at_k
+from tts.statistics.resampling import Floats, Whole
 
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 DRAWS = 2000
 _EQUAL = 1e-12  # sums of weights that differ by less, as a share, are equal: they are of the same numbers in another order
 

@@ -119,7 +119,8 @@ def power_of(problems: int, difference: float, spread: float, *, level: float = 
     """
     check_int("problems", problems, 2, optional=False)
     check_level(level)
-    _check_spread(spread)
+    if not (math.isfinite(spread) and spread > 0):
+        raise ConfigError(f"spread is {spread!r}, but must be a number above 0")
     if not math.isfinite(difference):
         raise ConfigError(f"difference is {difference!r}, but must be a finite number")
     least, shift = stats.t.isf((1 - level) / 2, problems - 1), abs(difference) * math.sqrt(problems) / spread
@@ -143,11 +144,6 @@ def detectable_difference(problems: int, spread: float, *, power: float = 0.8, l
         middle = (low + high) / 2
         low, high = (low, middle) if power_of(problems, middle, spread, level=level) >= power else (middle, high)
     return high
-
-
-def _check_spread(spread: float) -> None:
-    if not (math.isfinite(spread) and spread > 0):
-        raise ConfigError(f"spread is {spread!r}, but must be a number above 0")
 
 
 def normal_interval(value: float, error: float, level: float, num: int) -> Estimate:
