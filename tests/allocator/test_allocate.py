@@ -151,3 +151,10 @@ def test_waves_lose_little_against_one_sample_at_a_time(checked, budget):
     gain = world.score(best, checked=checked).mean() - uniform
     assert gain > 0.02
     assert world.score(counts, checked=checked).mean() - uniform > 0.9 * gain  # the standard error of the difference is a tenth of the gain
+
+
+def test_where_the_rest_pays_only_for_problems_that_need_nothing_it_is_over():
+    at = state(samples=[4, 4], leader=[4, 1], solved=[True, False], cost=[1.0, 5.0], left=3.0)
+    grant = Allocator(values=Checked(Population.beta())).next(at)
+    assert not grant.samples.any()
+    assert grant.reason == "what is left pays for no sample where one would help"

@@ -17,6 +17,7 @@ from tts.allocator.values import ProblemStates
 from tts.backends.base import Reply
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
+from tts.budget.meter import Rates
 from tts.errors import ConfigError
 from tts.solver.solver import Solver
 from tts.types import Candidate, Trajectory
@@ -202,3 +203,16 @@ def test_a_mean_is_refused_where_problems_share_a_total():
         with pytest.raises(ConfigError, match="mean is 4, but budget is a total for all problems"):
             one.solve_many(HARD[:3], Budget(samples=12))
         assert len(one.solve_many(HARD[:3], each=Budget(samples=12))) == 3
+
+
+def test_a_probe_that_the_budget_cannot_pay_is_left_out_with_a_warning(tmp_path):
+    gauge = Gauge(0.0, 1.0, 0.1, 0.0, 0.0, 1.0)
+    made = model(**{"best_of_n | majority": COVERAGE})
+    dataclasses.replace(made, gauges={"probe": gauge}, probe=PromptProbe(np.array([0.1, 0.0]), 0.5)).save(tmp_path / "model.json")
+    backend = HiddenBackend(LANGUAGE)
+    backend.rates = Rates(usd_in=10**9, usd_out=10**9)
+    prompt = samples("single", ["1 + 1"], backend)[0].usage.prompt_tokens
+    with Solver(backend, {}, task="arithmetic", strategy=f"auto(model={str(tmp_path / 'model.json')!r}) | majority") as one:
+        end = one.solve("1 + 1", Budget(usd=prompt * 1e-6))
+    assert "the performance model's probe is left out: budget: usd" in end.warnings
+    assert (end.candidates, end.stopped_by) == ((), "budget: usd")

@@ -122,3 +122,11 @@ def test_a_check_tells_problems_of_another_kind_and_not_those_of_its_own():
 def test_what_is_no_population_and_no_count_is_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_a_check_takes_rare_votes_together_with_their_neighbours():
+    """Eight samples of sixty problems: hardly any group has the five expected that the statistic needs."""
+    rng = np.random.default_rng(3)
+    population, other = Population.beta(0.5, 4.0), Population.beta(0.1, 8.0)
+    kinds, foreign = (rng.choice(len(each.weight), 60, p=each.weight) for each in (population, other))
+    assert shift(population, *draw(population, kinds, 8, rng)) > 0.01 > shift(population, *draw(other, foreign, 8, rng))

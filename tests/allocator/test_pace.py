@@ -54,3 +54,10 @@ def test_before_anything_was_measured_there_is_no_hurry():
     assert pace.waves(1.0) == np.inf
     with pytest.raises(ConfigError, match=r"waves is 0\.5, but must be at least 1"):
         ALLOCATOR.next(ProblemStates.of([1], 1.0, waves=0.5))
+
+
+def test_a_wave_that_took_no_time_says_nothing_of_the_speed():
+    pace = Pace()
+    pace.begin(10.0, 4)
+    pace.end(10.0)
+    assert (pace.speed, pace.width, pace.waves(10.0)) == (0.0, 1, float("inf"))

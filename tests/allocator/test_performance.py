@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import threading
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tests.allocator.test_allocate import state
 from tts.allocator.allocate import Allocator
 from tts.allocator.difficulty import RATES, Population
 from tts.allocator.performance import PerformanceCurve, PerformanceModel, monotone, smooth
-from tts.allocator.values import Curved
+from tts.allocator.values import Curved, ProblemStates, Voted
 from tts.errors import ConfigError
 
 SIZES = np.array([1.0, 2, 4, 8, 16, 32])
@@ -147,3 +149,46 @@ def test_more_knowledge_is_never_worse_on_the_problems_it_is_about():
     values = [value(counts) for counts in ways]
     assert values == sorted(values)
     assert baselines.by_bins(rates, gains, 2000, num=1).tolist() == [4] * 500
+
+
+def test_a_strategy_without_a_curve_is_named_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"strategy of the performance model is 'beem \| weighted'.*did you mean beam \| weighted"):
+        model(**{"beam | weighted": COVERAGE}).table("beem | weighted")
+
+
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path):
+    made = model(**{"best_of_n | majority": COVERAGE})
+    os.mkfifo(tmp_path / "pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    made.save(tmp_path / "pipe")
+    reader.join()
+    assert read == [made.to_json() + "\n"]
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "model.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"'.*model\.json' cannot be read: it is not UTF-8 text"):
+        PerformanceModel.load(tmp_path / "model.json")
+
+
+def test_what_else_is_known_of_a_problem_counts_for_every_strategy():
+    """A log-likelihood beside the verdicts is as good as a population whose weights it has changed."""
+    known = model(**{"best_of_n | majority": COVERAGE, "beam | weighted": COVERAGE**0.5})
+    evidence = 3.0 * known.population.rate
+    weight = known.population.weight * np.exp(evidence)
+    told = dataclasses.replace(known.population, weight=weight / weight.sum())
+    samples, plans = [0, 1, 3], tuple(known.curves)
+    found = Curved(known, plans, known.population).worth(ProblemStates.of(samples, 1.0, checked=True, evidence=np.tile(evidence, (3, 1))))
+    wanted = Curved(known, plans, told).worth(ProblemStates.of(samples, 1.0, checked=True))
+    assert found.plan.tolist() == wanted.plan.tolist() == [1, 1, 1]
+    assert found.rate == pytest.approx(wanted.rate)
+    assert found.block.tolist() == wanted.block.tolist()
+
+
+def test_before_another_strategy_has_run_an_answer_is_as_good_as_its_votes():
+    known = model(**{"best_of_n | majority": COVERAGE, "beam | weighted": COVERAGE})
+    at = ProblemStates.of([4, 4], 1.0, leader=[1, 3])
+    assert (Curved(known, tuple(known.curves), known.population).chance(at) == Voted(known.population).chance(at)).all()

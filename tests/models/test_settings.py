@@ -65,6 +65,7 @@ def test_other_names_are_options_of_the_backend_and_are_added() -> None:
         ({"usd_in": "1.2.3/M"}, "but must be a price"),
         ({"parameters": "8X"}, "parameters of model 'srv' is '8X', but must be a whole number of weights"),
         ({"parameters": "8.5"}, "but must be a whole number of weights"),
+        ({"parameters": "1.2.3B"}, "but must be a whole number of weights"),
         ({"context": 0}, "context of model 'srv' is 0, but must be at least 1"),
         ({"expected_tokens": 1.5}, "expected_tokens of model 'srv' is 1.5, but must be a valid integer"),
         ({"source": "moon"}, "source of model 'srv' is 'moon', but must be 'none', 'shipped'"),
@@ -128,3 +129,14 @@ def test_behind_a_url_any_name_is_a_model_and_a_known_one_keeps_its_record() -> 
     with pytest.raises(ConfigError) as caught:
         registry.resolve("gpt-4o-mini")
     assert caught.value.hint.endswith("a model on a server needs its url")
+
+
+def test_a_file_of_records_that_cannot_be_read_or_written_is_named(users_files: Path) -> None:
+    (users_files / "models.json").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"the file of models '.*models\.json' cannot be read: Is a directory"):
+        read_records()
+    (users_files / "models.json").rmdir()
+    users_files.rmdir()
+    users_files.symlink_to(users_files.parent / "nowhere")
+    with pytest.raises(ConfigError, match=r"the file of models '.*models\.json' cannot be written: .+correct its permissions"):
+        write_record("fast", {"url": "http://host"})

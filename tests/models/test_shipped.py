@@ -91,6 +91,13 @@ def test_a_file_that_no_checksum_vouches_for_is_refused(copies: Path, file: str)
         locate(get("pocket"))
 
 
+def test_a_file_beside_the_shipped_ones_is_refused_since_it_could_be_loaded_instead(copies: Path) -> None:
+    (copies / "policy" / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"has policy/model\.safetensors\.index\.json, which was not shipped") as refused:
+        locate(get("pocket"))
+    assert refused.value.hint == REINSTALL
+
+
 def test_a_file_that_changes_back_is_as_good_as_before(copies: Path) -> None:
     path = copies / "process" / "model.safetensors"
     shutil.copy(path, copies.parent / "kept")

@@ -13,6 +13,7 @@ from tts.errors import ConfigError
 from tts.statistics import (
     bayes_at_n,
     best_at_k,
+    bootstrap_kinds,
     corrected_mean,
     detectable_difference,
     difference_with_error,
@@ -204,6 +205,8 @@ def test_a_judge_that_knows_nothing_counts_nothing_and_one_that_knows_all_counts
         lambda: spread_at([[1.0]], [[1.0]], 1),
         lambda: power_of(10, 0.1, 0.0),
         lambda: power_of(1, 0.1, 1.0),
+        lambda: power_of(10, math.inf, 1.0),
+        lambda: bootstrap_kinds(lambda counts: counts, [3, 0], rng(0)),
         lambda: detectable_difference(10, 1.0, power=0.01),
     ],
 )

@@ -183,6 +183,7 @@ def test_outside_their_domain_they_are_unknown_and_keep_the_shape_of_k() -> None
         *weighted_at_k(answers, scores, right, ks, rng=rng()),
     ):
         np.testing.assert_array_equal(np.isnan(found), [[True, False, False], [False, True, True], [True, True, True]])
+    assert np.isnan(majority_at_k([0, 0], [1, 1], [0, 3])).all()
     for found in (majority_at_k([], [], 1), best_at_k([], [], [], 1), weighted_at_k([], [], [], 1, rng=rng()).value):
         assert np.isnan(found).all()
     for found in (majority_at_k([-1], [0], 1), best_at_k([-1], [0.5], [0], 1), weighted_at_k([-1], [0.5], [0], 1, rng=rng()).value):

@@ -27,6 +27,7 @@ Whole = NDArray[np.int64]
 # Evenly spaced in the angle whose squared sine they are, which is where a binomial rate is told apart equally well everywhere.
 RATES: Floats = np.sin(np.linspace(0.0, np.pi / 2, 25)) ** 2
 LURES: Floats = np.array([0.02, 0.1, 0.25, 0.45, 0.7, 0.95])  # share of a wrong answer's chance that the most tempting one has
+_PRIOR = 10.0  # problems that a prior is worth
 _ROUNDS = 200
 _SETTLED = 1e-7
 
@@ -153,8 +154,8 @@ class Population:
 
     # Learning -------------------------------------------------------------------------------------------------------------------
 
-    def fitted(self, log_likelihood: Floats, count: ArrayLike | None = None, *, strength: float = 10.0) -> Population:
-        """Return the population that observations are most likely from, with this one as a prior worth `strength` problems.
+    def fitted(self, log_likelihood: Floats, count: ArrayLike | None = None) -> Population:
+        """Return the population that observations are most likely from, with this one as a prior worth ten problems.
 
         Source: expectation and maximisation for mixing weights, with Dirichlet pseudo-counts of mean `weight` (Dempster, Laird and
             Rubin 1977); it rises in likelihood at each round and its maximum is the only one.
@@ -164,15 +165,13 @@ class Population:
         """
         size = np.ones(len(log_likelihood)) if count is None else np.asarray(count, np.float64)
         total, weight = float(size.sum()), self.weight
-        if total + strength <= 0:
-            return self
         top = log_likelihood.max(axis=1, keepdims=True)
         known = np.isfinite(top[:, 0])
         chance, size = np.exp(log_likelihood[known] - top[known]), size[known]
         for _ in range(_ROUNDS):
             mixed = chance @ weight
             share = weight * (chance.T @ (size / np.maximum(mixed, 1e-300)))
-            after = (share + strength * self.weight) / (share.sum() + strength)
+            after = (share + _PRIOR * self.weight) / (share.sum() + _PRIOR)
             moved, weight = float(np.abs(after - weight).sum()), after
             if moved < _SETTLED:
                 break
