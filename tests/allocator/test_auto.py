@@ -17,7 +17,6 @@ from tts.allocator.values import ProblemStates
 from tts.backends.base import Reply
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.budget.budget import Budget
-from tts.budget.meter import Rates
 from tts.errors import ConfigError
 from tts.solver.solver import Solver
 from tts.types import Candidate, Trajectory
@@ -205,14 +204,16 @@ def test_a_mean_is_refused_where_problems_share_a_total():
         assert len(one.solve_many(HARD[:3], each=Budget(samples=12))) == 3
 
 
-def test_a_probe_that_the_budget_cannot_pay_is_left_out_with_a_warning(tmp_path):
-    gauge = Gauge(0.0, 1.0, 0.1, 0.0, 0.0, 1.0)
-    made = model(**{"best_of_n | majority": COVERAGE})
-    dataclasses.replace(made, gauges={"probe": gauge}, probe=PromptProbe(np.array([0.1, 0.0]), 0.5)).save(tmp_path / "model.json")
-    backend = HiddenBackend(LANGUAGE)
-    backend.rates = Rates(usd_in=10**9, usd_out=10**9)
-    prompt = samples("single", ["1 + 1"], backend)[0].usage.prompt_tokens
-    with Solver(backend, {}, task="arithmetic", strategy=f"auto(model={str(tmp_path / 'model.json')!r}) | majority") as one:
-        end = one.solve("1 + 1", Budget(usd=prompt * 1e-6))
-    assert "the performance model's probe is left out: budget: usd" in end.warnings
-    assert (end.candidates, end.stopped_by) == ((), "budget: usd")
+def test_a_probe_for_which_there_is_no_time_is_left_out_with_a_warning(tmp_path):
+    now = [0.0]
+
+    class SlowBackend(HiddenBackend):
+        async def open(self, prompts):
+            now[0] += 100
+            return await super().open(prompts)
+
+    name = fitted(tmp_path, gauges={"probe": Gauge(0.0, 1.0, 0.1, 0.0, 0.0, 1.0)}, probe=PromptProbe(np.array([0.1, 0.0]), 0.5))
+    with Solver(SlowBackend(LANGUAGE), {}, task="arithmetic", strategy=f"auto(model={name!r})", clock=lambda: now[0]) as one:
+        end = one.solve(HARD[0], Budget(seconds=50, samples=8))
+    assert "the performance model's probe is left out: budget: seconds" in end.warnings
+    assert [call.kind for call in end.trace.calls][:1] == ["open"]
