@@ -221,3 +221,20 @@ assert [s.trace.canonical() for s in before] == [s.trace.canonical() for s in af
 def test_a_forked_child_solves_as_its_parent_does():
     end = program(FORK)
     assert (end.stdout, end.stderr, end.returncode) == ("0\n", "", 0)
+
+
+def test_a_record_without_a_name_is_refused_where_no_server_can_tell_it():
+    with pytest.raises(ConfigError, match="the model is not named, but the backend 'toy' needs a name"):
+        resolve(dataclasses.replace(TOY, name=""), None, None)
+
+
+class SizedBackend(ToyBackend):
+    @classmethod
+    def from_record(cls, record, **options):
+        raise TypeError("size must be a number")
+
+
+def test_options_that_a_backend_does_not_take_are_named_with_its_reason():
+    record = dataclasses.replace(TOY, backend=f"{__name__}:SizedBackend", options=(("size", "large"),))
+    with pytest.raises(ConfigError, match="does not take the options size='large': size must be a number"):
+        ModelCache().backend(record)

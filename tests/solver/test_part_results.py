@@ -165,3 +165,20 @@ def test_a_method_that_returns_what_another_one_awaits_is_taken() -> None:
         return single.run(search)
 
     assert tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=run)).answer is not None
+
+
+def test_a_strategy_that_returns_nothing_means_all_that_the_search_has() -> None:
+    async def run(self: Any, search: tts.Search) -> None:
+        await search.complete([search.root], n=3)
+
+    assert len(tts.solve(SUM, 600, model="toy", strategy=part(tts.Strategy, run=run)).candidates) == 3
+
+
+def test_what_a_method_returns_without_being_awaited_is_named() -> None:
+    nothing: list[tts.Candidate] = []
+
+    def run(self: Any, search: tts.Search) -> Any:
+        return nothing
+
+    with pytest.raises(tts.ConfigError, match=r"test_part_results:Own returned \[\] without being awaited, but must be async"):
+        tts.solve(SUM, 100, model="toy", strategy=part(tts.Strategy, run=run))

@@ -7,6 +7,7 @@ import pytest
 import tts
 from tests.support.chaos import ChaosBackend
 from tests.support.runs import Clock
+from tts.allocator.allocate import Allocator
 from tts.allocator.auto import Auto
 from tts.allocator.evidence import Round
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -225,3 +226,13 @@ def test_another_strategy_is_not_asked_twice_at_a_size(monkeypatch):
     with solver() as one:
         one.solve(HARD[0], Budget(samples=60))
     assert asked == [{}, {}, {1: 8}, {1: 8}, {1: 16}]
+
+
+def test_a_division_that_fails_is_the_error_of_every_problem_that_waits(monkeypatch):
+    def broken(self, state):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Allocator, "next", broken)
+    with solver() as one:
+        ends = one.solve_many(EASY, Budget(samples=12))
+    assert [str(end.error) for end in ends] == ["a defect"] * len(EASY)

@@ -13,10 +13,10 @@ import pytest
 
 import tts
 from tests.support.guard import within
-from tts.backends.function import Ask
+from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
-from tts.errors import ConfigError, EngineError, TTSError
-from tts.search.ends import END
+from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, TTSError
+from tts.search.ends import END, SearchEnded
 from tts.search.plan import Named
 from tts.search.protocols import SelectionProtocol
 from tts.search.search import Search
@@ -330,3 +330,35 @@ def test_a_model_that_fails_again_and_again_is_given_up_with_what_was_found():
 def test_what_would_be_left_aside_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         tts.solve("1 + 1", 100, **options)
+
+
+def test_an_option_that_there_is_not_is_refused_by_its_name():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'modle'"):
+        tts.solve("1 + 1", 90, modle="toy")  # type: ignore[call-arg]
+
+
+def test_a_prompt_that_is_too_long_is_refused_before_anything_is_spent():
+    class ShortBackend(FunctionBackend):
+        context = 3
+
+    run = Solver(ShortBackend(lambda ask: "7"), {}, task="text", strategy="single").prepared("What is 3 + 4?", 100)
+    with pytest.raises(PromptTooLong, match="the prompt has 5 tokens"):
+        LOOP.run(run.solve())
+
+
+def test_a_selection_that_the_budget_ends_leaves_the_choice_to_the_votes():
+    class EndingSelection(tts.Selection):
+        async def select(self, candidates, search):
+            raise SearchEnded("budget: verifier_tokens")
+
+    end = tts.solve(PROBLEMS[0], 400, model="toy", strategy=tts.BestOfN(n=4) | EndingSelection())
+    plain = tts.solve(PROBLEMS[0], 400, model="toy", strategy=PLAN)
+    assert (end.stopped_by, end.error, end.answer) == ("budget: verifier_tokens", None, plain.answer)
+    assert end.confidence == plain.confidence
+
+
+def test_a_strategy_that_forks_at_tokens_is_refused_where_their_texts_are_not_shown(monkeypatch):
+    monkeypatch.setattr(ToyBackend, "metadata", dataclasses.replace(ToyBackend.metadata, text_of=None))
+    with pytest.raises(CapabilityError, match="forks at a token, but the backend 'toy' does not show the text of single tokens") as refused:
+        tts.solve(PROBLEMS[0], 400, model="toy", strategy="power_sampling")
+    assert refused.value.hint.startswith("the nearest strategy that can run here is ")

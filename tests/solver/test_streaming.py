@@ -65,3 +65,40 @@ def test_many_problems_are_awaited_as_they_are_solved() -> None:
     assert [(s.answer, s.usage.tokens) for s in awaited] == [(s.answer, s.usage.tokens) for s in plain]
     assert awaited[2].error is not None
     assert asyncio.run(tts.asolve_many([], each=200, model="toy")) == []
+
+
+def test_the_callers_own_listener_hears_the_events_as_well() -> None:
+    heard: list[tts.Event] = []
+
+    async def events() -> list[tts.Event]:
+        return [event async for event in tts.stream("3 + 4 - 2", 400, model="toy", strategy="best_of_n(n=9)", on_event=heard.append)]
+
+    *seen, _ = asyncio.run(events())
+    assert seen == heard
+    assert all(event.nodes is not None for event in heard)
+
+
+def test_many_that_are_cancelled_cancel_every_search() -> None:
+    begun, cancelled = [], []
+
+    async def slow(ask: tts.Ask) -> str:
+        begun.append(ask.seed)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(ask.seed)
+            raise
+        return "A: 1"
+
+    async def main() -> None:
+        task = asyncio.ensure_future(tts.asolve_many(["1 + 1", "2 + 2"], each=90, backend=slow, strategy="single", task="arithmetic"))
+        while len(begun) < 2:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while len(cancelled) < 2:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert sorted(cancelled) == sorted(begun)

@@ -207,3 +207,11 @@ def test_a_solution_says_apart_what_was_held_for_scores_that_were_not_asked_for(
     assert (
         0.7 * solution.remaining["tokens"] <= 10 * sum(int(warning.partition("%")[0]) for warning in said) <= solution.remaining["tokens"]
     )
+
+
+def test_a_verifier_of_a_model_that_is_not_there_is_refused() -> None:
+    class JudgeVerifier(ToyVerifier):
+        model = "large"
+
+    with pytest.raises(ConfigError, match="the verifier 'main' calls the model 'large', but no model has that role"):
+        tts.solve(PROBLEM, 600, model="toy", verifier=JudgeVerifier(), strategy="best_of_n(n=2) | best")

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import tts
+from tts.backends.toy.backend import ToyBackend
+from tts.budget.meter import Rates
 from tts.models.registry import ModelRecord
 
 PLAN = "best_of_n(n=3) | weighted"
@@ -115,3 +117,30 @@ def test_a_failure_ends_its_span_as_one(exported: Any) -> None:
     tts.telemetry.disable()
     solved()
     assert len(exporter.get_finished_spans()) == 1
+
+
+def test_what_is_not_known_of_a_search_is_no_attribute_and_its_price_is_one(exported: Any) -> None:
+    provider, exporter = exported
+    tts.telemetry.enable(provider)
+    backend = ToyBackend()
+    backend.rates = Rates(usd_in=10**9, usd_out=10**9)
+    paid, unpaid = (tts.solve(SECRET, tts.Budget(usd=usd), backend=backend, task="arithmetic", strategy="single") for usd in (1, 1e-9))
+    one, other = (dict(s.attributes) for s in exporter.get_finished_spans() if s.parent is None)
+    assert one["tts.cost.usd"] == paid.usage.usd > 0
+    assert one["tts.confidence"] == paid.confidence
+    assert "tts.cost.flops" not in one
+    assert unpaid.candidates == ()
+    assert "tts.confidence" not in other
+
+
+def test_the_work_of_the_search_itself_is_no_call(exported: Any) -> None:
+    class Working(tts.Strategy):
+        async def run(self, search: tts.Search) -> None:
+            await search.run(sum, [1, 2])
+            await search.complete([search.root], n=1)
+
+    provider, exporter = exported
+    tts.telemetry.enable(provider)
+    solution = tts.solve(SECRET, 400, model="toy", strategy=Working())
+    assert [call.kind for call in solution.trace.calls] == ["open", "search", "expand"]
+    assert [s.attributes["tts.call.kind"] for s in exporter.get_finished_spans() if s.parent is not None] == ["open", "expand"]
