@@ -125,8 +125,8 @@ def test_what_is_no_population_and_no_count_is_refused(make, message):
 
 
 def test_a_check_takes_rare_votes_together_with_their_neighbours():
-    """Eight samples of sixty problems: hardly any group has the five expected that the statistic needs."""
+    """Eight samples of sixty problems: that all of a problem's agree is expected of fewer than the five that the statistic needs."""
     rng = np.random.default_rng(3)
-    population, other = Population.beta(0.5, 4.0), Population.beta(0.1, 8.0)
+    population, other = Population.beta(0.5, 40.0, hopeless=0.0, trivial=0.0), Population.beta(0.9, 8.0)
     kinds, foreign = (rng.choice(len(each.weight), 60, p=each.weight) for each in (population, other))
     assert shift(population, *draw(population, kinds, 8, rng)) > 0.01 > shift(population, *draw(other, foreign, 8, rng))

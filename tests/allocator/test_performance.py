@@ -190,5 +190,7 @@ def test_what_else_is_known_of_a_problem_counts_for_every_strategy():
 
 def test_before_another_strategy_has_run_an_answer_is_as_good_as_its_votes():
     known = model(**{"best_of_n | majority": COVERAGE, "beam | weighted": COVERAGE})
+    curved, voted = Curved(known, tuple(known.curves), known.population), Voted(known.population)
     at = ProblemStates.of([4, 4], 1.0, leader=[1, 3])
-    assert (Curved(known, tuple(known.curves), known.population).chance(at) == Voted(known.population).chance(at)).all()
+    assert (curved.chance(at) == voted.chance(at)).all()
+    assert curved.price(4) == voted.price(4)
