@@ -87,14 +87,6 @@ def test_settled_votes_are_worth_less_than_open_ones():
     assert index[0] < index[3] / 100 < index[1] / 200
 
 
-def test_a_bound_grows_with_the_budget_up_to_what_all_samples_give():
-    votes = Votes.of(Population.beta(0.6, 2.0), 24)
-    bounds = [votes.bound(n) for n in (1, 1.5, 2, 4, 8, 16, 24)]
-    assert bounds == sorted(bounds)
-    assert bounds[-1] == pytest.approx(votes.worth[0], abs=1e-4)
-    assert bounds[0] == pytest.approx(float(votes.chance[1, 1, 0]), abs=1e-4)
-
-
 def test_states_beyond_the_table_are_read_in_proportion():
     small, large = Votes.of(Population.beta(), 32), Votes.of(Population.beta(), 96)
     beyond = np.array([33, 45, 60, 20]), np.array([31, 25, 4, 18]), np.array([64, 72, 64, 64])

@@ -38,7 +38,7 @@ BASE = ModelRecord(name="srv", backend="openai", url="http://host")
     ],
 )
 def test_each_kind_of_field_is_read_from_text(setting: str, field: str, value: Any) -> None:
-    record = registry.with_settings(BASE, from_texts(ModelRecord, [setting]))
+    record = registry.with_settings(BASE, from_texts([setting]))
     assert record == dataclasses.replace(BASE, **{field: value})
 
 
@@ -85,7 +85,7 @@ def test_what_is_not_valid_is_named_with_its_field(settings: dict[str, Any], cau
 )
 def test_texts_have_one_form(texts: list[str], cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
-        from_texts(ModelRecord, texts)
+        from_texts(texts)
 
 
 def test_a_record_of_the_users_is_found_by_its_name(users_files: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tts.errors import ConfigError
 from tts.models import registry
-from tts.models.registry import CHECKSUMS, REINSTALL, SHIPPED, ModelRecord, get, head_path, locate, process_record, process_records
+from tts.models.registry import CHECKSUMS, REINSTALL, SHIPPED, ModelRecord, get, head_path, locate, process_records
 from tts.tasks.arithmetic import pocket
 
 HERE = (SHIPPED / CHECKSUMS).is_file()
@@ -111,7 +111,7 @@ def test_a_file_that_changes_back_is_as_good_as_before(copies: Path) -> None:
 def test_the_pair_names_its_parts() -> None:
     record = get("pocket")
     assert (record.backend, record.task, record.verifier, record.licence) == ("engine", "pocket", "process", "Apache-2.0")
-    assert process_record(record) == get("pocket-process")
+    assert process_records(record)["process"] == get("pocket-process")
     assert record.context == get("pocket-process").context == 1024
     asked = record.self_evaluation
     assert asked is not None
@@ -121,12 +121,12 @@ def test_the_pair_names_its_parts() -> None:
 
 
 def test_what_is_no_process_model_is_not_served_as_one() -> None:
-    assert process_record(get("toy")) is None
+    assert process_records(get("toy")) == {}
     other = ModelRecord(name="mine", backend="engine", process_model="smollm2")
     with pytest.raises(ConfigError, match="process_model of model 'mine' is 'smollm2', whose record has no readout"):
-        process_record(other)
+        process_records(other)
     with pytest.raises(ConfigError, match="did you mean"):
-        process_record(dataclasses.replace(other, process_model="pocket-proces"))
+        process_records(dataclasses.replace(other, process_model="pocket-proces"))
 
 
 def test_further_process_models_are_found_by_their_value_heads() -> None:

@@ -139,7 +139,8 @@ def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]
     try:
         found = _File.model_validate_json(text)
     except ValidationError as failure:
-        fault = next((one for one in failure.errors(include_url=False) if one["loc"] == ("format",)), main_fault(failure))
+        faults: Any = failure.errors(include_url=False)
+        fault = next((one for one in faults if one["loc"] == ("format",)), main_fault(failure))
         refused = refusal(fault, _File, "the file")
         cause = f"it is no JSON: {fault['ctx']['error']}" if fault["type"] == "json_invalid" else refused.cause
         whose = f"the performance model {file!r}" if file else "the performance model"

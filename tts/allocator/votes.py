@@ -44,11 +44,11 @@ class Votes:
     worth: Floats
 
     @classmethod
-    def of(cls, population: Population, most: int, first: int = 1) -> Votes:
+    def of(cls, population: Population, most: int) -> Votes:
         """Return the values under a population; O(N^3 (Z + K)) operations, a second for N = 128.
 
         Args:
-            most: N, greatest number of samples of a problem. first: samples that every problem gets, whatever they show.
+            most: N, greatest number of samples of a problem; each gets one, whatever it shows.
 
         Raises:
             ConfigError: `most` is below 1 or above 256, where tables get large.
@@ -65,16 +65,8 @@ class Votes:
             go_on = _next(seen, after, n) - PRICES
             stop = np.nan_to_num(chance[n, :high, :wide])[..., None] if n else np.zeros((1, 1, 1))
             index[n, :high, :wide] = _crossing(go_on - stop)
-            after = go_on if n < first else np.maximum(go_on, stop)
+            after = np.maximum(go_on, stop) if n else go_on
         return cls(most, chance, index, after[0, 0])
-
-    def bound(self, samples: float) -> float:
-        """Return the best expected share of right answers with so many samples a problem on average: no policy does better.
-
-        Idea: Lagrange's bound. To pay a price and get the total back is a relaxation for any price; the least over prices is
-            reached by a policy, up to the rounding of one problem.
-        """
-        return float((self.worth + PRICES * samples).min())
 
     def price(self, samples: float) -> float:
         """Return the price at which the best policy comes nearest to so many samples a problem, on average.

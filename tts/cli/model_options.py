@@ -47,10 +47,9 @@ def settings_of(
         ConfigError: a text has another form, or a setting is given twice.
     """
     from tts.errors import ConfigError
-    from tts.models.registry import ModelRecord
     from tts.models.settings import from_texts
 
-    given = from_texts(ModelRecord, texts or ())
+    given = from_texts(texts or ())
     options = {"key_variable": key_from, "probe": "never" if no_probe else None, "rpm": rpm, "tpm": tpm, "extra_body": extra_body}
     named = {name: value for name, value in (options | fields).items() if value is not None}
     for name in named:

@@ -132,7 +132,7 @@ def with_settings(record: ModelRecord, settings: Mapping[str, Any]) -> ModelReco
         raise ConfigError(f"options of model {record.name!r} is {given!r}, but must have values by name", hint="for example {tries: 3}")
     options: dict[str, Any] = {**given, **{name: value for name, value in settings.items() if name not in (*known, "options")}}
     merged = {**dict(record.options), **{name: option_value(value) for name, value in options.items()}}
-    fields = fields_from(ModelRecord, record.name, {name: value for name, value in settings.items() if name in known})
+    fields = fields_from(record.name, {name: value for name, value in settings.items() if name in known})
     return dataclasses.replace(record, **fields, options=tuple(sorted(merged.items())))
 
 
@@ -193,23 +193,13 @@ def _units(record: ModelRecord, field: str) -> int | None:
     return int(units)
 
 
-def process_record(record: ModelRecord) -> ModelRecord | None:
-    """Return the record of the process model that is served as the value head "process"; None: there is none.
-
-    Raises:
-        ConfigError: its name is unknown, or the model of that record is no process model.
-    """
-    return None if record.process_model is None else _process(record, "process_model", record.process_model)
-
-
 def process_records(record: ModelRecord) -> dict[str, ModelRecord]:
-    """Return the records of all process models that are served beside a model, by value head.
+    """Return the records of all process models that are served beside a model, by value head; `process_model` is the head "process".
 
     Raises:
-        ConfigError: as `process_record`, or two of them have one value head.
+        ConfigError: a name is unknown, the model of a record is no process model, or two of them have one value head.
     """
-    first = process_record(record)
-    found = {} if first is None else {"process": first}
+    found = {} if record.process_model is None else {"process": _process(record, "process_model", record.process_model)}
     for head, name in record.process_models:
         if head in found:
             raise ConfigError(

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
+from functools import cache
 from typing import Any, get_type_hints
 
 from tts.errors import ConfigError, shown
+from tts.models.record import ModelRecord
 
 PRICES = ("usd_in", "usd_reused", "usd_out")
 _PRICE = re.compile(
@@ -21,11 +22,8 @@ _COUNT = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmbt]?)\s*", re.IGNORECASE)
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-def from_texts(kind: type, texts: Sequence[str], option: str = "--model-option") -> dict[str, Any]:
-    """Return the values of "KEY=VALUE" texts: a value is JSON where it can be read as such, else text.
-
-    Args:
-        kind: the class of the record. option: the name of the option, for errors.
+def from_texts(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the values of "KEY=VALUE" texts, as `--model-option` takes them: a value is JSON where it can be read as such, else text.
 
     Raises:
         ConfigError: a text has another form, or a key is given twice.
@@ -35,10 +33,10 @@ def from_texts(kind: type, texts: Sequence[str], option: str = "--model-option")
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise ConfigError(f"{option} is {text!r}, but must be KEY=VALUE", hint=f"for example {option} usd_out=0.60/M")
+            raise ConfigError(f"--model-option is {text!r}, but must be KEY=VALUE", hint="for example --model-option usd_out=0.60/M")
         if name in given:
-            raise ConfigError(f"{option} gives {name} twice, but each may be there once", hint="leave one out")
-        given[name] = value if _hints(kind).get(name) is str else _value(value)
+            raise ConfigError(f"--model-option gives {name} twice, but each may be there once", hint="leave one out")
+        given[name] = value if _hints().get(name) is str else _value(value)
     return given
 
 
@@ -49,21 +47,21 @@ def _value(text: str) -> Any:
         return text
 
 
-def fields_from(kind: type, owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def fields_from(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields of a record, converted to their types.
 
     Args:
-        kind: the class of the record, a dataclass. owner: the model's name, for errors. given: plain values by field.
+        owner: the model's name, for errors. given: plain values by field.
 
     Raises:
         ConfigError: a value is not valid for its field, or a price does not say for how many tokens.
     """
-    return {name: _converted(_hints(kind)[name], f"{name} of model {owner!r}", name, value) for name, value in given.items()}
+    return {name: _converted(_hints()[name], f"{name} of model {owner!r}", name, value) for name, value in given.items()}
 
 
-@lru_cache(maxsize=4)
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(ModelRecord)
 
 
 def _converted(hint: Any, what: str, name: str, value: Any) -> Any:
