@@ -1,10 +1,10 @@
-"""Who gets the next samples: the pure allocator, from the state of all problems to the grants of one wave.
+"""The allocator, a pure function: from the state of all problems to the samples that each gets in one wave.
 
 Idea: problems are served in waves, so that many run at once and nothing depends on timing. In each wave the problems whose next
     samples are worth most for what they cost are served first, each with a part of what it already has, and the wave with a part
     of what is left: the values are seen again before the rest is given.
 Source: algorithm A16 (Damani et al. 2410.04707) for the greedy rule over problems; serving again after each observation is the
-    index rule of `tts.allocator.votes`. Waves are ours to decide: what they lose is measured by research/allocation/toy/__main__.py.
+    index rule of `tts.allocator.votes`. Waves are our choice; research measures what they lose: research/allocation/toy/__main__.py.
 
 Shapes: P problems.
 """
@@ -29,7 +29,7 @@ class WaveGrant:
     Args:
         samples: [P], how many more each problem may draw. plan: [P], what to do with them; see `Worth`.
         rate: [P], what each further sample was worth. price: the least rate for a cost of 1 that was served.
-        reason: why the division is over; "" while it goes on. hurried: whether the wave is as wide as it is for want of time.
+        reason: why the division is over; "" while it goes on. hurried: whether the wave is wider because time presses.
     """
 
     samples: Whole
@@ -117,7 +117,7 @@ class Allocator:
         fits = (before < wave) & (before + cost <= state.left)
         samples, plan = zero.copy(), worth.plan
         samples[served[fits]] = wanted[served[fits]]
-        if not fits.any():  # the first would get more at once than there is: a plain sample of whoever it pays for
+        if not fits.any():  # no block can be paid: one plain sample, of the first problem where it can
             plan = zero
             samples[served[state.cost[served] <= state.left][:1]] = 1
         if not samples.any():
@@ -136,7 +136,7 @@ class Allocator:
         return np.where(served & (np.cumsum(lacking * state.cost) <= state.left), lacking, 0)
 
     def adapted(self, state: ProblemStates) -> Allocator:
-        """Return the allocator with what the problems' first samples say of all of them."""
+        """Return the allocator whose population has learnt from the problems' first samples."""
         return dataclasses.replace(self, values=self.values.adapted(state))
 
 

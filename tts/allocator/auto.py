@@ -1,20 +1,20 @@
-"""`auto`: draws as many samples as are worth it, by what the samples so far say of the problem, or turns to a better strategy.
+"""`auto`: draws as many samples as are worth their cost, judged by the samples so far, or turns to a better strategy.
 
 A few pilot samples give a posterior over how hard the problem is. From then on the pure `Allocator` decides, wave by wave: more
 samples, another strategy of the performance model, or the end, where the problem is settled. Pilots are candidates like any
 other: they count as samples, and every candidate enters the final selection; other strategies start from the root beside them. Where
 the performance model found one sample at another temperature better than one at the run's (mostly a greedy one), the first is such.
 
-Where the selection will ask a verifier, its scores are read as samples come. A checker's verdict (the greatest score of an oracle, or of
+Where the selection uses a verifier, its scores are read as samples come. A checker's verdict (the greatest score of an oracle, or of
 `rules`) ends a problem, and without a performance model a sample is then worth the chance that it is right (`Checked`). Any other
 verifier's scores weigh the votes as the selection does: the leading answer's share of the votes is its share of the weight. So a constant
-score changes nothing, and a sure one settles the problem. That is ours to decide. Scores are not evidence of difficulty on top: counted
+score changes nothing, and a sure one settles the problem. That is our choice. Scores are not evidence of difficulty on top: counted
 twice, they cost up to six points of accuracy in simulation, where what the prompt or the log-probabilities say gained up to eight.
 
 A strategy of the performance model may use models beside the policy, `best_of_n(writer='large')`: so the model is chosen too, by what it
 achieves for its price. The policy should be the cheapest. It draws the pilots, and its samples alone are evidence of difficulty. What a
-strategy with other models says last is the answer, unless it has none; with a checker any candidate may be. Nothing is known of models
-without a performance model that names them: then the policy writes alone, and the solution says so.
+strategy with other models says last is the answer, unless it has none; with a checker any candidate may be. Models that no performance
+model names are not used: then the policy writes alone, and the solution has a warning.
 
 Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping where another
 sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a performance model the values
@@ -57,7 +57,7 @@ from tts.verifiers.ranges import range_of
 
 _ROOM = (64, 128)  # votes that are told apart, for few and for many samples a problem; the larger table takes a second to make
 _PILOTS = 4
-_COMPARED = 3  # pilots of each of many problems, where dearer models may be asked: one vote does not tell hard ones apart
+_COMPARED = 3  # pilots of each of many problems, where dearer models may be used: one vote does not tell hard ones apart
 _PRICE, _CERTAINTY = 0.001, 4.0
 
 
@@ -73,9 +73,8 @@ class Auto(Strategy):
         price: gain in the chance of a right answer below which no sample is drawn, at least 0; at 0 samples are drawn while they add
             anything. None: the price that follows from `mean`, else 0.001; under a shared total 0.
         model: a performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships and fits, if any;
-            else verdicts or votes decide, with a prior of problems of all difficulties.
-        verifier: the role whose scores are read as samples are drawn. None: "main"; where only other roles are asked, the first of the
-            selection.
+            else it goes by verdicts or votes, with a prior of problems of all difficulties.
+        verifier: the role whose scores are read as samples are drawn. None: "main"; where the selection uses only other roles, its first.
         expected: your estimate of the success rate of one sample on these problems, in (0, 1); None: no estimate.
         certainty: the weight of that estimate, in samples of each problem, above 0; None: 4.
         mean: mean number of samples a problem, above 0, for problems that come one at a time. It stands in place of a price, and is
@@ -238,7 +237,7 @@ class Auto(Strategy):
             await search.complete([search.root], n=samples)
 
     async def _found(self, search: Search) -> Evidence:
-        """Return what the candidates show, by their scores where the selection will ask for all of these anyway."""
+        """Return what the candidates show, by their scores where the selection will need all of these anyway."""
         every = search.candidates
         candidates = [c for c in every if c.trajectory.model == "policy"]
         beside = len(every) - len(candidates)
@@ -261,7 +260,7 @@ class Auto(Strategy):
         return dataclasses.replace(found, checked=True, solved=accepted)
 
     async def _probed(self, search: Search) -> float:
-        """Return what the prompt alone says, by the performance model's probe; NaN where there is none, or no hidden state to read."""
+        """Return the reading of the prompt alone, by the performance model's probe; NaN where there is none, or no hidden state to read."""
         probe = None if self.model is None else shipped.load(self.model).probe
         if probe is None:
             return math.nan
@@ -275,7 +274,7 @@ class Auto(Strategy):
 
     @property
     def estimators(self) -> Mapping[str, Estimator]:
-        """What tells problems apart beside votes and verdicts, by what it reads."""
+        """The estimators of difficulty beside votes and verdicts, by what each reads."""
         gauges = {} if self.model is None else shipped.load(self.model).gauges
         return {name: gauge for name, gauge in gauges.items() if name in READINGS}
 
@@ -311,7 +310,7 @@ class Auto(Strategy):
         )  # fmt: skip
 
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
-        """Return who decides: for a problem alone, in waves that double at most; for many, in small ones. The rest as `values`."""
+        """Return the allocator: for a problem alone, with waves that double at most; for many, with small ones. The rest as `values`."""
         values = self.values(checked=checked, each=each)
         price = (_PRICE if alone else 0.0) if self.price is None else self.price
         if alone and self.mean is not None:
@@ -326,13 +325,13 @@ class Auto(Strategy):
         return Weighted(verifier=self.verifier or "main") if verified else Majority()
 
     def check(self, selection: SelectionProtocol, roles: Collection[str]) -> None:
-        """Refuse a verifier whose scores nobody could read.
+        """Refuse a role whose scores are never made.
 
         Args:
             selection: of the run. roles: that a verifier has.
 
         Raises:
-            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for scores.
+            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen makes scores.
         """
         if self.verifier is None:
             return

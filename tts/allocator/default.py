@@ -1,7 +1,7 @@
 """What is run where no strategy was named: `auto`, by a performance model where one is there, else by votes or scores.
 
-Free text without a verifier gets one greedy sample: votes on it mean nothing. The performance model says the selection too, where none
-was named: that of its first curve, which reached most for its cost.
+Free text without a verifier gets one greedy sample: votes on it mean nothing. Where no selection was named, it is that of the
+performance model's first curve, which reached most for its cost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def chosen(
 
     Args:
         plan: as given; None: there was none. model: the policy's name. task: the task's. verifiers: by role, as `shipped.described`.
-        others: names of the models beside the policy, by role. asked: the roles of models that verifiers ask.
+        others: names of the models beside the policy, by role. asked: the roles of models that verifiers call.
 
     Raises:
         ConfigError: a performance model cannot be read, or `Auto.check`.
@@ -46,9 +46,9 @@ def chosen(
     if idle := [role for role in others if role not in auto.needs_of_models and role not in asked]:
         notes = (*notes, _IDLE.format(roles=", ".join(map(repr, idle))))
     roles = () if selection is None else selection.verifiers
-    if auto.verifier is None and roles and "main" not in (*roles, *auto.verifiers):  # scores that are not asked for are not read
+    if auto.verifier is None and roles and "main" not in (*roles, *auto.verifiers):  # scores that the selection does not need are not read
         auto = dataclasses.replace(auto, verifier=roles[0])
-    notes = notes if named else ()  # a caller who named no strategy need not hear how it goes about it
+    notes = notes if named else ()  # where no strategy was named, how it works is no warning
     auto.check(selection or auto.default_selection(verified=bool(verifiers)), verifiers)
     return dataclasses.replace(plan, strategy=auto, selection=selection), notes
 

@@ -1,11 +1,11 @@
-"""How hard problems are: a prior over kinds of problems, and what samples, scores and votes say of one of them.
+"""How hard problems are: a prior over kinds of problems, and the posterior of one from samples, scores and votes.
 
 Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a lure (the
     chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So every posterior is a row
     of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is a row of weights too: given, or
     fitted to many problems at once (a hierarchical model, by expectation and maximisation).
 Source: difficulty as the success rate of the policy itself is that of algorithm A14 (Snell et al. 2408.03314) and A15 (Liu et al.
-    2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are ours to decide.
+    2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are our choice.
 
 Shapes: P problems, Z kinds, S observations.
 """
@@ -101,7 +101,7 @@ class Population:
         share[-1] += trivial
         return cls.of_rates(share)
 
-    # What observations say ------------------------------------------------------------------------------------------------------
+    # Likelihoods ----------------------------------------------------------------------------------------------------------------
 
     def checked(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
         """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf where a kind rules them out."""

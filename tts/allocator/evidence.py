@@ -17,7 +17,7 @@ class Evidence:
     Args:
         samples: drawn. leader, second: of them, those that gave the answers of most and second most weight; see `of`.
         agreeing: that gave the most frequent answer. solved: whether a checker has accepted one. checked: whether there is a checker.
-        logprob: mean over the samples of their tokens' mean log-probability. probe: what the prompt alone says. NaN: unknown.
+        logprob: mean over the samples of their tokens' mean log-probability. probe: the reading of the prompt alone. NaN: unknown.
         beside: candidates that other models wrote, which are none of the samples.
     """
 

@@ -1,11 +1,11 @@
-"""What else tells of a problem's difficulty, besides votes and verdicts: a guess, log-probabilities, a probe of the prompt.
+"""Evidence of a problem's difficulty besides votes and verdicts: a guess, log-probabilities, a probe of the prompt.
 
 Idea: every estimator answers one question, how likely what it read is on each kind of problem, so that all of them are added up, and
     to votes and verdicts, in one posterior (`State.evidence`). A gauge reads one number, a probe makes such a number of the policy's
     hidden state; both are fitted to problems whose difficulty is known as a posterior. What is not known is no evidence.
 Source: one number for a problem's difficulty is that of algorithm A14 (Snell et al. 2408.03314), which has mean scores for it; `auto`
     lets scores weigh votes instead. A linear head on the hidden state of the prompt's last token is the predictor of A16 (Damani et al.
-    2410.04707) and B18, which have a small network in its place. The laws of readings are ours to decide.
+    2410.04707) and B18, which have a small network in its place. The laws of readings are our choice.
 
 Shapes: P problems, Z kinds, G success rates, D width of hidden states.
 """
@@ -25,13 +25,13 @@ from tts.allocator.difficulty import RATES, Floats, Population
 from tts.allocator.ridge import ridge
 from tts.errors import ConfigError
 
-Reading = Literal["logprob", "probe"]  # that `auto` makes: mean log-probability of the samples so far, and what the prompt alone says
+Reading = Literal["logprob", "probe"]  # that `auto` makes: mean log-probability of the samples so far, and the probe of the prompt
 READINGS = get_args(Reading)
 _ROUNDS = 50
 
 
 class Estimator(Protocol):
-    """Something that tells of difficulty."""
+    """A source of evidence of difficulty."""
 
     def evidence(self, population: Population, reading: Floats, samples: Floats) -> Floats:
         """Return the log-likelihood [P, Z], up to a constant a problem; 0 where the reading is NaN.
@@ -44,7 +44,7 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What somebody takes the success rate to be: as good as so many samples, of which that share was right.
+    """A guess of the success rate: as good as so many samples, of which that share was right.
 
     Args:
         mean: in (0, 1). strength: samples, above 0.
@@ -75,7 +75,7 @@ class Gauge:
     Args:
         intercept, slope: of the line; the angle goes from 0, never right, to 1, always. deviation: standard error of a problem around it,
             above 0. spread: standard deviation of one sample's reading within a problem; its share falls with their number.
-        low, high: range of what it was fitted to; readings beyond count as its ends, so that what is unheard of proves nothing more.
+        low, high: range of what it was fitted to; readings beyond count as its ends, so that an extreme reading is no stronger evidence.
     """
 
     intercept: float
@@ -143,7 +143,7 @@ class PromptProbe:
 
     @classmethod
     def fitted(cls, hidden: ArrayLike, posterior: Floats) -> tuple[PromptProbe, Floats]:
-        """Return the probe by ridge regression, and what it says of each problem had it been fitted to all others.
+        """Return the probe by ridge regression, and its reading of each problem when fitted to all others.
 
         The penalty is the one whose predictions of problems left out are best; these predictions, [P], are what a gauge is fitted to.
 
@@ -166,7 +166,7 @@ class PromptProbe:
 def evidence_of(
     estimators: Mapping[str, Estimator], population: Population, readings: Mapping[str, Floats], samples: Floats
 ) -> Floats | None:
-    """Return what estimators say together, [P, Z]; None: there are none.
+    """Return the sum of the estimators' log-likelihoods, [P, Z]; None: there are none.
 
     Args:
         estimators: by the name of what they read, or any other name where they read nothing. readings: [P] each, NaN where unknown.

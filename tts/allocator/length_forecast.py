@@ -1,7 +1,7 @@
-"""How long the solutions of a problem will be, told from its prompt before anything is written.
+"""A forecast of the length of a problem's solutions, from its prompt alone.
 
     v_p = what the text of prompt p shows ; y_p = the mean of the logarithm of its solutions' tokens
-    w, b = ridge regression of y on v ; l_p = what is said of p by the fit to all others
+    w, b = ridge regression of y on v ; l_p = the prediction for p by the fit to all others
     c = the q-quantile of log t - l_p over all recorded solutions, each problem counted once
     forecast(p) = exp(clip(w v_p + b) + c) , the length that a share q of its solutions stay within
 

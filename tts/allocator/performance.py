@@ -6,7 +6,7 @@ Idea: a problem's difficulty is the policy's own success rate. For every strateg
     beside the policy by their roles, `best_of_n(writer='large')`: the difficulty is the policy's, and the cost is at each model's price.
 Source: algorithm A14 (Snell et al. 2408.03314) has five quantile bins, which `bins` keeps as the simplest form; A15 (Liu et al.
     2502.06703) has it that the best strategy depends on the verifier too, which is why a model names its verifiers. The smooth form,
-    each problem counted at every success rate by its posterior, then made monotone, is ours to decide.
+    each problem counted at every success rate by its posterior, then made monotone, is our choice.
 
 Shapes: G success rates, B sizes, P problems.
 """
@@ -264,7 +264,7 @@ def smooth(posterior: Floats, right: Floats, rng: np.random.Generator, *, resamp
         weighted = posterior * count[:, None]
         mass = weighted.T @ known
         nearest = 1.0 / (1.0 + np.abs(np.subtract.outer(np.arcsin(np.sqrt(RATES)), np.arcsin(np.sqrt(RATES)))) / 0.07) ** 4
-        borrowed, of_right = nearest @ mass, nearest @ (weighted.T @ value)  # where few problems are, neighbours speak
+        borrowed, of_right = nearest @ mass, nearest @ (weighted.T @ value)  # where problems are few, neighbours count
         return of_right / np.maximum(borrowed, 1e-12), mass.sum(axis=1)
 
     found, mass = table(np.ones(len(right)))

@@ -14,7 +14,7 @@ _PENALTIES = np.geomspace(1e-3, 1e5, 25)
 
 
 def ridge(rows: ArrayLike, wanted: Floats, name: str) -> tuple[Floats, float, Floats]:
-    """Return weights [D], a bias, and what would be said of each row had it been fitted to all others, [P].
+    """Return weights [D], a bias, and the prediction for each row by the fit to all others, [P].
 
     The penalty is the one whose predictions of rows left out are best.
 

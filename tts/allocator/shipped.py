@@ -1,4 +1,4 @@
-"""The performance models that ship, and what is run by them where no strategy, or `auto` without a model, was asked for.
+"""The performance models that ship, which are used where no strategy, or `auto` without a model, was given.
 
 A performance model is of one policy, with its verifiers, on one task. Those that ship go by the names of their files, so that what was
 run reads the same on every machine.

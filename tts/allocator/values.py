@@ -1,4 +1,4 @@
-"""What the next samples of each problem are worth: three ways to know it, behind one protocol.
+"""What the next samples of each problem are worth: three estimates behind one protocol.
 
     Checked   a perfect checker ends a problem at its first right sample: the expected success rate behind the failures so far
     Voted     no verifier: the exact index of the votes so far (`tts.allocator.votes`)
@@ -40,7 +40,7 @@ class ProblemStates:
         solved: [P], whether a checker has accepted one. open: [P], whether it may still be served (not ended, not failed).
         cost: [P], what one more sample of it costs, in the unit of `left`; above 0.
         left: what there is to divide.
-        evidence: [P, Z], log-likelihood of what else is known (a guess, a probe, scores; see `tts.allocator.gauges`), beside votes
+        evidence: [P, Z], log-likelihood of other evidence (a guess, a probe; see `tts.allocator.gauges`), beside votes
             and checks; None: nothing.
         checked: whether a checker has judged the samples, so that those of a problem that is not solved are wrong.
         waves: how many more waves there is time for, at least 1; infinite: time is no matter.
@@ -135,7 +135,7 @@ class Values(Protocol):
 class Checked:
     """With a perfect checker: a sample is worth the chance that it is right, and nothing after the first that was.
 
-    Idea: the chance only falls with each failure, so whoever is the most promising now was so in any order: to serve the highest
+    Idea: the chance only falls with each failure, so the most promising problem now was so in any order: to serve the highest
         first is best for any total (a bandit whose arms only get worse).
 
     Args:
@@ -179,7 +179,7 @@ class Voted:
     """By votes, plain or weighted.
 
     Further evidence tilts the population: it gives a problem an expected success rate before its votes. The problem is read between
-    the two tables whose mean success rates are next to that one. Ours to decide: a table for each problem would be exact, and take seconds.
+    the two tables whose mean success rates are next to that one. Our choice: a table for each problem would be exact, and take seconds.
 
     Args:
         population: of the problems. most: votes that are told apart exactly, 1 to 256; more are read in proportion.
@@ -191,7 +191,7 @@ class Voted:
 
     @property
     def table(self) -> Votes:
-        """The table of the population itself. It is made when it is first asked for, for pilots need none."""
+        """The table of the population itself. It is made at its first use, for pilots need none."""
         return self._table(_UNTILTED, self.population, self.most)
 
     def _table(self, tilt: int, population: Population, most: int) -> Votes:
@@ -241,7 +241,7 @@ def _tilt(population: Population, strength: float) -> Population:
 
 
 def observed(state: ProblemStates) -> Whole:
-    """Return what tells of problems' difficulty: rows of right and wrong samples where a checker judged them, else of votes."""
+    """Return the evidence of problems' difficulty: rows of right and wrong samples where a checker judged them, else of votes."""
     if not state.checked:
         return np.stack(state.votes())
     own = state.solved if state.beside is None else state.solved & (state.beside == 0)  # else another model's was accepted
@@ -250,7 +250,7 @@ def observed(state: ProblemStates) -> Whole:
 
 
 def likelihood(population: Population, seen: Whole, *, checked: bool) -> Floats:
-    """Return the log-likelihood [S, Z] of what `observed` told."""
+    """Return the log-likelihood [S, Z] of what `observed` returned."""
     return population.checked(*seen) if checked else population.voted(*seen)
 
 
@@ -267,15 +267,15 @@ def learnt(population: Population, state: ProblemStates) -> Population:
 class Curved:
     """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
 
-    Idea: plain samples are worth what `Checked` or `Voted` says under the model's population. Another strategy starts anew beside them. Its
+    Idea: plain samples are worth what `Checked` or `Voted` gives under the model's population. Another strategy starts anew beside them. Its
         worth is the slope of the steepest line to a point of its curve, averaged over the posterior. The line begins at the chance that
         the problem is right as it stands. That is A14's choice with a posterior for the bin, at a price. Plain samples do not go by their
         own curve, for it cannot tell settled votes from open ones: by it, allocation gained next to nothing over uniform on the toy
         world, where votes gained what the best policy does. The size at which a problem has had another strategy, and those below, are
-        not offered to it again: that would say the same once more, and what it said is among the votes. By the strategy's curve its
-        answer stands, where votes alone say less of it. Ours to decide.
+        not offered to it again: that would repeat its answer, which is among the votes. The answer is right with the chance of the
+        strategy's curve, or of the votes, whichever is greater. This is our choice.
 
-        A strategy that uses models beside the policy has no vote beside the policy's samples: what it says is the answer, without a
+        A strategy that uses models beside the policy has no vote beside the policy's samples: what it answers is the answer, without a
         checker. The problem is then right by that strategy's curve, and only another such strategy, or more of it, can add anything.
 
     Args:
@@ -307,12 +307,12 @@ class Curved:
             for number, (sizes, table) in enumerate(tables, 1):
                 size, apart = sizes[1:], self.apart[number]
                 stands = (np.maximum(now, said) if apart else now)[rows]
-                if not apart and state.had is not None:  # its answer stands already, and votes alone may say less of it
+                if not apart and state.had is not None:  # its answer is there already, and the votes alone may give it a smaller chance
                     at = np.searchsorted(sizes, np.minimum(state.had[rows, number], sizes[-1]))
                     stands = np.maximum(stands, (known * table[:, at].T).sum(axis=1))
                 rise = (known @ table[:, 1:] - stands[:, None]) / size
                 rise = rise if apart else np.where(over[rows, None], -np.inf, rise)
-                if state.had is not None:  # what decides alone begins anew: a little more of it is as good as none
+                if state.had is not None:  # a strategy with other models begins anew: a little more of it adds nothing
                     least = state.had[rows, number, None] * (2 if apart else 1)
                     rise = np.where((size > least) & (rise > _NOISE), rise, -np.inf)
                 best = rise.max(axis=1)

@@ -6,8 +6,8 @@ Idea: without a verifier the answer is that of most votes, and whether it is rig
     price a sample is found by dynamic programming, backwards from the greatest number of samples. A state's index is the highest
     price at which one should go on: to serve the highest index first is best for many problems under one total, and it needs no
     price.
-Source: stopping of votes goes back to ASC and ESC (algorithms B1, B2), whose rules know no prior and no price; the index is that of
-    Whittle, "Restless bandits" (1988). The states and the recursion are derived here, ours to decide.
+Source: stopping of votes goes back to ASC and ESC (algorithms B1, B2), whose rules have no prior and no price; the index is that of
+    Whittle, "Restless bandits" (1988). The states and the recursion are derived here.
 
 Shapes: Z kinds, N greatest number of samples, K prices.
 """

@@ -1,7 +1,6 @@
-"""Limits with units, and grants that never overrun them.
+"""Limits with units: `Budget` is what the caller allows.
 
-`Budget` is what the caller allows; `Meter` hands out grants against it; `tts.budget.ledger` has the record of what was spent.
-The meter works in whole numbers throughout (dollars as 1e-15), so that no rounding can carry a spend past a limit.
+`tts.budget.meter` hands out grants against it, and `tts.budget.ledger` has the record of what was spent.
 """
 
 from __future__ import annotations

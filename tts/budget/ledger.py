@@ -43,7 +43,7 @@ class Ledger:
             self.noted(call)
 
     def total(self) -> Usage:
-        """Return the sum of all rows; what one row does not know (None), the sum does not know."""
+        """Return the sum of all rows; what is unknown (None) in one row is unknown in the sum."""
         return sum_usage([call.usage for call in self.calls])
 
 

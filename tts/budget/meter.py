@@ -1,6 +1,5 @@
-"""Limits with units, and grants that never overrun them.
+"""Grants against a budget, which never overrun its limits.
 
-`Budget` is what the caller allows; `Meter` hands out grants against it; `tts.budget.ledger` has the record of what was spent.
 The meter works in whole numbers throughout (dollars as 1e-15), so that no rounding can carry a spend past a limit.
 """
 
@@ -18,7 +17,7 @@ from tts.errors import BudgetExceeded
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one token of a model costs, in the meter's whole units; None where the model's record does not say.
+    """What one token of a model costs, in the meter's whole units; None where the model's record has no rate.
 
     Args:
         flops: floating-point operations a computed token. usd_in, usd_reused, usd_out: 1e-15 dollars a token; `usd_reused`

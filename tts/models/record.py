@@ -1,4 +1,4 @@
-"""The record of a model: what a backend, a verifier, a budget and a report need to know about it before it is loaded."""
+"""The record of a model: what backends, verifiers, budgets and reports read of it before it is loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelRecord:
     """What is known about a model.
 
     Args:
-        name: what it is asked for by. backend: the backend that runs it unless the caller names another.
+        name: that callers give. backend: the backend that runs it unless the caller names another.
         source: where its weights come from: "none" (no file), "shipped" (in this package), "package" (an installed distribution),
             "folder" or "hub".
         location: the folder (of "shipped": among the shipped files), distribution or Hub name; "" for "none".

@@ -1,4 +1,4 @@
-"""The records of models that this package knows: its own, and those of installed packages."""
+"""The records of models that come with this package: its own models, and those of other packages."""
 
 from __future__ import annotations
 

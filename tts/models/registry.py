@@ -1,6 +1,6 @@
 """What `--model` takes: records of known models, the user's own, a local folder, a Hub name, or a name on a server. Nothing is loaded.
 
-Records are data: what a backend, a verifier, a budget and a report need to know about a model before it is loaded. A new one is
+Records are data that backends, verifiers, budgets and reports read before a model is loaded. A new one is
 one `ModelRecord` in `tts.models.records`, or a line of the user's file (`tts models add`).
 """
 

@@ -54,7 +54,7 @@ def fields_from(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
         owner: the model's name, for errors. given: plain values by field.
 
     Raises:
-        ConfigError: a value is not valid for its field, or a price does not say for how many tokens.
+        ConfigError: a value is not valid for its field, or a price without a number of tokens.
     """
     return {name: _converted(_hints()[name], f"{name} of model {owner!r}", name, value) for name, value in given.items()}
 

@@ -76,7 +76,7 @@ def solve(
         url: of a server that runs the model; None: the model's record names a server, or the model runs in this process.
 
     Raises:
-        ConfigError: something is wrong with what was asked; nothing has been spent.
+        ConfigError: an argument is wrong; nothing has been spent.
         VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
         TTSError: the run failed before it had a single candidate.
         Interrupted: Ctrl-C; its `partial` is the solution so far.

@@ -163,7 +163,7 @@ class LoopThread:
     # From here on in the loop's thread, but for `_cancel` ------------------------------------------------------------------------
 
     def _begin(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
-        if not future.set_running_or_notify_cancel():  # nobody waits for it any more
+        if not future.set_running_or_notify_cancel():  # its caller has given up
             coroutine.close()
             return
         task = self._calls[future] = loop.create_task(coroutine)
@@ -192,7 +192,7 @@ class LoopThread:
         while not self._over:
             try:
                 loop.run_forever()
-            except BaseException as escaped:  # noqa: BLE001 - it would end this thread, and nobody would ever be answered again
+            except BaseException as escaped:  # noqa: BLE001 - it would end this thread, and no later call would ever return
                 if escaped is not last:  # it leaves the loop once for every task that awaited the one before
                     self._fail_calls(escaped)
                 last = escaped

@@ -1,4 +1,4 @@
-"""Whether strategy and selection fit model, task and verifiers, which is asked before anything is spent."""
+"""Checks, before anything is spent, that strategy and selection fit model, task and verifiers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def check_strategy(strategy: StrategyProtocol, policy: BackendProtocol, task: Ta
         roles: of the verifiers.
 
     Raises:
-        CapabilityError: the backend, or this machine, lacks what it needs. ConfigError: the task lacks a prompt that it needs, or nobody
-            has its role. MissingDependency: what it needs of this machine is not installed.
+        CapabilityError: the backend, or this machine, lacks what it needs. ConfigError: the task lacks a prompt that it needs, or no
+            verifier has its role. MissingDependency: what it needs of this machine is not installed.
     """
     shows_tokens = metadata_of(policy).text_of is not None
     setting = RunSetting(caps=policy.caps, shows_tokens=shows_tokens, task=task, roles=roles)

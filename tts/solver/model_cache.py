@@ -88,7 +88,7 @@ def _with_name(record: ModelRecord) -> ModelRecord:
     """Return a record under the name of the only model that its server has, where it has no name of its own.
 
     Raises:
-        ConfigError: the server has several models or none, cannot be reached, or is none that can be asked.
+        ConfigError: the server has several models or none, cannot be reached, or cannot list its models.
     """
     if record.name:
         return record
@@ -120,7 +120,7 @@ class ModelCache:
         return self._tasks.get(name, tasks.get)
 
     def backend(self, record: ModelRecord, probe_s: float | None = None) -> BackendProtocol:
-        """Return the backend that runs a model, loaded in this thread if nobody did before.
+        """Return the backend that runs a model, loaded in this thread if it is not loaded yet.
 
         Args:
             probe_s: most seconds of a probe of its server; None: as its record has it.
@@ -137,7 +137,7 @@ class ModelCache:
         )
 
     def close(self) -> None:
-        """Free every model and task; they are made anew when they are asked for again.
+        """Free every model and task; they are made anew at their next use.
 
         Raises:
             ConfigError: `LoopThread.refuse_inside`.
@@ -164,7 +164,7 @@ class _BackendsByRole(dict[str, BackendProtocol]):
 
 
 class Once(Generic[Key, Value]):
-    """Values by key, each made once: who asks for one that is being made waits for it; one that could not be made is tried again."""
+    """Values by key, each made once. A thread that needs one that is being made waits for it. One that could not be made is tried again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

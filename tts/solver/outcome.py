@@ -32,7 +32,7 @@ class SearchOutcome:
     cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
 
     def unjudged(self, on_error: OnError) -> bool:
-        """Whether a verifier failed, so that it is not asked again, and no confidence is stated of the vote in its place."""
+        """Whether a verifier failed, so that it is not called again, and the vote in its place has no confidence."""
         return isinstance(self.error, VerifierError) and on_error == "raise"
 
 
@@ -80,7 +80,7 @@ def warnings_of(
 
 
 def _open_ended(search: SearchState, outcome: SearchOutcome, selection: SelectionProtocol) -> list[str]:
-    """Say that a vote over free texts chose little more than the first of them."""
+    """Return the warning that a vote over free texts chose little more than the first of them."""
     voters = [c for c in outcome.candidates if c.answer is not None]
     agreed = max(Counter(c.answer_class for c in voters).values(), default=0)
     if search.task.name != "text" or not isinstance(selection, Majority) or len(voters) < 2 or 2 * agreed > len(voters):
@@ -92,7 +92,7 @@ def _open_ended(search: SearchState, outcome: SearchOutcome, selection: Selectio
 
 
 def _cut_short(search: SearchState, usage: Usage, *, capped: bool) -> list[str]:
-    """Say how much went into solutions that were cut short without an answer, and how long solutions seem to be."""
+    """Return the warning that much went into solutions that were cut short without an answer, with the length that solutions need."""
     share = usage.truncated_tokens / max(1, usage.generated_tokens)
     if share <= _WORTH_SAYING:
         return []
@@ -106,7 +106,7 @@ def _cut_short(search: SearchState, usage: Usage, *, capped: bool) -> list[str]:
 
 
 def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
-    """Say how many solutions never came to the end of their thought."""
+    """Return the warning that solutions never came to the end of their thought."""
     count = sum(c.answer is None and c.trajectory.is_thinking for c in candidates)
     if not count:
         return []
@@ -117,7 +117,7 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def _left_over(search: SearchState, outcome: SearchOutcome, policy: BackendProtocol) -> list[str]:
-    """Say where much of the budget is left because no further solution could be sure of its end, or of its score."""
+    """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its score."""
     unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
     if unit not in meter.limits or unit == "samples" or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
         return []

@@ -46,7 +46,7 @@ from tts.types import Candidate, Problem, Solution, Usage
 from tts.verifiers.base import VerifierProtocol, bind
 from tts.verifiers.compatibility import check_fit, check_rates, token_rates
 
-_AFTER_S = 1e-5  # a candidate, for what comes behind the scores that a selection asks for
+_AFTER_S = 1e-5  # a candidate, for what follows the scores that a selection needs
 _LIKE_MATH = "the problem looks like mathematics, but is taken as text: task='math' asks for a final answer and compares answers by value"
 
 
@@ -79,7 +79,7 @@ class ProblemRun:
     Args:
         problem: as given. budget, seed, task, plan, backends, verifiers, sampling: of this run. model: the policy's name.
         allow_oracle: whether a verifier may see the reference answer. notes: warnings from before. task_given: whether the caller chose the
-            task; if not, the solution of a text that looks like mathematics says so. on_error: as in `Solver`.
+            task; if not, a text that looks like mathematics gets a warning. on_error: as in `Solver`.
         expected_tokens: of a solution; None: the task's constant.
         clock: seconds. started: when the budget's seconds began; None: now. on_event: progress.
         scored_by: the roles that score all candidates after the choice, for a record of them.
@@ -153,7 +153,7 @@ class ProblemRun:
         check_rates(self.budget, {role: (one.name, one.rates) for role, one in self.backends.items()}, self.verifiers)
 
     def _check_roles(self) -> None:
-        """Refuse roles that nobody scores, and those that two would score."""
+        """Refuse roles that have no verifier, and those that both a verifier and the strategy would score."""
         for role in self.declared:
             if role not in self.verifiers:
                 raise ConfigError(
@@ -385,7 +385,7 @@ def _error(failure: Exception | SystemExit) -> Exception:
 
 
 def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[SearchState], None]:
-    """Return what tells of a search's progress; it knows no more of the problem than a strategy may."""
+    """Return what reports the progress of a search; its events have no more of the problem than a strategy may read."""
     told, problem = [0], run.problem.stripped()  # candidates
 
     def report(search: SearchState) -> None:

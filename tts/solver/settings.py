@@ -22,8 +22,8 @@ def setting_of(words: str) -> RunSetting:
     """Return the setting that words describe.
 
     Args:
-        words: separated by blanks. A backend ("engine", "function", …), or "server" with how it is asked: "chat-only" where nothing else is
-            said, "continued-chat", "text" or "tokens". Beside it "thinking" (its model thinks, by marks that are known), "no-verifier", and
+        words: separated by blanks. A backend ("engine", "function", …), or "server" with its interface: "chat-only" (the default),
+            "continued-chat", "text" or "tokens". Beside it "thinking" (its model thinks, by marks that are known), "no-verifier", and
             a task.
 
     Raises:

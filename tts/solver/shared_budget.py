@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 _FOREIGN = 0.001  # p-value below which votes are not those of the problems that the model was fitted to
 _MOST, _OF_MEAN = 16, 8  # samples of one problem: the greater of so many and so often the total's mean
 _WORTH_SAYING = 0.1  # share of a total that may be left without a word
-_FEWEST = 20  # problems that say something of all
+_FEWEST = 20  # problems from which the population is learnt
 _REACH, _AGAIN = 4, 2  # what a first sample may need: so often the typical length, or so often the longest sample so far
 _COUNTED = ("samples", "verifier_calls")  # units of which a long sample costs no more than a short one
-_BEFORE = ("flops", "usd")  # units that a prompt costs, spent before a problem asks for its first round
+_BEFORE = ("flops", "usd")  # units that a prompt costs, spent before the first round of a problem
 
 
 def opening(total: Budget, count: int) -> Budget:
@@ -127,8 +127,8 @@ class SharedBudget:
         self._length, self._longest = np.ones(count), 0  # tokens of a typical sample of each, and of the longest so far
         self._alone = self._over = False  # alone: one problem is at work with all that is left; over: that did not pay for a sample
         self._waits = np.zeros(count, np.bool_)
-        self._away = self._absent = count  # absent: who never came here
-        self._out = dict.fromkeys(self._total, 0)  # the limits of all who came
+        self._away = self._absent = count  # absent: problems whose search has not begun
+        self._out = dict.fromkeys(self._total, 0)  # the limits of all problems whose search has begun
         self._pace = Pace()
         self._allocator: Allocator | None = None
         self._most = math.inf if auto.n is None else auto.n  # samples of one problem; where n is None it is known in the first wave
@@ -205,7 +205,7 @@ class SharedBudget:
         if not self._away:
             try:
                 self._wave(np.flatnonzero(self._waits))
-            except Exception as failure:  # noqa: BLE001 - whoever came back last must not be the only one to hear of it
+            except Exception as failure:  # noqa: BLE001 - it is the error of every problem that waits, not of the last one alone
                 for each in self._places:
                     if each.waiting is not None and not each.waiting.done():
                         each.waiting.set_exception(failure)
@@ -233,7 +233,7 @@ class SharedBudget:
         mean, most = float(cost.mean()), np.maximum(cost, most)
         state = self.auto.state(found, cost / mean, 1 / mean, waves=waves, most=most / mean, had=self._had[waiting])  # in mean samples
         if self._allocator is None:
-            each = 1 / mean / len(waiting) if left else 0.0  # of time alone nobody knows yet how many it pays
+            each = 1 / mean / len(waiting) if left else 0.0  # how many a time limit pays is not known yet
             self._allocator = self.auto.allocator(alone=False, checked=state.checked, each=each)
             if self.auto.n is None and left:
                 self._most = max(_MOST, int(_OF_MEAN * each + 1e-6))
@@ -247,7 +247,7 @@ class SharedBudget:
             self._pace.begin(seconds, int(grant.samples.sum()))
 
     def _give(self, waiting: Whole, grant: WaveGrant, state: ProblemStates, left: Mapping[str, int], *, timed: bool) -> None:
-        """Share out credit in proportion to what was granted: all that is left, so that no sample is cut short for want of it."""
+        """Share out credit in proportion to what was granted: all that is left, so that it cuts no sample short."""
         served = np.flatnonzero(grant.samples)
         weight = state.due(grant.samples)[served]
         ends = list(itertools.accumulate(max(1, round(w * 2**40 / float(weight.max()))) for w in weight.tolist()))
@@ -296,12 +296,12 @@ class SharedBudget:
         return np.maximum(1.0, np.minimum(np.maximum(_REACH * typical, _AGAIN * self._longest), cap) / typical)
 
     def _left(self) -> dict[str, int]:
-        """Return what is neither spent nor held by anybody; of a problem that never came here, its possible spend counts as used."""
+        """Return what is neither spent nor held by anybody; the possible spend of a problem whose search has not begun counts as used."""
         lost = {unit: -(-amount * self._absent // len(self._places)) if unit in _BEFORE else 0 for unit, amount in self._total.items()}
         return {unit: amount - self._out[unit] - lost[unit] for unit, amount in self._total.items()}
 
     def _learn(self, waiting: Whole, state: ProblemStates, agreeing: Whole) -> None:
-        """Let the allocator learn from all problems whenever they have twice the samples of the last time; see whether they are others."""
+        """Adapt the allocator whenever samples have doubled since the last time; check that the performance model fits these problems."""
         drawn = int(state.samples.sum())
         if self._allocator is None or len(waiting) < _FEWEST or drawn < max(len(waiting), 2 * self._seen):
             return
@@ -341,6 +341,6 @@ class BudgetShare(Auto):
         return end.out_of_budget
 
     def size(self, units: int | None) -> Self:
-        """Return itself: the shared budget decides."""
+        """Return itself: the shared budget gives its rounds their sizes."""
         del units
         return self

@@ -42,7 +42,7 @@ class Solver:
     Args:
         models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`FunctionBackend`). None:
             "pocket"; with `url`, the only model that the server has.
-        verifiers: by role; strategies and selections ask "main" by default. A name ("process", "toy(error=0.1)"), a verifier, or a
+        verifiers: by role; strategies and selections use "main" by default. A name ("process", "toy(error=0.1)"), a verifier, or a
             function of (problem, text). None: the verifier that the policy's record names, if any; it is left out, with a warning,
             where the backend or the task does not support it. "none" or {}: no verifier.
         backend: name of the backend that runs models given by name; None: their records' own.
@@ -116,7 +116,7 @@ class Solver:
         began = clock()
         self._models = {role: resolve(model, backend, url) for role, model in roles.items()}
         self._record = policy if isinstance(policy := self._models["policy"], ModelRecord) else None
-        self._task_of(_ANY)  # made now, like the backends, so that a mistake shows here; first, for a server is asked what it can do
+        self._task_of(_ANY)  # made now, like the backends, so that a mistake shows here; first, for servers are probed
         records = {role: one for role, one in self._models.items() if isinstance(one, ModelRecord) and one.backend == registry.SERVER}
         seconds = None if budget is None else _first_seconds(Budget.of(budget), records)
         backends = self._cache.backends(self._models, None if seconds is None else seconds / 2 / len(roles))
@@ -140,7 +140,7 @@ class Solver:
         """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
 
         Raises:
-            ConfigError: something is wrong with what was asked, and nothing has been spent; or this was called, without await, in
+            ConfigError: an argument is wrong, and nothing has been spent; or this was called, without await, in
                 the library's own thread.
             VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
@@ -162,7 +162,7 @@ class Solver:
         `ProblemRun.check` refuses what cannot run; `ProblemRun.solve` is awaited in the library's own loop (`tts.solver.model_cache.LOOP`).
 
         Raises:
-            ConfigError: as `solve`, but for what only `ProblemRun.check` sees.
+            ConfigError: as `solve`, but for what `ProblemRun.check` finds.
         """
         return self._run(_problem(problem), Budget.of(budget), strategy, seed, self._first_start())
 

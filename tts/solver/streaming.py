@@ -30,7 +30,7 @@ async def streamed(run: ProblemRun, solved: Callable[[ProblemRun], Coroutine[Any
     def tell(event: Event) -> None:
         if run.on_event is not None:
             run.on_event(event)
-        with suppress(RuntimeError):  # the caller's loop is closed: nobody listens
+        with suppress(RuntimeError):  # the caller's loop is closed
             loop.call_soon_threadsafe(queue.put_nowait, dataclasses.replace(event, nodes=None))
 
     task = asyncio.ensure_future(LOOP.wait(solved(dataclasses.replace(run, on_event=tell))))

@@ -1,4 +1,4 @@
-"""Which verifiers a solver asks: those that were given, or the one that its policy's record names."""
+"""The verifiers of a solver: those that were given, or the one that its policy's record names."""
 
 from __future__ import annotations
 

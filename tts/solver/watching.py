@@ -1,4 +1,4 @@
-"""Who hears of a search: the standard library's logging, and OpenTelemetry where it is enabled.
+"""Reports of searches: to the standard library's logging, and to OpenTelemetry where it is enabled.
 
 Logger "tts": INFO has the begin and the end of each search, DEBUG each call, WARNING what a solution warns of, ERROR what ended a search.
 No texts of problems, prompts or answers are logged.
@@ -15,7 +15,7 @@ from tts.solver.telemetry import SearchFacts
 from tts.types import Solution
 
 _LOG = logging.getLogger("tts")
-_LOG.addHandler(logging.NullHandler())  # else warnings would be printed where nobody configured logging
+_LOG.addHandler(logging.NullHandler())  # else warnings would be printed where logging is not configured
 
 
 class Watched:
@@ -30,7 +30,7 @@ class Watched:
         )  # fmt: skip
 
     def call(self, call: Call) -> None:
-        """Tell of a call that has ended."""
+        """Report a call that has ended."""
         if self._span is not None:
             self._span.call(call)
         if _LOG.isEnabledFor(logging.DEBUG):
@@ -41,7 +41,7 @@ class Watched:
             )  # fmt: skip
 
     def end(self, solution: Solution) -> None:
-        """Tell of the end."""
+        """Report the end."""
         if self._span is not None:
             self._span.end(solution)
         for line in solution.warnings:
@@ -55,7 +55,7 @@ class Watched:
         )  # fmt: skip
 
     def fail(self, failure: BaseException) -> None:
-        """Tell of a search that raised."""
+        """Report a search that raised."""
         if self._span is not None:
             self._span.close(failure)
         if not isinstance(failure, asyncio.CancelledError):

@@ -50,8 +50,8 @@ def paired_difference(
 
     Idea: what makes problems hard is common to both, and cancels. The interval is that of the Bayesian bootstrap by problem, for
         which half a problem is imagined at either end of what was seen: plus and minus the greatest difference of any problem. With
-        few problems that differ, resampling them alone would say too little. The test flips the sign of each problem's difference:
-        for problems that are solved or not it is McNemar's exact test.
+        few problems that differ, resampling them alone would give too narrow an interval. The test flips the sign of each problem's
+        difference: for problems that are solved or not it is McNemar's exact test.
     Source: Rubin, "The Bayesian bootstrap" (1981); Agresti and Min, "Effects and non-effects of paired identical observations in
         comparing proportions with binary matched-pairs data" (2004), for what is imagined; Fisher, "The design of experiments"
         (1935), section 21.
@@ -118,7 +118,7 @@ def problems_needed(difference: float, spread: float, *, power: float = 0.8, lev
         the square of z_level, for a spread that must be estimated too.
 
     Args:
-        difference: of the means that is to be seen, such as 0.02; its sign says nothing. spread: standard deviation of the difference
+        difference: of the means that is to be seen, such as 0.02; its sign does not matter. spread: standard deviation of the difference
             over problems (`Difference.spread` of a pilot). Of problems solved or not, of which a share d is solved by one strategy
             only, it is sqrt(d - difference^2); without a pilot, at most sqrt(2 a (1 - a)) for strategies of accuracy a.
         power: probability to see it. level: what counts as seen: an interval of that confidence leaves out 0.

@@ -26,7 +26,7 @@ def bayes_at_n(counts: ArrayLike, weights: ArrayLike = (0.0, 1.0), *, prior: Arr
     """Return the posterior mean of a model's score on these problems, and how uncertain it is, from a few samples of each.
 
     Each problem's outcomes are categorical, under a Dirichlet prior of its own. The score is the mean over problems of the weighted
-    chances. The problems are taken as given: nothing is said of others, so that the interval is narrower than one resampled by problem.
+    chances. The problems are taken as given: the interval covers no others, so that it is narrower than one resampled by problem.
 
     Source: Bayes@N, Hariri et al., "Don't Pass@k" (2510.04265), equations from the authors' package. Differs: problems may have different
     numbers of samples.
@@ -85,7 +85,7 @@ def corrected_mean(verdicts: ArrayLike, scores: ArrayLike, others: ArrayLike, *,
 
     Args:
         verdicts: [n], true verdicts of the checked items, n at least 2. scores: [n], the judge's of the same items.
-        others: [N], the judge's of the items that nobody checked, N at least 2. Items must be independent.
+        others: [N], the judge's of the items that were not checked, N at least 2. Items must be independent.
 
     Raises:
         ConfigError: a value that is not known, lengths that differ, or fewer than two items.

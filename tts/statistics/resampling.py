@@ -115,7 +115,7 @@ def clustered_mean(
 
     Without bounds the interval is that of `bootstrap`. With bounds it is that of the Bayesian bootstrap, for which half a problem
     of the usual size is imagined at either bound. So it is never a point: where all problems are solved, those drawn again would be
-    solved too, which says nothing of the next one. Of problems that are solved or not it is Jeffreys's interval.
+    solved too, which is no evidence for the next one. Of problems that are solved or not it is Jeffreys's interval.
 
     Source: Rubin, "The Bayesian bootstrap" (1981); Brown, Cai and DasGupta, "Interval estimation for a binomial proportion"
         (2001), for Jeffreys's interval.
@@ -125,7 +125,7 @@ def clustered_mean(
         bounds: least and greatest possible value, such as (0, 1) for shares.
 
     Returns:
-        The sum of totals over the sum of sizes; NaN where that is 0. Problems of size 0 say nothing and do not count.
+        The sum of totals over the sum of sizes; NaN where that is 0. Problems of size 0 do not count.
 
     Raises:
         ConfigError: a NaN or infinite value, lengths that differ, a negative size, or a value outside the bounds.

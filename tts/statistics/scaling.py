@@ -149,7 +149,7 @@ class _Law(NamedTuple):
 
     Args:
         start: sizes [K] and curves [R, K] to places [R, 2]. values: sizes and places to the law [R, K] and its slopes [2, R, K].
-        parameters: curves and places to what is reported, [R, D]; NaN where the curve says nothing of it.
+        parameters: curves and places to what is reported, [R, D]; NaN where the curve does not determine it.
     """
 
     start: Callable[[Floats, Floats], Floats]
