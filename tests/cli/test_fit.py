@@ -101,6 +101,6 @@ def test_a_damaged_file_is_one_line_with_its_cure(tts, runs, tmp_path, assert_er
     result = tts("solve", "3 + 4 - 2", "--model", "toy", "--strategy", f"auto(model={str(file)!r})")
     assert_error(
         result, 2,
-        f'curves["best_of_n | majority"].sizes[1] of the performance model {str(file)!r} is nan, but must be a number above 0',
+        f"the performance model {str(file)!r}: curves['best_of_n | majority'].sizes[1] is nan, but must be a finite number",
         "make it again with tts fit",
     )  # fmt: skip

@@ -25,7 +25,7 @@ import numpy as np
 
 from tts.allocator.difficulty import RATES, Floats, Population, Whole
 from tts.allocator.gauges import Gauge, PromptProbe, to_data
-from tts.allocator.performance_file import FORMAT, REFIT, fields_of
+from tts.allocator.performance_file import FORMAT, REFIT
 from tts.errors import ConfigError, unknown_name
 
 MOST: Final = 128  # size of the greatest table, in samples
@@ -141,6 +141,8 @@ class PerformanceModel:
         Raises:
             ConfigError: it is none, or of another format; the first field that is not as it must be is named, with the file and the rule.
         """
+        from tts.allocator.performance_schema import fields_of
+
         found = fields_of(text, file=file, cure=cure)
         curves = {name: PerformanceCurve(*each) for name, each in found.pop("curves").items()}
         return cls(**found, curves=curves)

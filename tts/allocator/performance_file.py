@@ -1,160 +1,16 @@
-"""What the file of a performance model must hold: every field is checked before anything goes by it.
-
-A damaged file is refused in one line: which field of which file has which value, what the rule is, and what cures it.
-
-Shapes: G success rates, L lures, B sizes, D width of hidden states.
-"""
+"""What files of performance models and their readers have in common; `performance_schema` has their fields, and the rules of these."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Final, Literal, get_args
 
-import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
-
-from tts.allocator.difficulty import LURES, RATES, Floats, Population
-from tts.allocator.gauges import Gauge, PromptProbe, Reading
-from tts.errors import ConfigError, TTSError, shown
-from tts.search.plan import parse
 from tts.search.protocols import StrategyProtocol, UsesModels
-from tts.sections import Section, main_fault, refusal
 
 FORMAT: Final = 1
 PLAIN: Final = "best_of_n"  # the strategy that draws plain samples
 REFIT: Final = "make it again with tts fit"
 Unit = Literal["tokens", "flops", "usd"]  # of cost, in which strategies and models may be compared
 UNITS: Final = get_args(Unit)
-_ROUNDED: Final = 1e-5  # of numbers that are written with six digits
-_LARGE: Final = 2**63  # what no number of a file reaches
-_BY_RATE: Final = Field(min_length=len(RATES), max_length=len(RATES))
-_BY_LURE: Final = Field(min_length=len(LURES), max_length=len(LURES))
-
-_Text = Annotated[str, Field(min_length=1)]
-_Number = Annotated[float, Field(gt=-_LARGE, lt=_LARGE)]
-_Share = Annotated[float, Field(ge=0, le=1)]
-_Least0 = Annotated[_Number, Field(ge=0)]
-_Above0 = Annotated[_Number, Field(gt=0)]
-_Six = Annotated[list[_Number], Field(min_length=6, max_length=6)]
-
-
-class _Part(Section):
-    model_config = ConfigDict(allow_inf_nan=False)
-
-
-class _Population(_Part):
-    rates: Annotated[list[_Share], _BY_RATE]
-    share: Annotated[list[Annotated[list[_Least0], _BY_LURE]], _BY_RATE]
-    problems: Annotated[int, Field(ge=0, lt=_LARGE)]
-
-    @model_validator(mode="after")
-    def check(self) -> Self:
-        """Refuse other success rates than this version has, and shares that are not those of all problems."""
-        for place, (found, rate) in enumerate(zip(self.rates, RATES.tolist(), strict=True)):
-            if abs(found - rate) > _ROUNDED:
-                raise ConfigError(f"rates[{place}] is {found:g}, but must be {rate:.6f}, the success rate that this version has there")
-        if not abs(np.sum(self.share) - 1) <= _ROUNDED * np.size(self.share):
-            raise ConfigError(f"share sums to {np.sum(self.share):.6g}, but must sum to 1: it is of all problems")
-        return self
-
-
-class _Curve(_Part):
-    sizes: Annotated[list[_Above0], Field(min_length=1)]
-    accuracy: Annotated[list[list[_Share]], _BY_RATE]
-    error: Annotated[list[list[_Least0]], _BY_RATE]
-
-    @model_validator(mode="after")
-    def check(self) -> Self:
-        """Refuse sizes that do not rise, and rows that have not one value a size."""
-        if self.sizes != sorted(set(self.sizes)):
-            raise ConfigError(f"sizes is {shown(self.sizes)}, but each must be above the size before it")
-        for name, table in (("accuracy", self.accuracy), ("error", self.error)):
-            for place, row in enumerate(table):
-                if len(row) != len(self.sizes):
-                    raise ConfigError(f"{name}[{place}] has {len(row)} values, but must have {len(self.sizes)}, one a size")
-        return self
-
-
-class _File(_Part):
-    format: int
-    model: _Text
-    task: _Text
-    verifiers: dict[str, _Text]
-    source: _Text
-    problems: Annotated[int, Field(ge=1, lt=_LARGE)]
-    tokens: _Above0
-    first: Annotated[float, Field(ge=0, le=100)] | None = None
-    models: dict[str, _Text] = Field(default_factory=dict)
-    unit: Unit = "tokens"
-    population: _Population
-    curves: dict[str, _Curve]
-    gauges: dict[Reading, Annotated[_Six, AfterValidator(lambda numbers: Gauge(*numbers))]] = Field(default_factory=dict)
-    probe: Annotated[list[_Number], Field(min_length=2)] | None = None  # weights and a bias
-
-    @field_validator("format")
-    @classmethod
-    def check_format(cls, value: int) -> int:
-        """Refuse another format, of which the other fields may be other ones."""
-        if value != FORMAT:
-            raise ConfigError(f"it is {value}, but must be {FORMAT}, the format that this version reads")
-        return value
-
-    @model_validator(mode="after")
-    def check(self) -> Self:
-        """Refuse curves of strategies that cannot be chosen, and a probe without its gauge."""
-        if (self.probe is None) != ("probe" not in self.gauges):
-            has, lacks = ("gauges.probe", "probe") if self.probe is None else ("probe", "gauges.probe")
-            raise ConfigError(f"it has {has} and no {lacks}, but the gauge reads what the probe says")
-        strategies = [self._strategy(name) for name in self.curves]
-        if not any(map(draws_plain, strategies)):
-            named = ", ".join(self.curves) or "nothing"
-            raise ConfigError(f"curves is of {named}, but must have one of {PLAIN}, which draws plain samples")
-        return self
-
-    def _strategy(self, name: str) -> StrategyProtocol:
-        """Return the strategy of a curve."""
-        try:
-            strategy = parse(name).strategy
-        except TTSError as failure:
-            why = f"curves.{name} is of no strategy that is here: {failure.cause}"
-            raise ConfigError(why, hint="or install the package that has it") from None
-        if strategy.registered_as == "auto":
-            raise ConfigError(f"curves.{name} is of auto, but must be of a strategy that auto may choose")
-        for role in other_models(strategy):
-            if role not in self.models:
-                raise ConfigError(f"curves.{name} writes with the role {role!r}, but models has no model of it")
-        return strategy
-
-
-def fields_of(text: str, *, file: str = "", cure: str = REFIT) -> dict[str, Any]:
-    """Return the fields of the model that a text holds as JSON, by the names that `PerformanceModel` has for them.
-
-    Curves are sizes [B], accuracy [G, B] and its error [G, B].
-
-    Args:
-        file: where the text is from; "": nowhere. cure: for what is damaged.
-
-    Raises:
-        ConfigError: it is no such model; a field that is not as it must be is named.
-    """
-    try:
-        found = _File.model_validate_json(text)
-    except ValidationError as failure:
-        faults: Any = failure.errors(include_url=False)
-        fault = next((one for one in faults if one["loc"] == ("format",)), main_fault(failure))
-        refused = refusal(fault, _File, "the file")
-        cause = f"it is no JSON: {fault['ctx']['error']}" if fault["type"] == "json_invalid" else refused.cause
-        whose = f"the performance model {file!r}" if file else "the performance model"
-        raise ConfigError(f"{whose}: {cause}", hint="; ".join(filter(None, (cure, refused.hint)))) from None
-    grid, share = Population.of_rates(np.ones(len(RATES))), np.array(found.population.share)
-    curves: dict[str, tuple[Floats, ...]] = {
-        name: (np.array(curve.sizes), np.array(curve.accuracy), np.array(curve.error)) for name, curve in found.curves.items()
-    }
-    return {
-        **{name: value for name, value in found if name != "format"},
-        "population": Population(grid.rate, grid.lure, share.ravel() / share.sum(), found.population.problems),
-        "curves": curves,
-        "probe": None if found.probe is None else PromptProbe(np.array(found.probe[:-1]), found.probe[-1]),
-    }
 
 
 def other_models(strategy: StrategyProtocol) -> tuple[str, ...]:

@@ -267,7 +267,7 @@ def learnt(population: Population, state: ProblemStates) -> Population:
 class Curved:
     """By votes or verdicts, and by the measured accuracy of other strategies, under the posterior over success rates.
 
-    Idea: plain samples are worth what `Checked` or `Voted` gives under the model's population. Another strategy starts anew beside them. Its
+    Idea: plain samples are worth what `Checked` or `Voted` has under the model's population. Another strategy starts anew beside them. Its
         worth is the slope of the steepest line to a point of its curve, averaged over the posterior. The line begins at the chance that
         the problem is right as it stands. That is A14's choice with a posterior for the bin, at a price. Plain samples do not go by their
         own curve, for it cannot tell settled votes from open ones: by it, allocation gained next to nothing over uniform on the toy
