@@ -8,29 +8,19 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
+from tts.tasks.algebra.digests import Value
 from tts.tasks.algebra.syntax import Node, has, parse, symbols_of
 from tts.tasks.algebra.tokens import UndecidedError
 from tts.tasks.algebra.values import POINTS, Evaluator, digest
 from tts.tasks.structure import split_outside
 
 _SIGNS = {
-    "=": "=",
-    r"\approx": "=",
-    "<": "<",
-    ">": ">",
-    r"\leq": "<=",
-    r"\geq": ">=",
-    r"\neq": "!=",
-    r"\lt": "<",
-    r"\gt": ">",
-    r"\in": "in",
-}
+    "=": "=", r"\approx": "=", "<": "<", ">": ">", r"\leq": "<=", r"\geq": ">=", r"\neq": "!=", r"\lt": "<", r"\gt": ">", r"\in": "in",
+}  # fmt: skip
 _SIGN = re.compile(r"\\(?:approx|leq|geq|neq|lt|gt|in)(?![A-Za-z])|[=<>]")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _DEFINED = re.compile(r"([A-Za-z])\(([a-z])\)")
-Value = Any
 EMPTY = "set {}"
 # where what is linear is on its line, and bars and roundings are not
 _ON_THE_LINE = (Fraction(3), Fraction(-5, 3), Fraction(10**9 + 1, 7), Fraction(-(10**9), 7))

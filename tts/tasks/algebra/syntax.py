@@ -77,13 +77,16 @@ class _Parser:
     def _next(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
-    def _peek(self, token: str) -> bool:
-        return self._next == token
-
     def _take(self) -> str:
         token = self._next
         self._at += 1
         return token
+
+    def _taken(self, token: str) -> bool:
+        """Take the next token if it is this one; return whether it is."""
+        found = self._next == token
+        self._at += found
+        return found
 
     def _expect(self, token: str) -> None:
         if self._take() != token:
@@ -111,11 +114,9 @@ class _Parser:
     def _product(self) -> Node:
         factors = [self._factor()]
         while True:
-            if self._next == "*":
-                self._take()
+            if self._taken("*"):
                 factors.append(self._factor())
-            elif self._next == "/":
-                self._take()
+            elif self._taken("/"):
                 factors.append(Node("/", (ONE, self._factor())))
             elif self._starts_factor():
                 factors.append(self._factor(implicit=True))
@@ -137,21 +138,15 @@ class _Parser:
 
     def _power(self, base: Node) -> Node:
         for _ in range(_MOST_MARKS):
-            if self._next in ("!", "%"):
-                sign = self._take()
-                if sign == "!":
-                    double = self._next == "!"
-                    self._at += double
-                    base = Node("!!" if double else "!", (base,))
+            if self._taken("!"):
+                base = Node("!!" if self._taken("!") else "!", (base,))
             elif self._next == "'":
                 base = self._primed(base)
-            elif self._next == "^":
-                self._take()
+            elif self._taken("^"):
                 base = Node("degree", (base,)) if self._is_degree() else Node("^", (base, self._exponent()))
-            elif self._next == r"\degree":
-                self._take()
+            elif self._taken(r"\degree"):
                 base = Node("degree", (base,))
-            else:
+            elif not self._taken("%"):
                 return base
         raise UndecidedError("too many marks")
 
@@ -162,8 +157,7 @@ class _Parser:
         return self._applied(base.name + "'") if self._next == "(" else Node("symbol", name=base.name + "'")
 
     def _is_degree(self) -> bool:
-        if self._next == r"\circ":
-            self._take()
+        if self._taken(r"\circ"):
             return True
         if self._tokens[self._at : self._at + 3] == ["{", r"\circ", "}"]:
             self._at += 3
@@ -238,10 +232,9 @@ class _Parser:
         return Node("symbol", name=name)
 
     def _subscript(self) -> str:
-        if self._next != "_":
+        if not self._taken("_"):
             return ""
-        self._take()
-        return "_" + (self._group_text() if self._peek("{") else self._take())
+        return "_" + (self._group_text() if self._next == "{" else self._take())
 
     def _group_text(self) -> str:
         """Return the text of a group in braces."""
@@ -259,8 +252,7 @@ class _Parser:
         """Return an unknown function of what stands behind it in parentheses."""
         self._expect("(")
         args = [self._sum()]
-        while self._next == ",":
-            self._take()
+        while self._taken(","):
             args.append(self._sum())
         self._expect(")")
         return Node("unknown", tuple(args), name)
@@ -272,13 +264,10 @@ class _Parser:
             return Node("call", (self._argument(), self._argument()), name)
         if name == "sqrt":
             return self._root()
-        if name in ("pi", "infty", "circ"):
-            if name == "circ":
-                raise UndecidedError("a circle")
+        if name in ("pi", "infty"):
             return Node("constant", name=name)
         if name == "operatorname":
-            name = self._group_text().replace(" ", "")
-            name = name.removeprefix("\\")
+            name = self._group_text().replace(" ", "").removeprefix("\\")
         if name in FUNCTIONS:
             return self._function(name)
         if name in GREEK:
@@ -290,8 +279,7 @@ class _Parser:
 
     def _root(self) -> Node:
         degree = Node("number", value=Fraction(2))
-        if self._next == "[":
-            self._take()
+        if self._taken("["):
             degree = self._sum()
             self._expect("]")
         return Node("call", (self._argument(), degree), "root")
@@ -300,14 +288,11 @@ class _Parser:
         base: Node | None = None
         power: Node | None = None
         for _ in range(2):
-            if self._next == "_" and base is None:
-                self._take()
+            if base is None and self._taken("_"):
                 base = self._argument()
-            elif self._next == "^" and power is None:
-                self._take()
+            elif power is None and self._taken("^"):
                 power = self._exponent()
-        inverse = power is not None and power.op == "-" and power.args[0] == ONE
-        inverse = inverse and name in ANGLES
+        inverse = name in ANGLES and power is not None and power.op == "-" and power.args[0] == ONE
         args = self._arguments(name)
         if name == "log":
             args = (*args, base or Node("number", value=Fraction(10)))
@@ -320,8 +305,7 @@ class _Parser:
         if self._next in ("(", "{"):
             close = _CLOSING[self._take()]
             args = [self._sum()]
-            while self._peek(",") and name in ("gcd", "lcm", "max", "min"):
-                self._take()
+            while name in ("gcd", "lcm", "max", "min") and self._taken(","):
                 args.append(self._sum())
             self._expect(close)
             return tuple(args)

@@ -282,11 +282,9 @@ class Evaluator:
     def _other(self, name: str, value: Value) -> Value:
         self._count()
         value = self.real(value)
-        names = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc"}
-        names |= {"arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh"}
         if name in ("sinh", "cosh", "tanh") and abs(value) > 1000:
             raise UndecidedError("an argument too large")
-        return self._unless_nothing(getattr(CONTEXT, names.get(name, name))(value))
+        return self._unless_nothing(getattr(CONTEXT, name.replace("arc", "a", 1))(value))
 
     def _rounded(self, value: Value, *, up: bool) -> Value:
         if isinstance(value, Fraction):
