@@ -25,6 +25,8 @@ FORMS = [
     ("one hundred and five", "105"),
     ("three million", "3000000"),
     ("five six", "five six"),
+    ("two thousand and five", "2005"),
+    ("minus -", "minus -"),
     (r"7\text{ (mod }9)", "7(mod9)"),
     ("0{,}125", "0{,}125"),
     ("101_2", "101_2"),

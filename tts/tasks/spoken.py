@@ -18,18 +18,9 @@ _NOTHING = re.compile(
     r"(?:there (?:is|are) )?no (?:real |integer |such |possible )?(?:solutions?|roots?|values?)(?: exists?)?|(?:the )?empty set|empty"
 )
 _PARTS = {
-    "half": 2,
-    "halves": 2,
-    "third": 3,
-    "quarter": 4,
-    "fourth": 4,
-    "fifth": 5,
-    "sixth": 6,
-    "seventh": 7,
-    "eighth": 8,
-    "ninth": 9,
+    "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
     "tenth": 10,
-}
+}  # fmt: skip
 _SAME = {"all real numbers": r"(-\infty,\infty)", "all reals": r"(-\infty,\infty)", "infinity": r"\infty", "dne": "does not exist"}
 
 
@@ -60,7 +51,7 @@ def spoken(text: str) -> str:
 
 def _fraction(words: str) -> Fraction | None:
     """Return the number that English words say: a whole one, a half, or parts such as "two thirds"; or None."""
-    *count, part = words.replace("-", " ").split()
+    *count, part = words.replace("-", " ").split() or [""]
     below = _PARTS.get(part if part == "halves" else part.removesuffix("s"))
     if below is None:
         number = _number(words)
