@@ -163,7 +163,7 @@ class Task(ABC):
 
     def canonical(self, answer: str) -> str:
         """Return an answer with its spaces and case folded."""
-        return " ".join(answer.split()).casefold()
+        return folded(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
         """Whether two answers are equivalent: by default, whether their canonical forms are equal."""
@@ -184,6 +184,11 @@ class Task(ABC):
     def close(self) -> None:
         """Free what the task holds; by default nothing."""
         return
+
+
+def folded(text: str) -> str:
+    """Return a text with its spaces and case folded."""
+    return " ".join(text.split()).casefold()
 
 
 def keyed(task: TaskProtocol) -> KeyedTaskProtocol | None:

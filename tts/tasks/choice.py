@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tts.errors import ConfigError, shown
-from tts.tasks.base import Task
+from tts.tasks.base import Task, folded
 from tts.tasks.extraction import clean, last_boxed, last_marker
 from tts.tasks.framing import short_answers
 from tts.types import Problem, Prompt
@@ -33,9 +33,9 @@ class ChoiceTask(Task):
     def __post_init__(self) -> None:
         given: Any = self.choices
         texts = tuple(given) if isinstance(given, tuple | list) else ()
-        if len(texts) < 2 or not all(isinstance(text, str) and _folded(text) for text in texts):
+        if len(texts) < 2 or not all(isinstance(text, str) and folded(text) for text in texts):
             raise ConfigError(f"choices is {shown(given)}, but must be at least two texts", hint="for example choices=('yes', 'no')")
-        if len({_folded(text) for text in texts}) < len(texts):
+        if len({folded(text) for text in texts}) < len(texts):
             raise ConfigError(f"choices is {shown(given)}, but two of them differ in case or spaces only")
         object.__setattr__(self, "choices", texts)
 
@@ -61,12 +61,8 @@ class ChoiceTask(Task):
 
     def canonical(self, answer: str) -> str:
         """Return the choice that an answer states, and any other text folded."""
-        return self._chosen(clean(answer)) or _folded(answer)
+        return self._chosen(clean(answer)) or folded(answer)
 
     def _chosen(self, answer: str) -> str | None:
-        folded = _folded(re.sub(r"\\text\{(.*)\}", r"\1", answer))
-        return folded if folded in map(_folded, self.choices) else None
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
+        stated = folded(re.sub(r"\\text\{(.*)\}", r"\1", answer))
+        return stated if stated in map(folded, self.choices) else None

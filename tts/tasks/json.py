@@ -7,13 +7,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
 from tts.checks import read_text
 from tts.errors import ConfigError, MissingDependency, shown
-from tts.tasks.base import Task
-from tts.tasks.bounded_cache import BoundedCache
+from tts.tasks.base import Task, folded
 from tts.tasks.extraction import last_marker
 from tts.tasks.framing import short_answers
 from tts.types import Problem, Prompt
@@ -41,7 +41,7 @@ class JsonTask(Task):
     schema: Any = None
 
     _validator: Any = field(default=None, init=False, repr=False, compare=False)
-    _forms: BoundedCache[str, str] = field(default_factory=lambda: BoundedCache(16_384), init=False, repr=False, compare=False)
+    _form: Any = field(default_factory=lambda: lru_cache(maxsize=16_384)(_canonical), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.schema is not None:
@@ -70,14 +70,7 @@ class JsonTask(Task):
 
     def canonical(self, answer: str) -> str:
         """Return JSON with sorted members and one form of each number; any other text folded."""
-        form = self._forms.get(answer)
-        if form is None:
-            try:
-                form = json.dumps(normal(_read(answer)), sort_keys=True, separators=(",", ":"))
-            except (ValueError, RecursionError):
-                form = super().canonical(answer)
-            self._forms.put(answer, form)
-        return form
+        return self._form(answer)
 
     def _fits(self, answer: str) -> bool:
         try:
@@ -85,6 +78,13 @@ class JsonTask(Task):
             return self._validator is None or bool(self._validator.is_valid(value))
         except (ValueError, RecursionError):
             return False
+
+
+def _canonical(answer: str) -> str:
+    try:
+        return json.dumps(normal(_read(answer)), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return folded(answer)
 
 
 def _read(text: str) -> Any:

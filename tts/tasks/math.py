@@ -2,8 +2,9 @@ r"""Mathematics: step by step in prose and LaTeX, the final answer in `\boxed{}`
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tts.tasks.base import Task
-from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.extraction import final_answer, last_boxed
 from tts.tasks.framing import worked_solutions
 from tts.tasks.normal_form import MAX_CHARACTERS, are_different, normal_form
@@ -30,7 +31,7 @@ class MathTask(Task):
 
     def __init__(self, *, checker: SymbolicChecker | None = None) -> None:
         self.checker = SymbolicChecker() if checker is None else checker
-        self._forms: BoundedCache[str, str] = BoundedCache(16_384)
+        self._form = lru_cache(maxsize=16_384)(normal_form)
 
     @property
     def symbolic(self) -> bool:
@@ -47,11 +48,7 @@ class MathTask(Task):
 
     def canonical(self, answer: str) -> str:
         """Return the normal form of an answer; equal forms mean equivalent answers."""
-        form = self._forms.get(answer)
-        if form is None:
-            form = normal_form(answer)
-            self._forms.put(answer, form)
-        return form
+        return self._form(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
         """Whether two answers are equivalent, as far as exact rules and keys that are known tell; None: undecided."""

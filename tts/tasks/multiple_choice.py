@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tts.tasks.base import Task
+from tts.tasks.base import Task, folded
 from tts.tasks.extraction import last_boxed, last_marker
 from tts.tasks.framing import Framing
 
@@ -61,7 +61,7 @@ class MultipleChoiceTask(Task):
     def canonical(self, answer: str) -> str:
         """Return the letter of a choice however it is dressed ("(b)", "B.", "B) Paris"), and any other text folded."""
         choice = _stated_choice(answer)
-        return " ".join(answer.split()).casefold() if choice is None else choice
+        return folded(answer) if choice is None else choice
 
 
 def _boxed_choice(text: str) -> str | None:

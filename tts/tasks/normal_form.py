@@ -24,6 +24,9 @@ MAX_CHARACTERS = 1000
 _SIGN_ROOT = re.compile(r"\\sqrt +(?:([0-9]+)|\(([^()]*)\))")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt ?(?:([0-9]+)|\(([^()]*)\)|\{([^{}]*)\})")
 
+_COMMANDS = {
+    "lbrace": r"\\{", "rbrace": r"\\}", "le": r"\\leq", "ge": r"\\geq", "ne": r"\\neq", "langle": "(", "rangle": ")",
+}  # fmt: skip
 # Rewrites that hold anywhere in an answer, in this order. A `\\` before a bracket or comma is a line break of a matrix, not a delimiter.
 _REWRITES = tuple(
     (re.compile(pattern), replacement)
@@ -39,13 +42,7 @@ _REWRITES = tuple(
         (r"\\mathbb ?([A-Z])", r"\\mathbb{\1}"),
         (r"\.([0-9]*)\\dot ?\{?([0-9])\}?(?:([0-9]*)\\dot ?\{?([0-9])\}?)?", r".\1\\overline{\2\3\4}"),
         (r"\\(?:text)?color ?\{[A-Za-z]+\}|\\hspace\*? ?\{[^{}]*\}|\\(?:boldsymbol|bm|pmb|underline|mathstrut)(?![A-Za-z])", ""),
-        (r"\\lbrace(?![A-Za-z])", r"\\{"),
-        (r"\\rbrace(?![A-Za-z])", r"\\}"),
-        (r"\\le(?![A-Za-z])", r"\\leq"),
-        (r"\\ge(?![A-Za-z])", r"\\geq"),
-        (r"\\ne(?![A-Za-z])", r"\\neq"),
-        (r"\\langle(?![A-Za-z])", "("),
-        (r"\\rangle(?![A-Za-z])", ")"),
+        *((rf"\\{name}(?![A-Za-z])", replacement) for name, replacement in _COMMANDS.items()),
         (r"\{? ?([0-9A-Za-z]+) ?\\choose ?([0-9A-Za-z]+) ?\}?|\b([0-9]+) choose ([0-9]+)\b", r"\\binom{\1\3}{\2\4}"),
         (r"\.{3}", r"\\ldots "),
         (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset"),

@@ -71,10 +71,4 @@ def _scientific(match: re.Match[str]) -> Fraction:
     return Fraction(mantissa) * Fraction(10) ** int(braced or bare)
 
 
-_READERS = (
-    (_QUOTIENT, _quotient),
-    (_FRACTION, _quotient),
-    (_MIXED, _mixed),
-    (_REPEATING, _repeating),
-    (_SCIENTIFIC, _scientific),
-)
+_READERS = ((_QUOTIENT, _quotient), (_FRACTION, _quotient), (_MIXED, _mixed), (_REPEATING, _repeating), (_SCIENTIFIC, _scientific))

@@ -33,6 +33,7 @@ class SymbolicChecker:
         num_workers: processes at most; None: one a processor, up to 4.
 
     Attributes:
+        available: whether keys can be computed: the package is there, and no worker has failed to start.
         timeouts: answers that were given up at the time limit.
         failures: workers that did not start or died by themselves.
     """
@@ -50,7 +51,7 @@ class SymbolicChecker:
         check_int("num_workers", num_workers, 1)
         self.timeouts = 0
         self.failures = 0
-        self._startable = command is not None or importlib.util.find_spec(PACKAGE) is not None
+        self.available = command is not None or importlib.util.find_spec(PACKAGE) is not None
         started_by = python_command("tts.tasks.math_worker") if command is None else command
         count = num_workers or min(_MOST_WORKERS, os.cpu_count() or 1)
         self._workers = [Worker(started_by, start_limit_s=start_limit_s) for _ in range(count)]
@@ -62,11 +63,6 @@ class SymbolicChecker:
         self._lock = threading.Lock()
 
     @property
-    def available(self) -> bool:
-        """Whether keys can be computed: the package is there, and no worker has failed to start."""
-        return self._startable
-
-    @property
     def pids(self) -> tuple[int, ...]:
         """The process ids of the running workers."""
         return tuple(pid for worker in self._workers if (pid := worker.pid) is not None)
@@ -76,7 +72,7 @@ class SymbolicChecker:
         if len(form) > MAX_CHARACTERS:
             return as_written(form)
         if (known := self._keys.get(form)) is None:
-            known = quick_key(form) if self._startable and form else quick_key(form) or as_written(form)
+            known = quick_key(form) if self.available and form else quick_key(form) or as_written(form)
             if known is not None:
                 self._keys.put(form, known)
         return known
@@ -124,7 +120,7 @@ class SymbolicChecker:
     def _ask(self, form: str) -> str | None:
         worker = self._idle.get()
         try:
-            if not self._startable:
+            if not self.available:
                 return as_written(form)
             key = worker.ask({"form": form}, self.time_limit_s).get("key")
             return key if isinstance(key, str) else None
@@ -132,7 +128,7 @@ class SymbolicChecker:
             self.timeouts += 1
         except WorkerNotStartedError:
             self.failures += 1
-            self._startable = False
+            self.available = False
             return as_written(form)
         except WorkerDiedError:
             self.failures += 1

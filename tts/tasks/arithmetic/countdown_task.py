@@ -9,10 +9,11 @@ from types import MappingProxyType
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import FEWEST, LARGEST_NUMBER, LARGEST_RESULT, MOST, CountdownProblem, composed
-from tts.tasks.arithmetic.expression import Expression, numbers, parse, value
+from tts.tasks.arithmetic.expression import Expression, numbers, parsed, value
 from tts.tasks.arithmetic.expression import text as expression_text
 from tts.tasks.arithmetic.lines import LinesTask, read_step
 from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, shown
+from tts.tasks.base import folded
 from tts.tasks.framing import unknown_kind
 from tts.types import Problem
 
@@ -62,9 +63,9 @@ class CountdownTask(LinesTask):
 
     def canonical(self, answer: str) -> str:
         """Return the value of an expression and its numbers in order, and any other text with its spaces and case folded."""
-        expression = _parsed(answer)
+        expression = parsed(answer)
         if expression is None:
-            return " ".join(answer.split()).casefold()
+            return folded(answer)
         return f"{value(expression)}  {' '.join(map(str, sorted(numbers(expression))))}"  # two spaces: no folded text has them
 
 
@@ -76,14 +77,7 @@ def _composed(written: Sequence[str]) -> Expression | None:
 
 def _stated(line: str) -> Expression | None:
     found = _ANSWER_LINE.fullmatch(line)
-    return None if found is None else _parsed(found[1])
-
-
-def _parsed(written: str) -> Expression | None:
-    try:
-        return parse(written)
-    except ConfigError:
-        return None
+    return None if found is None else parsed(found[1])
 
 
 def _read(written: str) -> CountdownProblem:

@@ -108,6 +108,14 @@ def parse(written: str) -> Expression:
     return _Reader(written.translate(_SIGNS)).read()
 
 
+def parsed(written: str) -> Expression | None:
+    """Return the expression that a text writes; None where it writes none."""
+    try:
+        return parse(written)
+    except ConfigError:
+        return None
+
+
 class _Reader:
     """Reads one expression by recursive descent: sums of products of signed numbers and parentheses."""
 

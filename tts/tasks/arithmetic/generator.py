@@ -18,7 +18,7 @@ import numpy as np
 
 from tts.errors import ConfigError, unknown_name
 from tts.randomness import generator, hash64
-from tts.tasks.arithmetic.expression import OPERATORS, Expression, Operation, Step, steps, text
+from tts.tasks.arithmetic.expression import OPERATORS, Expression, Operation, Step, apply, steps, text
 from tts.tasks.arithmetic.worded import EVENTS, tell
 
 Split = Literal["train", "validation", "test"]
@@ -194,7 +194,7 @@ def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
         fitting = [kind for kind in kinds if len(kind) <= left]
         kind = fitting[rng.integers(len(fitting))]
         first, second = int(rng.integers(2, largest + 1)), int(rng.integers(2, 10)) if len(kind) == 2 else 0
-        there = apply_event(kind, there, first, second)
+        there = apply(kind[0], there, first * second if len(kind) == 2 else first)
         if not 0 <= there <= LARGEST_RESULT[difficulty.digits]:
             return None
         chain.append((kind, first, second))
@@ -202,12 +202,6 @@ def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
     story = tell(tuple(chain), start, rng)
     made = story.expression()
     return Drawn(str(story), made, difficulty) if _within(steps(made), difficulty.digits) else None
-
-
-def apply_event(kind: str, there: int, first: int, second: int) -> int:
-    """Return how many there are behind an event."""
-    change = first * second if len(kind) == 2 else first
-    return there + change if kind[0] == "+" else there - change if kind[0] == "-" else there * change
 
 
 def _within(found: Sequence[Step], digits: int) -> bool:

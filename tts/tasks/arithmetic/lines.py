@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from tts.tasks.arithmetic.expression import OPERATORS, Step
-from tts.tasks.base import Task
+from tts.tasks.base import Task, folded
 from tts.tasks.extraction import final_answer
 from tts.tasks.framing import unknown_kind
 from tts.tasks.rational import rational
@@ -40,28 +40,11 @@ def read_answer(line: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def is_answered(text: str) -> bool:
-    """Whether the last line that is not empty is "A: number" and its newline is there."""
-    if not text.endswith("\n"):
-        return False
-    last_line = text.rstrip().rpartition("\n")[2]
-    return _ANSWER_LINE.fullmatch(last_line) is not None
-
-
-def stated_number(text: str) -> str | None:
-    """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
-    numbers = _ANSWER_LINE.findall(text)
-    if numbers and numbers[-1].isdigit():
-        return numbers[-1]
-    answer = numbers[-1] if numbers else final_answer(text)
-    return answer if answer is not None and rational(_GROUPS.sub("", answer)) is not None else None
-
-
 def number_form(answer: str) -> str:
     """Return a number in lowest terms, and any other text with its spaces and case folded."""
-    folded = " ".join(answer.split()).casefold()
-    value = rational(_GROUPS.sub("", folded.replace("−", "-")))
-    return folded if value is None else str(value)
+    text = folded(answer)
+    value = rational(_GROUPS.sub("", text.replace("−", "-")))
+    return text if value is None else str(value)
 
 
 class LinesTask(Task):
@@ -77,7 +60,7 @@ class LinesTask(Task):
 
     def is_finished(self, text: str) -> bool:
         """Whether the last line that is not empty is "A: number" and its newline is there."""
-        return is_answered(text)
+        return text.endswith("\n") and _ANSWER_LINE.fullmatch(text.rstrip().rpartition("\n")[2]) is not None
 
     def typical_tokens(self, kind: str = "solve") -> int:
         """Return the usual length in tokens of what is written for a kind of prompt."""
@@ -87,7 +70,11 @@ class LinesTask(Task):
 
     def extract(self, text: str) -> str | None:
         """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
-        return stated_number(text)
+        numbers = _ANSWER_LINE.findall(text)
+        if numbers and numbers[-1].isdigit():
+            return numbers[-1]
+        answer = numbers[-1] if numbers else final_answer(text)
+        return answer if answer is not None and rational(_GROUPS.sub("", answer)) is not None else None
 
     def canonical(self, answer: str) -> str:
         """Return a number in lowest terms, and any other text with its spaces and case folded."""
