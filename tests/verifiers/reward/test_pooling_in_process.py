@@ -93,9 +93,10 @@ def test_what_vllm_cannot_compute_is_unknown_and_what_is_of_another_form_is_refu
 
     name, folder, model = known
     asked = verifier(name, folder, FakePooling(name, model, fails))
-    [score] = ask(asked, [path(STEPS)], Counting(), PROBLEM)
+    calls = Counting()
+    [score] = ask(asked, [path(STEPS)], calls, PROBLEM)
     assert np.isnan(score.whole)
-    assert asked.asked.failures == {"EngineError": 1}  # type: ignore[union-attr]
+    assert calls.failures == {"EngineError": 1}
     asked = verifier(name, folder, FakePooling(name, model, lambda rows: rows[:, :1]))
     with pytest.raises(VerifierError, match="vLLM answered outputs of shape"):
         ask(asked, [path(STEPS)], Counting(), PROBLEM)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.errors import ConfigError
+from tts.verifiers.base import logistic
 from tts.verifiers.reward.record import Head, RewardRecord
 
 Floats = NDArray[np.float64]
@@ -39,7 +40,7 @@ def activated(outputs: Sequence[float] | Floats, head: Head) -> float:
     if head.activation == "softmax":
         return among(np.roll(found, -head.good))
     value = float(found[head.good])
-    return value if head.activation == "none" else float(1.0 / (1.0 + np.exp(-np.clip(value, -700.0, 700.0))))
+    return value if head.activation == "none" else float(logistic(value))
 
 
 def among(logits: Sequence[float] | Floats) -> float:

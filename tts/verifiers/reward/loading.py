@@ -24,7 +24,6 @@ from tts.verifiers.reward.record import Head
 from tts.verifiers.reward.renderer import SolutionRenderer
 
 BACKENDS_WITH_HANDLES = ("engine", "transformers")
-_RUNS = "a reward model runs on engine, transformers or vllm"
 
 _KEPT: weakref.WeakValueDictionary[Serving, Any] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -72,7 +71,7 @@ def _made(serving: Serving) -> ServedModel:
     if name == "vllm":
         return started(record, registry.get(record.model), serving.device)
     if name not in BACKENDS_WITH_HANDLES:
-        raise ConfigError(f"backend is {name!r}, but {_RUNS}", hint="leave it out")
+        raise ConfigError(f"backend is {name!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out")
     known = dataclasses.replace(registry.get(record.model), backend=name, licence=record.licence)
     known = known if record.parameters is None else dataclasses.replace(known, parameters=record.parameters)
     options = {"output_layer": False} if isinstance(record.readout, Head) and name == "engine" else {}  # classifiers have none

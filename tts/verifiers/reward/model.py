@@ -41,12 +41,10 @@ class ServedModel(Protocol):
 
     Attributes:
         renderer: its record, bound to its tokenizer. rates: cost of a token. counters: its own count of computed tokens.
-        incremental: whether it caches what it has read; else every score computes its whole trajectory.
     """
 
     renderer: SolutionRenderer
     rates: Rates
-    incremental: bool
 
     @property
     def counters(self) -> Counters:
@@ -67,8 +65,6 @@ class HandleModel:
     Raises:
         CapabilityError: the backend does not take exact tokens, or lacks a capability that the record's readout needs.
     """
-
-    incremental = True
 
     def __init__(self, renderer: SolutionRenderer, backend: BackendProtocol, head: HeadWeights | None = None) -> None:
         what = f"the reward model {renderer.record.name!r}"

@@ -8,7 +8,6 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from tts.backends.base import Counters, Reply
 from tts.backends.openai.errors import Key, ServerError, connection_error, status_error
 from tts.backends.openai.http import checks
-from tts.budget.meter import Rates
 from tts.errors import ConfigError, VerifierError, shown
 from tts.verifiers.base import Calls
 from tts.verifiers.reward.head import activated, among
@@ -81,20 +79,14 @@ class Pooled(ABC):
     Args:
         renderer: of its record. where: what runs the model, for messages. batch: most trajectories in one request.
 
-    Attributes:
-        failures: numbers of failed requests, by kind.
     """
-
-    incremental = False
 
     def __init__(self, renderer: SolutionRenderer, where: str, batch: int) -> None:
         self.renderer = renderer
         self.where = where
         self.batch = batch
-        flops = renderer.record.parameters
-        self.rates = Rates(flops=None if flops is None else 2 * flops)
+        self.rates = renderer.record.rates
         self.counters = Counters()
-        self.failures: Counter[str] = Counter()
         readout = renderer.record.readout
         self.outputs = readout.outputs if isinstance(readout, Head) else len(renderer.labels)
 
@@ -293,7 +285,6 @@ class PoolingSession:
             found = await self._model.ask(solutions, left)
         except ServerError as failed:
             fault = failed
-            self._model.failures[fault.kind] += 1
             calls.failed(str(fault), len(solutions))
         if fault is None or not fault.again:
             seconds = (time.perf_counter() - began) / len(solutions)

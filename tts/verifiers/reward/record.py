@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tts.budget.meter import Rates
 from tts.errors import ConfigError, missing_extra, unknown_name
 
-FOLDER = "tts.verifiers.reward"
 SUFFIX = ".yaml"
 Text = Annotated[str, Field(min_length=1)]
 Layout = Literal["text", "parts", "reply", "turns"]
@@ -173,6 +173,11 @@ class RewardRecord(_Strict):
         return self
 
     @property
+    def rates(self) -> Rates:
+        """The cost of a token, by the number of parameters."""
+        return Rates(flops=None if self.parameters is None else 2 * self.parameters)
+
+    @property
     def range(self) -> tuple[float, float]:
         """The least and greatest score."""
         bare = isinstance(self.readout, Head) and self.readout.activation == "none"
@@ -235,4 +240,4 @@ def parse(text: str, what: str) -> RewardRecord:
 
 
 def _folder() -> Any:
-    return resources.files(FOLDER) / "records"
+    return resources.files("tts.verifiers.reward") / "records"

@@ -6,6 +6,7 @@ tokens are a prefix of the whole layout's. It never searches for the id of a sep
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -194,12 +195,7 @@ class SolutionRenderer:
     def _filled(self, problem: str, prompt: str) -> str:
         """Return the template's prompt with its fields filled in; braces in the problem's text stay as they are."""
         pieces = {"{problem}": problem, "{prompt}": prompt, "{bos}": self._tokenizer.bos_token or ""}
-        text, rest = "", self.record.template.prompt
-        while rest:
-            name = next((name for name in pieces if rest.startswith(name)), None)
-            text += rest[0] if name is None else pieces[name]
-            rest = rest[1 if name is None else len(name) :]
-        return text
+        return re.sub(r"\{(?:problem|prompt|bos)\}", lambda field: pieces[field[0]], self.record.template.prompt)
 
     def _chat(self, turns: Sequence[tuple[str, str]], *, opened: bool) -> str:
         import jinja2  # a dependency of transformers' chat templates

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -9,7 +11,7 @@ from typing import Any
 
 from tts.backends.protocol import BackendProtocol
 from tts.budget.meter import Rates
-from tts.checks import check_text
+from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Prompt, Trajectory
@@ -81,13 +83,11 @@ class Reward(Verifier):
     def __post_init__(self) -> None:
         check_text("record", self.record)
         for part in ("weights", "backend", "device", "url", "served_as"):
-            if getattr(self, part) is not None:
-                check_text(part, getattr(self, part))
+            check_text(part, getattr(self, part), optional=True)
         ratio: Any = self.ratio
         if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 2**31:
             raise ConfigError(f"ratio is {shown(ratio)}, but must be a number above 0 and below 2**31")
-        if type(self.slack) is not int or not 0 <= self.slack < 2**31:
-            raise ConfigError(f"slack is {shown(self.slack)}, but must be a whole number of at least 0")
+        check_int("slack", self.slack, 0, 2**31 - 1, optional=False)
         local = [part for part in ("backend", "device") if getattr(self, part) is not None]
         if self.url is not None and local:
             raise ConfigError(f"{local[0]} is {getattr(self, local[0])!r}, but the server at the url was started with settings of its own")
@@ -103,8 +103,7 @@ class Reward(Verifier):
     @property
     def rates(self) -> Rates:
         """Cost of a token; by the record if the model is not loaded."""
-        parameters = self.known.parameters
-        return Rates(flops=None if parameters is None else 2 * parameters) if self.asked is None else self.asked.rates
+        return self.known.rates if self.asked is None else self.asked.rates
 
     @property
     def traits(self) -> Traits:
@@ -128,26 +127,18 @@ class Reward(Verifier):
     def _loaded(self) -> ServedModel:
         return self.asked or served(
             Serving(
-                record=self.record,
-                model=self.weights,
-                backend=self.backend,
-                device=self.device,
-                url=self.url,
-                served_as=self.served_as,
+                record=self.record, model=self.weights, backend=self.backend, device=self.device, url=self.url, served_as=self.served_as
             )
         )
 
     def _with(self, **parts: Any) -> Reward:
-        made = Reward(**self._settings())
+        made = dataclasses.replace(self)
         for name, value in parts.items():
             object.__setattr__(made, name, value)
         return made
 
-    def _settings(self) -> dict[str, Any]:
-        return {part.name: getattr(self, part.name) for part in fields(self) if part.init}
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuilt, (self._settings(),))
+        return functools.partial(Reward, **{part.name: getattr(self, part.name) for part in fields(self) if part.init}), ()
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score for each step, or one of the whole for an outcome model; NaN for what is not shown to the model."""
@@ -205,7 +196,3 @@ class Reward(Verifier):
 
     def _around(self) -> int:
         return 0 if self.asked is None else self.asked.renderer.prompt_overhead
-
-
-def _rebuilt(settings: Mapping[str, Any]) -> Reward:
-    return Reward(**settings)
