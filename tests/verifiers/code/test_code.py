@@ -278,7 +278,7 @@ class TestTheVerifier:
         [
             ({"tests": "assert f(1) =="}, "tests is 'assert f.1. ==', but must be Python"),
             ({"tests": "def check(f): assert f(1)"}, "tests is 'def check.f.: assert f.1.', but must test something"),
-            ({"sandbox": "chroot"}, "sandbox is 'chroot', but must be 'landlock' or 'docker' or 'none'"),
+            ({"sandbox": "chroot"}, "sandbox is 'chroot', but must be 'landlock', 'docker' or 'none'"),
             ({"credit": "some"}, "credit is 'some', but must be 'all' or 'share'"),
             ({"seconds": 0}, "seconds is 0, but must be a number above 0"),
         ],

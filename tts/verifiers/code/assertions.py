@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tts.verifiers.code.values import NotDataError, data_of, is_data
 
-_DEFINES = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _CHECKS = re.compile(r"(?i)assert|raises|fail|verify|expect")
 _HARMLESS = {  # what changes none of its arguments
     "abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "print", "range", "repr",
@@ -158,6 +157,7 @@ class Definitions:
         self._stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self._changed = set(_changed(body))
         self._risky = set(_risky(nodes))
+        # an assertion of a tuple holds whatever is in it
         self.passes_always = any(isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in nodes)
 
     def is_the_programs(self, name: str) -> bool:

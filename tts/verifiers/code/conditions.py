@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tts.verifiers.code.program import Wire
-from tts.verifiers.code.values import NotDataError, data_of, holds, is_data, plain, shown_wire, wire
+from tts.verifiers.code.values import MALFORMED, NotDataError, data_of, holds, is_data, plain, shown_wire, wire
 
 MOST_PARTS = 5000
 Condition = Callable[[Sequence[Wire]], bool]
@@ -135,7 +135,7 @@ def _operand(node: ast.expr, parts: AskedParts) -> Callable[[Sequence[Wire]], Wi
 def _distance(left: Wire, right: Wire) -> Wire:
     try:
         return wire(abs(plain(left) - plain(right)))
-    except (TypeError, ValueError, ArithmeticError, KeyError, AttributeError) as failure:
+    except MALFORMED as failure:
         raise EvaluationError(f"{type(failure).__name__}: {failure}") from failure
 
 
@@ -165,7 +165,7 @@ def _near(pair: list[ast.expr], tolerances: dict[str, float], parts: AskedParts)
         one, other = left(values), right(values)
         try:
             return math.isclose(plain(one), plain(other), **tolerances)
-        except (TypeError, ValueError, ArithmeticError, KeyError, AttributeError):
+        except MALFORMED:
             return False
 
     return condition

@@ -93,9 +93,7 @@ def read_tests(tests: str) -> CodeTests:
     try:
         with warnings.catch_warnings(action="ignore"):  # for example of invalid escapes in strings
             tree = ast.parse(tests, "tests")
-            body = as_assertions(spliced(tree.body))
-            reading = _Reading(tree, body)
-            steps = [] if reading.passes_always else reading.steps()
+            steps = _Reading(tree, as_assertions(spliced(tree.body))).steps()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
         raise NotTestsError(str(failure)) from failure
     found = CodeTests(tuple(steps), _ROOM + 64 * len(tests))
@@ -114,13 +112,10 @@ class _Reading:
         self._used: set[str] = set()  # names of the tests whose definition has been written out
         self._steps: list[tuple[CodeStep, str | None]] = []  # with the name that a step defines
 
-    @property
-    def passes_always(self) -> bool:
-        """Whether an assertion is of a tuple, which is true whatever it holds."""
-        return self._defined.passes_always
-
     def steps(self) -> list[CodeStep]:
         """Return the steps; definitions that are written out, and that no other step mentions, are left out."""
+        if self._defined.passes_always:
+            return []
         for statement in self._body:
             self._read(statement)
         if not any(step.is_test for step, _ in self._steps):

@@ -35,7 +35,7 @@ _CONSTANTS = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.
 _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
-_MALFORMED = (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, IndexError)
+MALFORMED = (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, IndexError)
 
 
 class NotDataError(Exception):
@@ -176,7 +176,7 @@ def equal(left: Wire, right: Wire) -> bool:
     """Whether two values are equal; False where one is malformed."""
     try:
         return key(left, "left") == key(right, "right")
-    except _MALFORMED:
+    except MALFORMED:
         return False
 
 
@@ -210,7 +210,7 @@ def holds(left: Wire, op: ast.cmpop, right: Wire) -> bool:
         if isinstance(op, ast.In | ast.NotIn):
             return _within(left, right) is isinstance(op, ast.In)
         return bool(_ORDERS[type(op)](plain(left), plain(right)))
-    except _MALFORMED:
+    except MALFORMED:
         return False
 
 
@@ -234,5 +234,5 @@ def shown_wire(value: Wire) -> str:
             if kind in ("o", "S", "d"):
                 return f"a {content}"[:80] if kind == "o" else f"{'a set' if kind == 'S' else 'a dict'} of {len(content)}"
         return repr(plain(value))[:80]
-    except _MALFORMED:
+    except MALFORMED:
         return "no plain data"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tts.backends.protocol import BackendProtocol
-from tts.checks import check_text
+from tts.checks import check_choice, check_int, check_text
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.models.registry import ModelRecord
 from tts.threads import in_thread
@@ -20,8 +20,6 @@ from tts.verifiers.code.sandbox import TEST_SOMETHING, ProgramOutcome, ProgramRe
 from tts.verifiers.code.steps import NothingTestedError, NotTestsError, read_tests
 
 _BLOCK = re.compile(r"^[^\S\n]*```[^\S\n]*(\w*)[^\n]*\n(.*?)^[^\S\n]*```", re.DOTALL | re.MULTILINE)
-_SANDBOXES = ("landlock", "docker", "none")
-_CREDITS = ("all", "share")
 _LATE = StepScores(whole=math.nan)  # the time of the budget was over
 
 
@@ -83,14 +81,10 @@ class Code(Verifier):
         if self.tests is not None:
             check_text("tests", self.tests)
             _check_tests("tests", self.tests)
-        for name, known in (("sandbox", _SANDBOXES), ("credit", _CREDITS)):
-            check_text(name, getattr(self, name))
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} is {shown(getattr(self, name))}, but must be {' or '.join(map(repr, known))}")
+        check_choice("sandbox", self.sandbox, ("landlock", "docker", "none"))
+        check_choice("credit", self.credit, ("all", "share"))
         for name in ("memory_mb", "processes", "output_kb"):
-            value: Any = getattr(self, name)
-            if type(value) is not int or not 1 <= value < 2**31:
-                raise ConfigError(f"{name} is {shown(value)}, but must be a whole number of at least 1 and below 2**31")
+            check_int(name, getattr(self, name), 1, 2**31 - 1, optional=False)
         seconds: Any = self.seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 2**31:
             raise ConfigError(f"seconds is {shown(seconds)}, but must be a number above 0 and below 2**31")
