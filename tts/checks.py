@@ -64,12 +64,12 @@ def _place(part: Any) -> str:
 _LARGE = 2**63  # what no count and no other number of a search reaches
 
 
-def check_int(name: str, value: Any, least: int, *, optional: bool = True) -> None:
-    """Raise ConfigError where a parameter is not a whole number of at least `least`; `optional`: None is let through."""
+def check_int(name: str, value: Any, least: int, most: int | None = None, *, optional: bool = True) -> None:
+    """Raise ConfigError where a parameter is not a whole number from `least` to `most`; `optional`: None is let through."""
     if value is None and optional:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise _refused(name, value, f"a whole number of at least {least}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        raise _refused(name, value, f"a whole number of at least {least}{'' if most is None else f' and at most {most}'}")
     if value >= _LARGE:
         raise _refused(name, value, "below 2**63")
 

@@ -243,8 +243,7 @@ class Traits:
     own_model: OwnModel | None = None
 
     def __post_init__(self) -> None:
-        if self.head is not None:
-            check_text("the trait head", self.head)
+        check_text("the trait head", self.head, optional=True)
         check_int("the trait window", self.window, 1)
         for name in ("proves", "range_by_scores"):
             if type(value := getattr(self, name)) is not bool:
@@ -407,6 +406,9 @@ def to_unit(scores: NDArray[np.float64], bounds: tuple[float, float]) -> NDArray
     A finite range is mapped linearly, with its least score at 0. An infinite range is mapped by the logistic function.
     """
     low, high = bounds
-    if math.isinf(low) or math.isinf(high):
-        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(scores, -700.0, 700.0))))  # exp overflows outside of these
-    return (scores - low) / (high - low)
+    return logistic(scores) if math.isinf(low) or math.isinf(high) else (scores - low) / (high - low)
+
+
+def logistic(odds: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Return probabilities from their log-odds; NaN stays NaN."""
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700.0, 700.0))))  # exp overflows outside of these

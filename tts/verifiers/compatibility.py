@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tts.backends.metadata import ValueHeadMetadata
-from tts.backends.protocol import BackendProtocol, require, value_head_metadata
+from tts.backends.protocol import BackendProtocol, counts_texts, require, text_bound, value_head_metadata
 from tts.budget.budget import Budget
 from tts.budget.meter import Rates
-from tts.errors import CapabilityError, ConfigError
+from tts.errors import CapabilityError, ConfigError, shown
 from tts.tasks.base import TaskProtocol
 from tts.verifiers.base import VerifierProtocol, members_of, traits_of
 
@@ -37,6 +37,12 @@ def check_fit(verifier: VerifierProtocol, backend: BackendProtocol, task: TaskPr
             f"the verifier {verifier.name!r} reads a head on the policy's states, but {head!r} is a process model",
             hint=f"ask for it with process(head={head!r})",
         )
+
+
+def check_one_token(backend: BackendProtocol, name: str, word: str, hint: str) -> None:
+    """Raise ConfigError where the parameter `name`, a word, is not exactly one token of a model whose backend counts texts."""
+    if (size := text_bound(backend, word)) != 1 and counts_texts(backend):
+        raise ConfigError(f"{name} is {shown(word)}, which is {size} tokens to this model, but must be exactly one", hint=hint)
 
 
 def token_rates(verifier: VerifierProtocol, backend: BackendProtocol) -> Rates:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_text
+from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.odds import chance, log_odds
 from tts.types import Problem, Trajectory
@@ -77,8 +77,7 @@ class Confidence(Verifier):
             raise unknown_name("measure", self.measure, _RANGES)
         if self.over not in _OVER:
             raise unknown_name("over", self.over, _OVER)
-        if type(self.window) is not int or not 1 <= self.window < 2**63:
-            raise ConfigError(f"window is {shown(self.window)}, but must be a whole number of at least 1 and below 2**63")
+        check_int("window", self.window, 1, optional=False)
         if self.odds is not None:
             object.__setattr__(self, "odds", _checked(self.odds))
         object.__setattr__(self, "range", _RANGES[self.measure] if self.odds is None else (0.0, 1.0))

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tts.backends.protocol import BackendProtocol, counts_texts, text_bound
+from tts.backends.protocol import BackendProtocol
 from tts.checks import check_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Message, Problem, Prompt, Trajectory
-from tts.verifiers.base import Calls, StepScores
+from tts.verifiers.base import Calls, StepScores, logistic
+from tts.verifiers.compatibility import check_one_token
 from tts.verifiers.replying import ReplyingVerifier, asking, mean
 
 _VERDICTS = ("logprobs", "words")
@@ -50,7 +51,6 @@ class VerdictVerifier(ReplyingVerifier):
     """
 
     max_tokens: int = 512
-    temperature: float = 0.7
     verdict: str = "logprobs"
     yes: str = "Yes"
     no: str = "No"
@@ -86,20 +86,14 @@ class VerdictVerifier(ReplyingVerifier):
     def check_model(self, backend: BackendProtocol) -> None:
         """Raise ConfigError where a verdict is not one token."""
         for part in ("yes", "no") if self.verdict == "logprobs" else ():
-            if (size := text_bound(backend, getattr(self, part))) != 1 and counts_texts(backend):
-                raise ConfigError(
-                    f"{part} is {shown(getattr(self, part))}, which is {size} tokens to this model, but must be exactly one",
-                    hint="choose another word, or verdict='words'",
-                )
+            check_one_token(backend, part, getattr(self, part), "choose another word, or verdict='words'")
 
     async def approvals(self, question: str, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[float]:
         """Return the mean verdict on each trajectory, from 0 to 1; NaN where none is known."""
         told = (in_words(self.yes, self.no) if self.verdict == "words" else _REASON) if self.votes else self._ask
         prompts = [asking(f"{question} {told}", problem, ("Solution", t.judged_text)) for t in trajectories]
         if not self.votes:
-            fits = self.fits(prompts, calls)
-            asked = iter(await self._asked([prompt for prompt, fit in zip(prompts, fits, strict=True) if fit], calls))
-            return [next(asked) if fit else math.nan for fit in fits]
+            return await self._asked(prompts, self.fits(prompts, calls), calls)
         if self.verdict == "words":
             said = await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls)
             return [mean([verdict_of(reply, self.yes, self.no) for reply in of_path]) for of_path in said]
@@ -109,18 +103,17 @@ class VerdictVerifier(ReplyingVerifier):
             for prompt, of_path in zip(prompts, reasons, strict=True)
             for reply in of_path
         ]
-        verdicts = iter(await self._asked(turns, calls))
+        fits = [calls.count(turn) <= self._most_asked for turn in turns]
+        calls.unread(f"replies of the {self.name} were too long to ask for their verdict", fits.count(False), len(fits))
+        verdicts = iter(await self._asked(turns, fits, calls))
         return [mean([next(verdicts) for _ in of_path]) for of_path in reasons]
 
-    async def _asked(self, prompts: Sequence[Prompt], calls: Calls) -> list[float]:
-        """Return P(yes) / (P(yes) + P(no)) behind each prompt; NaN where the prompt is too long, or neither has a chance."""
-        fits = [calls.count(prompt) <= self._most_asked for prompt in prompts]
-        calls.unread(f"replies of the {self.name} were too long to ask for their verdict", fits.count(False), len(fits))
+    async def _asked(self, prompts: Sequence[Prompt], fits: Sequence[bool], calls: Calls) -> list[float]:
+        """Return P(yes) / (P(yes) + P(no)) behind each prompt that fits; NaN for others, and where neither word has a probability."""
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         found = await calls.choices(shown_to, (self.yes, self.no)) if shown_to else np.empty((0, 2))
         with np.errstate(invalid="ignore"):
-            odds = found[:, 0] - found[:, 1]
-            yes = iter((1 / (1 + np.exp(-np.clip(odds, -700, 700)))).tolist())
+            yes = iter(logistic(found[:, 0] - found[:, 1]).tolist())
         return [next(yes) if fit else math.nan for fit in fits]
 
     @property

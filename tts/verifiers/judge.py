@@ -76,7 +76,7 @@ class Judge(ReplyingVerifier):
     @property
     def traits(self) -> Traits:
         """A prompt size that depends on the backend, and comparisons of pairs."""
-        return Traits(filled=self.filled, comparison=PairComparison(self.compare, self.pair_bound()))
+        return Traits(filled=self.filled, comparison=PairComparison(self.compare, 2 * self.bound(0, 0)))
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
@@ -95,10 +95,6 @@ class Judge(ReplyingVerifier):
 
     async def _replies(self, prompts: Sequence[Prompt], key: str, calls: Calls) -> list[Sequence[str]]:
         return await self.replies_to(prompts, lambda reply: _verdict(reply, key), calls)
-
-    def pair_bound(self) -> int:
-        """Return the most tokens of comparing one pair: a prompt and its replies, in both orders."""
-        return 2 * self.bound(0, 0)
 
 
 def _objects(reply: str) -> list[dict[str, Any]]:

@@ -6,18 +6,18 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from tts.backends.base import Sampling
 from tts.backends.protocol import BackendProtocol
-from tts.checks import check_text
+from tts.checks import check_int, check_text
 from tts.errors import ConfigError, shown
 from tts.models.registry import ModelRecord
 from tts.types import Message, Problem, Prompt
 from tts.verifiers.base import Calls, Traits, Verifier
 
 ROOM = 1024
-_MOST_VOTES = 1024
+_MOST_VOTES, _MOST_TOKENS = 1024, 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,9 @@ class ReplyingVerifier(Verifier):
     def check_parameters(self, least_votes: int = 1) -> None:
         """Raise ConfigError where a parameter means nothing."""
         check_text("model", self.model)
-        for name, least, most in (("votes", least_votes, _MOST_VOTES), ("max_tokens", 1, 2**31), ("prompt_tokens", 1, 2**31)):
-            value: Any = getattr(self, name)
-            if not (name == "prompt_tokens" and value is None) and (type(value) is not int or not least <= value <= most):
-                raise ConfigError(f"{name} is {shown(value)}, but must be a whole number of at least {least} and at most {most}")
+        check_int("votes", self.votes, least_votes, _MOST_VOTES, optional=False)
+        check_int("max_tokens", self.max_tokens, 1, _MOST_TOKENS, optional=False)
+        check_int("prompt_tokens", self.prompt_tokens, 1, _MOST_TOKENS)
         try:
             Sampling(temperature=self.temperature)
         except ConfigError:
@@ -67,7 +66,7 @@ class ReplyingVerifier(Verifier):
         """
         del record
         self.check_model(backend)
-        room = ROOM if self.prompt_tokens is None else self.prompt_tokens
+        room = self.room
         if backend.context is not None:
             left = backend.context - self.behind_prompt
             if left < (1 if self.prompt_tokens is None else room):

@@ -7,14 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tts.backends.protocol import BackendProtocol, counts_texts, text_bound
-from tts.checks import check_text
-from tts.errors import ConfigError, PromptTooLong, shown
+from tts.backends.protocol import BackendProtocol, text_bound
+from tts.checks import check_int, check_text
+from tts.errors import ConfigError, PromptTooLong
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import Calls, StepScores, Traits, Verifier
+from tts.verifiers.base import Calls, StepScores, Traits, Verifier, logistic
+from tts.verifiers.compatibility import check_one_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +49,8 @@ class SelfEvaluation(Verifier):
 
     def __post_init__(self) -> None:
         for part in ("question", "yes", "no"):
-            if (given := getattr(self, part)) is not None:
-                check_text(part, given)
-        if self.tokens is not None and (type(self.tokens) is not int or not 1 <= self.tokens < 2**63):
-            raise ConfigError(f"tokens is {shown(self.tokens)}, but must be a whole number of at least 1 and below 2**63, or None")
+            check_text(part, getattr(self, part), optional=True)
+        check_int("tokens", self.tokens, 1)
 
     @property
     def traits(self) -> Traits:
@@ -79,11 +76,7 @@ class SelfEvaluation(Verifier):
                 hint="give self_evaluation(question='…', yes='…', no='…'), in words that the model was trained on",
             )
         for part in ("yes", "no"):
-            if (size := text_bound(backend, str(parts[part]))) != 1 and counts_texts(backend):
-                raise ConfigError(
-                    f"{part} is {shown(parts[part])}, which is {size} tokens to this model, but must be exactly one",
-                    hint="choose another word",
-                )
+            check_one_token(backend, part, str(parts[part]), "choose another word")
         return dataclasses.replace(self, **parts, tokens=self._size(str(parts["question"]), backend))
 
     def _size(self, question: str, backend: BackendProtocol) -> int:
@@ -95,22 +88,16 @@ class SelfEvaluation(Verifier):
 
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
-        del problem
         try:
             return await self._asked(trajectories, calls)
         except PromptTooLong:  # nothing was computed; asked one by one, only those without room are NaN
-            return [await self._alone(t, calls) for t in trajectories]
-
-    async def _alone(self, t: Trajectory, calls: Calls) -> StepScores:
-        try:
-            return (await self._asked([t], calls))[0]
-        except PromptTooLong:
-            return StepScores(whole=math.nan)
+            if len(trajectories) == 1:
+                return [StepScores(whole=math.nan)]
+            return [score for t in trajectories for score in await self.score(problem, [t], calls)]
 
     async def _asked(self, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         found = await calls.next_logprobs(trajectories, self.question or "", (self.yes or "", self.no or ""))
-        better = 1.0 / (1.0 + np.exp(np.clip(found[:, 0] - found[:, 1], -700, 700)))
-        return [StepScores(whole=score) for score in better.tolist()]
+        return [StepScores(whole=score) for score in logistic(found[:, 1] - found[:, 0]).tolist()]
 
     def bound(self, prefix_tokens: int, new_tokens: int) -> int:
         """Return the tokens of the question; its bytes, an upper bound, if they are not counted."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tts.checks import check_number
 from tts.errors import ConfigError, VerifierError
 from tts.randomness import hash64
 from tts.types import Problem, Trajectory
@@ -38,9 +38,7 @@ class ToyVerifier(Verifier):
     needs = ("value",)
 
     def __post_init__(self) -> None:
-        error: Any = self.error
-        if isinstance(error, bool) or not isinstance(error, int | float) or not 0 <= error <= 0.5:
-            raise ConfigError(f"error is {error!r}, but must be a number between 0 and 0.5")
+        check_number("error", self.error, 0, 0.5, optional=False)
         if type(self.seed) is not int or not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed!r}, but must be a whole number of at least 0 and below 2**64")
 

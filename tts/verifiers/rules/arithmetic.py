@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tts.errors import ConfigError
 from tts.tasks.arithmetic import countdown
-from tts.tasks.arithmetic.expression import Expression, numbers, parse, value
+from tts.tasks.arithmetic.expression import numbers, parsed, value
 from tts.tasks.arithmetic.lines import number_form
 from tts.tasks.arithmetic.reading import read
 
@@ -19,7 +19,7 @@ def countdown_rule(text: str) -> Callable[[str], bool] | None:
     wanted = sorted(problem.numbers)
 
     def accepts(answer: str) -> bool:
-        found = _parsed(answer)
+        found = parsed(answer.partition("=")[0])  # of "3 * 4 = 12" what is before the sign
         return found is not None and sorted(numbers(found)) == wanted and value(found) == problem.target
 
     return accepts
@@ -32,11 +32,3 @@ def expression_rule(text: str) -> Callable[[str], bool] | None:
     except ConfigError:
         return None
     return lambda answer: number_form(answer) == wanted
-
-
-def _parsed(answer: str) -> Expression | None:
-    """Return the expression of an answer, of "3 * 4 = 12" what stands before the sign."""
-    try:
-        return parse(answer.partition("=")[0])
-    except ConfigError:
-        return None
