@@ -90,6 +90,11 @@ def test_final_answer(text: str, answer: str | None):
     assert final_answer(text) == answer
 
 
+def test_a_heading_that_a_piece_cuts_is_no_marker():
+    """Of "#####", which is none, the third piece from the end sees four characters."""
+    assert after_last_marker("A: 5\n" + "." * 9000 + "#####" + "." * 1023) == "5"
+
+
 def test_the_table_is_large():
     assert len(TEXTS) >= 40
 

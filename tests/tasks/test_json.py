@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tts.tasks
-from tts.errors import ConfigError
+from tts.errors import ConfigError, MissingDependency
 from tts.tasks.json import JsonTask
 from tts.types import Message, Problem
 
@@ -81,6 +81,19 @@ def test_the_prompt_shows_the_schema_and_the_name_tells_schemas_apart(tmp_path: 
 def test_a_wrong_schema_is_refused(schema: Any, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
         JsonTask(schema=schema)
+
+
+@needs_schema
+def test_a_file_that_is_no_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text("[1]")
+    with pytest.raises(ConfigError, match=r"schema is \[1\], but must be a JSON object .*for example \{'type': 'object'\}"):
+        JsonTask(schema=str(tmp_path / "s.json"))
+
+
+def test_without_jsonschema_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts.tasks.json.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=r"needs the optional dependency jsonschema \(hint: pip install 'test-time-search\[json\]'"):
+        JsonTask(schema={})
 
 
 @needs_schema

@@ -91,6 +91,16 @@ def test_what_stays_undecided_without_mpmath_is_different(rules_only: MathTask, 
     assert rules_only.symbolic is False
 
 
+def test_an_answer_that_was_given_up_is_equal_to_its_own_form_alone(monkeypatch: pytest.MonkeyPatch):
+    def gives_up(form: str) -> str:
+        raise TimeoutError
+
+    task = MathTask(checker=SymbolicChecker(command=["no such command"]))
+    monkeypatch.setattr(task.checker, "key", gives_up)
+    assert task.equivalent("x+x", " x + x")
+    assert not task.equivalent("x+x", "2x")
+
+
 @NEEDS_MPMATH
 def test_threads_share_one_task(task: MathTask):
     verdicts: dict[int, bool] = {}

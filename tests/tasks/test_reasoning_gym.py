@@ -127,6 +127,10 @@ def test_without_the_package_the_cure_is_named(monkeypatch: pytest.MonkeyPatch):
         ReasoningGymTask().equivalent("1", COUNTDOWN)
 
 
+def test_answers_that_differ_in_spaces_and_blank_lines_have_one_key():
+    assert ReasoningGymTask().key("1  2\n\n 3") == ReasoningGymTask().key("1 2\n3\n") == "1 2\n3"
+
+
 def test_limits_are_positive():
     with pytest.raises(ConfigError, match="time_limit_s is 0"):
         ReasoningGymTask(time_limit_s=0)

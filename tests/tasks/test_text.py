@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tts.tasks.base import TaskProtocol
+from tts.tasks.base import TaskProtocol, keyed
 from tts.tasks.text import TextTask
 from tts.types import Message, Problem
 
@@ -28,7 +28,12 @@ def test_equality_folds_case_and_spaces():
     assert isinstance(task, TaskProtocol)
     assert task.equivalent("The  Straße\n", "the STRASSE")
     assert task.decide("a", "b") is False
-    assert task.canonical(" A  b\n") == "a b"
+    assert task.canonical(" A  b\n") == task.key(" A  b\n") == "a b"
+
+
+def test_what_names_no_classes_of_answers_has_no_keys():
+    assert keyed(TextTask()) is not None
+    assert keyed(object()) is None  # type: ignore[arg-type]
 
 
 def test_solve_passes_the_problem_on():

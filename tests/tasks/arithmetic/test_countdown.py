@@ -153,3 +153,9 @@ def test_what_countdowns_may_have():
     assert not may_have(Step(60, "+", 40, 100))
     assert not may_have(Step(5, "-", 5, 0))
     assert not may_have(Step(17, "+", 22, 40))
+
+
+def test_a_split_without_countdowns_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tts.tasks.arithmetic.countdown._PATIENCE", 0)
+    with pytest.raises(ConfigError, match="no countdown of 3 numbers was found in the split test in 0 draws"):
+        draw(3, "test", 0, 0)
