@@ -19,6 +19,7 @@ SCHEMA = (
     '{"type": "object", "required": ["name", "ages"], "additionalProperties": false, "properties": {"name": {"type": "string", '
     '"minLength": 2}, "ages": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}}}\n```'
 )
+LISTED = 'JSON schema:\n```json\n{"type": "array", "uniqueItems": true, "items": {"enum": [1, 2, null]}}\n```'
 EQUATION = "Solve for x: x^2 - 5x + 6 = 0"
 
 
@@ -46,6 +47,7 @@ EQUATION = "Solve for x: x^2 - 5x + 6 = 0"
         (EQUATION, "two and three", False),
         ("Solve 2(x - 1) = 3x/4 + 1.", "12/5", True),
         ("Solve 2(x - 1) = 3x/4 + 1.", "2.5", False),
+        ("Solve -x = +3.", "x = -3", True),
         (SCHEMA, '{"name": "Ann", "ages": [3, 4.0]}', True),
         (SCHEMA, 'Here:\n```json\n{"name": "Ann", "ages": [3]}\n```', True),
         (SCHEMA, '{"name": "Ann", "ages": []}', False),
@@ -54,6 +56,10 @@ EQUATION = "Solve for x: x^2 - 5x + 6 = 0"
         (SCHEMA, '{"name": "Ann", "ages": [1], "more": 1}', False),
         (SCHEMA, '{"name": "Ann"}', False),
         (SCHEMA, "{", False),
+        (LISTED, "[1, 2]", True),
+        (LISTED, "[1, 1.0]", False),
+        (LISTED, "[3]", False),
+        (LISTED, "[true]", False),
     ],
 )
 def test_an_answer_is_right_where_it_keeps_what_the_problem_states(problem: str, answer: str, right: bool) -> None:
@@ -71,8 +77,17 @@ def test_an_answer_is_right_where_it_keeps_what_the_problem_states(problem: str,
         "Solve x = sin(x)",
         "Solve 1/x = 2",
         "Solve x^99999999 = 1",
+        "Solve x^5 * x^5 = 1",
+        f"Solve x = {'1 + ' * 60}1",
         'By the JSON schema\n```json\n{"type": "string", "pattern": "a+"}\n```',
         'By the JSON schema\n```json\n{"properties": {"a": {"$ref": "#"}}}\n```',
+        'By the JSON schema\n```json\n{"type": \n```',
+        'By the JSON schema\n```json\n{"type": "real"}\n```',
+        'By the JSON schema\n```json\n{"type": {}}\n```',
+        'By the JSON schema\n```json\n{"minimum": "3"}\n```',
+        'By the JSON schema\n```json\n{"minimum": 0, "exclusiveMinimum": true}\n```',
+        'By the JSON schema\n```json\n{"required": true}\n```',
+        'By the JSON schema\n```json\n{"required": [[]]}\n```',
     ],
 )
 def test_a_problem_without_a_rule_is_refused_before_anything_is_spent(problem: str) -> None:
@@ -89,6 +104,8 @@ def test_examples_of_a_prompt_become_tests() -> None:
     assert asserted_examples(">>> f(1)\n<object>\n") == "assert repr(f(1)) == '<object>'"
     assert asserted_examples("Write f. No examples.") is None
     assert asserted_examples(">>> x = 1\n") is None
+    assert asserted_examples(">>> for x in f(): print(x)\n1\n>>> f(2)\n4\n") == "for x in f(): print(x)\nassert (f(2)) == (4)"
+    assert asserted_examples("    >>> f(1)\n  2\nassert f(3) == 4") == "assert f(3) == 4", "its indentation is broken"
 
 
 @pytest.mark.parametrize(("source", "score"), [("2 * x", 1.0), ("x ** 3", 0.0)])

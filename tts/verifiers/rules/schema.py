@@ -10,9 +10,11 @@ from typing import Any
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 _MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
 _NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}  # say nothing of what is valid
-_KNOWN = {
-    "type", "enum", "const", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "uniqueItems",
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
+_ANY = {"type", "const", "additionalProperties", "items"}  # keywords whose value is of several types
+_VALUES = {  # the other keywords that are known, with the type of their value
+    "enum": "array", "required": "array", "properties": "object", "uniqueItems": "boolean", "minItems": "integer", "maxItems": "integer",
+    "minLength": "integer", "maxLength": "integer", "minimum": "number", "maximum": "number", "exclusiveMinimum": "number",
+    "exclusiveMaximum": "number",
 }  # fmt: skip
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
@@ -62,14 +64,17 @@ def _is_known(schema: Any) -> bool:
     """Whether every keyword of a schema is known, and means what it should."""
     if isinstance(schema, bool):
         return True
-    if not isinstance(schema, dict) or set(schema) - _KNOWN - _NOTES:
+    if not isinstance(schema, dict) or set(schema) - _ANY - _VALUES.keys() - _NOTES:
+        return False
+    if not all(_TYPES[kind](schema[key]) for key, kind in _VALUES.items() if key in schema):
         return False
     types = schema.get("type", [])
-    if not all(one in _TYPES for one in (types if isinstance(types, list) else [types])):
+    if not all(isinstance(one, str) for one in schema.get("required", [])):
         return False
-    properties = schema.get("properties", {})
+    if not all(isinstance(one, str) and one in _TYPES for one in (types if isinstance(types, list) else [types])):
+        return False
     inner = [schema[key] for key in ("items", "additionalProperties") if key in schema]
-    return isinstance(properties, dict) and all(map(_is_known, [*properties.values(), *inner]))
+    return all(map(_is_known, [*schema.get("properties", {}).values(), *inner]))
 
 
 def _is_valid(value: Any, schema: Any) -> bool:
