@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 
 import tts
+import tts.tasks
 from tests.solver.test_solver import traces
 from tests.support.runs import check_books, make_run, searched
+from tests.verifiers.paths import NoCalls, path
 from tts.backends.base import Reply
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.errors import EngineError, VerifierError
 from tts.types import Problem, Trajectory
-from tts.verifiers.base import StepScores
+from tts.verifiers.base import StepScores, bind
 from tts.verifiers.ensemble import Ensemble
 from tts.verifiers.toy import ToyVerifier
 
@@ -96,6 +98,20 @@ def test_a_call_in_which_the_model_fails_costs_its_scores_and_not_the_search(pla
         if not fail:
             assert end.solution.failures.keys() == {"EngineError"}
             assert any("verifiers failed: EngineError: the head is no more" in warning for warning in end.solution.warnings)
+
+
+@pytest.mark.parametrize(("count", "fits"), [(1, True), (2, True), (3, False)])
+def test_steps_may_be_those_of_the_whole_text_or_of_the_response(count: int, fits: bool) -> None:
+    class Steps(Plain):
+        async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Any) -> list[StepScores]:
+            return [StepScores(steps=(0.5,) * count)]
+
+    score = bind(Steps(), Problem(BROKEN))([path([-1.0], text="<think>One.\n\nTwo.</think>Three.")], NoCalls(tts.tasks.get("math")))
+    if fits:
+        assert asyncio.run(score) == [StepScores(steps=(0.5,) * count)]  # type: ignore[arg-type]
+    else:
+        with pytest.raises(VerifierError, match=r"returned 3 step scores for a trajectory of 2 steps"):
+            asyncio.run(score)  # type: ignore[arg-type]
 
 
 def test_a_score_that_failed_is_asked_for_again() -> None:

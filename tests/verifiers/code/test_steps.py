@@ -11,6 +11,7 @@ import pytest
 from tests.support.repeats import repeats
 from tests.verifiers.paths import NoCalls, path, wholes
 from tts.errors import ConfigError
+from tts.verifiers.code import conditions
 from tts.verifiers.code.sandbox import ProgramOutcome, SandboxLimits, run
 from tts.verifiers.code.steps import NothingTestedError, NotTestsError, read_tests
 from tts.verifiers.code.values import NotDataError, data_of, equal, holds, key, plain, wire
@@ -118,6 +119,24 @@ def asked(tests: str) -> list[Any]:
         ("def input(): return '5'\nassert f() == 5", ["def input():\n    return '5'", [["f()", None, False]]]),
         ("C = [([2, 1], [1, 2])]\nfor c in C:\n    f(c[0])\n    assert c[0] == c[1]", None),
         ("x = 3\nx = f(x)\nassert x == 6", ["x = 3", "x = f(x)", [["x", None, False]]]),
+        ("N = len('abc')\nassert f(1) == N", [[["f(1)", None, False]]]),
+        ("import math\nassert f(1) == math.pi", ["import math", [["f(1)", None, False]]]),
+        ("X = [1]\nX[0] = 2\nassert f(X) == [4]", ["X = [1]", "X[0] = 2", [["f(X)", None, False]]]),
+        ("X = [1]\nX += [2]\nassert f(X) == 3", ["X = [1]", "X += [2]", [["f(X)", None, False]]]),
+        (
+            "X = 5\ndef g():\n    global X\n    X = 6\ng()\nassert f(X) == 12",
+            ["X = 5", "def g():\n    global X\n    X = 6", "g()", [["f(X)", None, False]]],
+        ),
+        ("assert 3 in f(1)", [[["3 in f(1)", None, True]]]),
+        ("assert abs(f(1)) < 3", [[["abs(f(1))", None, False]]]),
+        ("assert f(1) == pytest.approx(2.5, rel=g())", [[["f(1) == pytest.approx(2.5, rel=g())", None, True]]]),
+        ("assert math.isclose(f(1), f(2))", [[["math.isclose(f(1), f(2))", None, True]]]),
+        ("assert all(f(x) == x for x in [1, 2] if x)", ["assert all((f(x) == x for x in [1, 2] if x))"]),
+        ("for x in g():\n    assert f(x) == 1", ["for x in g():\n    assert f(x) == 1"]),
+        ("for x, y in [(1, 2, 3)]:\n    assert f(x) == y", ["for x, y in [(1, 2, 3)]:\n    assert f(x) == y"]),
+        ("for x in [1]:\n    assert f(lambda x: x) == x", ["for x in [1]:\n    assert f(lambda x: x) == x"]),
+        ("for x in [1]:\n    assert (y := f(x)) == 2", ["for x in [1]:\n    assert (y := f(x)) == 2"]),
+        ("def t():\n    assert f(1) == 2\n    t()\nt()", ["def t():\n    assert f(1) == 2\n    t()", "t()"]),
     ],
 )
 def test_what_the_programs_process_gets(tests: str, sent: list[Any] | None) -> None:
@@ -125,6 +144,52 @@ def test_what_the_programs_process_gets(tests: str, sent: list[Any] | None) -> N
         assert run("def f(x): x.sort()", tests, SandboxLimits(), isolated=False).outcome is ProgramOutcome.PASSED
     else:
         assert asked(tests) == sent
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        ("self.assertTrue(f(1))", [["f(1)", None, True]]),
+        ("self.assertIsNone(f(1))", [["f(1)", None, False]]),
+        ("self.assertAlmostEqual(f(1), 2.5)", [["f(1)", None, False]]),
+        ("self.assertAlmostEqual(f(1), 2.5, places=2)", None),
+        ("self.assertTrue()", None),
+        ("yield self.assertTrue(f(1))", None),
+    ],
+)
+def test_what_the_programs_process_gets_of_a_test_case(body: str, sent: list[Any] | None) -> None:
+    defined = f"class T(unittest.TestCase):\n    'A case.'\n    def test_f(self):\n        {body}\n"
+    found = asked(f"import unittest\n{defined}unittest.main()")
+    assert found[1:] == ([sent] if sent else [ast.unparse(ast.parse(defined)), {"unittest": ["T"], "test": True}])
+
+
+def test_a_loop_of_too_many_comparisons_runs_beside_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditions, "MOST_PARTS", 3)
+    tests = "for i in range(4):\n    assert f(i) == -i"
+    assert asked(tests) == [tests]
+
+
+@pytest.mark.parametrize("value", ["x", None, [1], {"c": []}, {"i": "z"}, {"q": ["1"]}, {"f": "nan"}])
+@pytest.mark.parametrize("tests", ["assert abs(f(1) - 2.5) < 1", "assert f(1) == pytest.approx(2.5)", "assert isclose(f(1), 2.5)"])
+def test_what_is_no_number_is_near_none(tests: str, value: Any) -> None:
+    [step] = read_tests(tests).steps
+    assert step.fault({"values": [{"f": (2.5).hex()}]}) == ""
+    assert step.fault({"values": [value]})
+
+
+@pytest.mark.parametrize(
+    ("tests", "inside", "outside"),
+    [
+        ("assert f(1) in 'abc'", "b", 1),
+        ("assert f(1) in {1: 'a', 2: 'b'}", 2, "a"),
+        ("assert f(1) in {1, 2}", 2, 3),
+        ("assert f(1) not in 'abc'", 1, "b"),
+    ],
+)
+def test_a_value_is_sought_in_what_the_tests_hold(tests: str, inside: Any, outside: Any) -> None:
+    [step] = read_tests(tests).steps
+    assert step.fault({"values": [inside]}) == ""
+    assert step.fault({"values": [outside]}).startswith("AssertionError: f(1)")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +281,7 @@ def test_what_is_no_data_or_too_much_of_it(text: str) -> None:
 
 
 def test_data_is_what_python_makes_of_it() -> None:
-    for text in ("[0] * 3", "-1", "2 ** 10 - 1", "set()", "float('inf')", "{1: {2}}", "list(range(3))", "{'a': 1}.items()"):
+    for text in ("[0] * 3", "-1", "2 ** 10 - 1", "set()", "float('inf')", "{1: {2}}", "list(range(3))", "2 * 0.5", "{'a': 1}.items()"):
         value = eval(text)
         assert equal(wire(data_of(ast.parse(text, mode="eval").body)), wire(value if text[-7:] != "items()" else list(value)))
     assert key(wire(True)) == key(wire(1.0)) == key(wire(1))

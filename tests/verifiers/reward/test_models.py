@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from tests.verifiers.reward.published import (
     saved,
     sentencepiece_like,
 )
-from tts.errors import ConfigError
+from tts.backends.toy.backend import ToyBackend
+from tts.errors import CapabilityError, ConfigError
 from tts.verifiers.reward import record as reward_record
 from tts.verifiers.reward.loading import Serving, served
+from tts.verifiers.reward.model import HandleModel
 from tts.verifiers.reward.renderer import SolutionRenderer
 from tts.verifiers.reward.verifier import Reward
 
@@ -158,6 +161,19 @@ def test_a_loaded_model_is_shared_while_somebody_holds_it(folders: dict[str, Any
     folder, _ = folders["math-shepherd"]
     serving = Serving(record="math-shepherd", model=str(folder), backend="engine")
     assert served(serving) is served(dataclasses.replace(serving))
+
+
+def test_a_verifier_that_was_not_opened_scores_alike(folders: dict[str, Any], held: list[Any]) -> None:
+    opened = loaded("math-shepherd", held, folders, backend="engine")
+    bare = Reward(record="math-shepherd", weights=opened.weights, backend="engine")
+    assert ask(bare, [path(STEPS)], Counting(), PROBLEM) == ask(opened, [path(STEPS)], Counting(), PROBLEM)
+    assert pickle.loads(pickle.dumps(opened)) == bare, "settings travel, a loaded model does not"
+
+
+def test_a_backend_that_takes_texts_only_cannot_be_shown_exact_tokens() -> None:
+    renderer = SolutionRenderer(reward_record.load("math-shepherd"), sentencepiece_like())
+    with pytest.raises(CapabilityError, match="must be shown exact tokens, but the backend 'toy' takes texts only"):
+        HandleModel(renderer, ToyBackend())
 
 
 def test_a_path_that_would_pass_the_bound_stays_unknown_and_costs_nothing(folders: dict[str, Any], held: list[Any]) -> None:

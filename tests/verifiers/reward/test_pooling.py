@@ -103,6 +103,17 @@ def test_a_server_that_returns_step_tokens_alone_gives_the_same(name: str, model
     assert found[0].steps == found[1].steps
 
 
+def test_a_server_may_flatten_one_output_for_each_token(models: dict[str, Any]) -> None:
+    name = "skywork-o1-prm-1.5b"
+
+    def flat(reply: dict[str, Any]) -> dict[str, Any]:
+        return reply | {"data": [one | {"data": [output for [output] in one["data"]]} for one in reply["data"]]}
+
+    with serving(Pooling(outputs_of(name, models[name][1]), change=flat)) as url:
+        [score] = ask(made(url, models, name), [path(STEPS)], Counting(), PROBLEM)
+    assert score.steps == pytest.approx(expected(name, models[name][1], STEPS), abs=1e-5)
+
+
 def test_many_paths_are_sent_in_batches_and_in_order(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     server = Pooling(outputs_of("qwen2.5-math-prm-7b", models["qwen2.5-math-prm-7b"][1]))
     server.change = lambda reply: reply | {"data": reply["data"][::-1]}  # the order is that of `index`
@@ -285,3 +296,15 @@ def test_a_key_is_sent_where_there_is_one_and_never_shown(models: dict[str, Any]
 def test_a_server_that_is_described_wrongly_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PoolingServer(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"url": "http://x", "device": "cpu"}, "device is 'cpu', but the server at the url was started with settings of its own"),
+        ({"served_as": "prm"}, r"served_as is 'prm', but there is no url \(hint: leave it out\)"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Reward(**settings)  # type: ignore[arg-type]

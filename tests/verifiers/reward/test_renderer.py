@@ -177,6 +177,20 @@ def test_a_chat_template_that_refuses_or_changes_the_messages_is_named() -> None
             SolutionRenderer(record, tokenizer)
 
 
+def test_turns_that_a_chat_template_does_not_show_are_named() -> None:
+    tokenizer = llama_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}x{% endfor %}"
+    with pytest.raises(ConfigError, match="does not show the turns as they are"):
+        SolutionRenderer(reward_record.load("rlhflow-mistral"), tokenizer)
+
+
+def test_labels_that_are_one_token_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = llama_tokenizer()
+    monkeypatch.setattr(tokenizer, "encode", lambda text, add_special_tokens: [7])
+    with pytest.raises(ConfigError, match=r"has the labels \['\+', '-'\], but two of them are one token to the tokenizer"):
+        SolutionRenderer(reward_record.load("rlhflow-mistral"), tokenizer)
+
+
 # Records ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +208,10 @@ def test_a_user_adds_a_record_in_a_file(tmp_path: Path) -> None:
         ({"template__prompt": "Problem:"}, r"template: prompt is 'Problem:', but must hold {problem} or {prompt}"),
         ({"template__prompt": "{problem} {step}"}, r"{step} belongs into that of the layout 'turns'"),
         ({"template__layout": "turns", "template__between": None}, "answer is '', but the layout 'turns' needs one"),
+        (
+            {"template": {"layout": "turns", "prompt": "{problem} {step}", "answer": "+", "separator": {"text": "+"}}},
+            "separator is given, but the layout 'turns' has none",
+        ),
         ({"template__system": "Be exact."}, "system is for chats, but the layout is 'text'"),
         ({"template__layout": "parts"}, "between is for the layouts text and reply"),
         ({"readout__good": "-"}, "all labels must differ"),
