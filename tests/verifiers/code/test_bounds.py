@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from tts.errors import CapabilityError
 from tts.verifiers.code import bounds, cgroup, sandbox, seccomp
-from tts.verifiers.code.process_tree import descendants, memory_of
+from tts.verifiers.code.process_tree import descendants, held_in, memory_of
 from tts.verifiers.code.sandbox import ProgramOutcome, ProgramResult, SandboxLimits, run
+from tts.verifiers.code.view import may_enter
 
 SHUT_IN = pytest.mark.skipif(bool(sandbox.why_not()), reason=f"programs cannot be shut in here: {sandbox.why_not()}")
 MODES = [pytest.param(True, marks=SHUT_IN, id="landlock"), pytest.param(False, id="none")]
@@ -184,10 +186,55 @@ class TestControlGroups:
         group = cgroup.make("x", 5)
         assert group is not None
         assert (group.path / "memory.max").read_text() == "5"
+        assert group.add(7)
+        assert (group.path / "cgroup.procs").read_text() == "7"
+        assert not group.killed(), "where the kernel tells nothing"
         (group.path / "memory.events").write_text("low 0\noom 1\noom_kill 0\n")
         assert not group.killed()
         (group.path / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
         assert group.killed()
+
+    def test_version_one_is_bounded_by_its_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cgroup, "place", lambda: (tmp_path, 1))
+        group = cgroup.make("x", 5)
+        assert group is not None
+        assert (group.path / "memory.limit_in_bytes").read_text() == "5"
+        (group.path / "memory.oom_control").write_text("under_oom 0\noom_kill 1\n")
+        assert group.killed()
+
+    def test_where_none_can_be_made_there_is_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cgroup, "place", lambda: None)
+        assert cgroup.make("x", 5) is None
+        monkeypatch.setattr(cgroup, "place", lambda: (tmp_path / "nowhere", 2))
+        assert cgroup.make("x", 5) is None
+        assert not cgroup.ControlGroup(tmp_path / "nowhere", 2).add(7)
+
+    def test_a_place_without_the_controller_or_the_right_to_write_is_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert cgroup.candidates("0::/a/b\n", f"none {tmp_path} cgroup2 rw 0 0\n") == []
+        monkeypatch.setattr(cgroup, "candidates", lambda own, mounts: [(tmp_path / "nowhere", 2), (tmp_path, 2)])
+        (tmp_path / f"tts-code-{os.getpid()}-x").mkdir()
+        (tmp_path / "tts-code-0-x").mkdir()  # no process has this number
+        assert cgroup.place.__wrapped__() == (tmp_path, 2)
+        assert [left.name for left in tmp_path.iterdir()] == [f"tts-code-{os.getpid()}-x"]
+        monkeypatch.setattr(cgroup, "candidates", lambda own, mounts: [])
+        assert cgroup.place.__wrapped__() is None
+
+
+def test_files_of_a_folder_count_with_those_below_it(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "file").write_bytes(b"x" * 10_000)
+    assert 10_000 <= (held_in(str(tmp_path)) or 0) < MIB
+    assert held_in(str(tmp_path / "nowhere")) == 0
+    tmp_path.joinpath(*"d" * 50).mkdir(parents=True)
+    assert held_in(str(tmp_path)) is None, "folders are nested too deeply"
+
+
+def test_every_folder_above_must_let_a_user_without_rights_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", "/usr")
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    assert may_enter("/usr/lib")
+    (tmp_path / "shut").mkdir(mode=0o700)
+    assert not may_enter(str(tmp_path / "shut" / "folder"))
 
 
 class TestWhatIsTold:
@@ -206,9 +253,18 @@ class TestWhatIsTold:
         assert told["memory files, System V"] == "absent: no seccomp; sandbox='landlock' is refused"
         assert told["all memory"] == "absent: no control group can be made; counted every 20 ms, shared pages once"
 
+    def test_what_keeps_programs_from_being_shut_in_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuses(*given: Any) -> None:
+            raise CapabilityError("a user namespace (unshare) failed")
+
+        monkeypatch.setattr(sandbox, "run", refuses)
+        assert sandbox.why_not.__wrapped__() == "a user namespace (unshare) failed"
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert sandbox.why_not.__wrapped__() == "it takes Linux, and this is darwin"
+
     def test_a_machine_without_a_filter_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(platform, "machine", lambda: "sparc")
-        assert seccomp.known() == "no filter of system calls is written for sparc"
+        assert seccomp.known() == bounds.no_filter.__wrapped__() == "no filter of system calls is written for sparc"
         with pytest.raises(OSError, match="no filter of system calls is written for sparc"):
             seccomp.refuse_calls()
 
