@@ -75,12 +75,28 @@ def test_the_prompt_shows_the_schema_and_the_name_tells_schemas_apart(tmp_path: 
         ("no/such/file.json", "cannot be read"),
         ("{", "must be JSON"),
         ({"type": "objekt"}, "no valid JSON schema"),
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, r"refers to '/\$defs/b', but has no such part"),
         ({"properties": {"a": {"$ref": "http://localhost:1/x.json"}}}, "only its own parts are read"),
     ],
 )
 def test_a_wrong_schema_is_refused(schema: Any, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
         JsonTask(schema=schema)
+
+
+@needs_schema
+@pytest.mark.parametrize(
+    ("draft", "name"),
+    [
+        ("https://json-schema.org/draft/2020-12/schema", "$id"),
+        ("https://json-schema.org/draft/2020-12/schema", "$ref"),
+        ("http://json-schema.org/draft-04/schema#", "id"),
+    ],
+)
+def test_a_property_may_have_the_name_of_a_keyword(draft: str, name: str) -> None:
+    task = JsonTask(schema={"$schema": draft, "properties": {name: {"type": "integer"}}})
+    assert task.extract(f'{{"{name}": 3}}') is not None
+    assert task.extract(f'{{"{name}": "x"}}') is None
 
 
 @needs_schema

@@ -21,6 +21,7 @@ from tts.types import Problem, Prompt
 _FENCED = re.compile(r"```[ \t]*(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
 _OPENING = re.compile(r"[{\[]")
 _NEWLINE = "\n"
+_OWN_PART = 'write {"$ref": "#/$defs/…"}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,45 +150,36 @@ def validator_of(schema: Mapping[str, Any]) -> Any:
         )
     jsonschema = importlib.import_module("jsonschema")
     validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    referencing = importlib.import_module("referencing")
+    kind = importlib.import_module("referencing.jsonschema").specification_with(validator.META_SCHEMA["$schema"])
     try:
         validator.check_schema(schema)
-        _refuse_remote(schema)
+        _look_up(schema, kind, referencing.Registry().resolver_with_root(kind.create_resource(schema)))
     except jsonschema.SchemaError as failure:
         raise ConfigError(f"schema is no valid JSON schema: {failure.message}", hint="see json-schema.org") from None
     except RecursionError:
         raise ConfigError("schema is nested too deeply to be read", hint="name its parts under $defs") from None
-    referencing = importlib.import_module("referencing")
-    kind = importlib.import_module("referencing.jsonschema").specification_with(validator.META_SCHEMA["$schema"])
-    try:
-        _look_up(schema, kind, referencing.Registry().resolver_with_root(kind.create_resource(schema)))
     except referencing.exceptions.Unresolvable as failure:
-        raise ConfigError(f"schema refers to {shown(failure.ref)}, but has no such part", hint='write {"$ref": "#/$defs/…"}') from None
+        raise ConfigError(f"schema refers to {shown(failure.ref)}, but has no such part", hint=_OWN_PART) from None
     return validator(schema, registry=referencing.Registry())
 
 
 def _look_up(schema: Any, kind: Any, resolver: Any) -> None:
-    """Look up every reference of a schema, which validation does only as it comes to them.
+    """Look up every reference of a schema before validation, which looks up each only when it reaches it.
 
     Args:
         kind: the specification of JSON schemas. resolver: of references at this place.
 
     Raises:
-        referencing.exceptions.Unresolvable: one has no target.
+        ConfigError: one leads out of the schema, so that it would be fetched. referencing.exceptions.Unresolvable: one has no target.
     """
     if isinstance(schema, dict):
-        resolver = resolver.in_subresource(kind.create_resource(schema))
+        if isinstance(schema.get("$id", schema.get("id")), str):  # else it may be a property of that name
+            resolver = resolver.in_subresource(kind.create_resource(schema))
         for name in ("$ref", "$dynamicRef"):
             if isinstance(reference := schema.get(name), str):
+                if name == "$ref" and not reference.startswith("#"):
+                    raise ConfigError(f"schema refers to {shown(reference)}, but only its own parts are read", hint=_OWN_PART)
                 resolver.lookup(reference)
     for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
         _look_up(part, kind, resolver)
-
-
-def _refuse_remote(schema: Any) -> None:
-    """Refuse references out of a schema, which would be fetched from elsewhere."""
-    if isinstance(schema, dict):
-        reference = schema.get("$ref", "#")
-        if isinstance(reference, str) and not reference.startswith("#"):
-            raise ConfigError(f"schema refers to {shown(reference)}, but only its own parts are read", hint='write {"$ref": "#/$defs/…"}')
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        _refuse_remote(part)
