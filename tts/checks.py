@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from tts.characters import HALVES
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Message, Problem, Prompt
 
 
@@ -89,6 +89,13 @@ def check_text(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError where a parameter is not a text, or is empty; `optional`: whether it may be None."""
     if not (optional and value is None) and (not isinstance(value, str) or not value):
         raise _refused(name, value, "a text that is not empty")
+
+
+def check_known(name: str, value: Any, known: Collection[str]) -> None:
+    """Raise ConfigError where a parameter is no name of a table; the hint has the nearest names."""
+    check_text(name, value)
+    if value not in known:
+        raise unknown_name(name, value, known)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -69,15 +69,11 @@ class Worker:
         """
         with self._lock:
             process = self._running()
-            answered = False
             try:
-                reply = process.ask(request, limit_s)
-                answered = True
-            finally:
-                # Also after Ctrl-C: a late reply must not become the answer to the next question.
-                if not answered:
-                    self._drop()
-            return reply
+                return process.ask(request, limit_s)
+            except BaseException:  # also Ctrl-C: a late reply must not become the answer to the next question
+                self._drop()
+                raise
 
     def close(self) -> None:
         """End the process, also in the middle of a question, which then fails; the next question starts another."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tts.checks import check_int, check_text
-from tts.errors import ConfigError, shown, unknown_name
+from tts.checks import check_int, check_known
+from tts.errors import ConfigError, shown
 from tts.odds import chance, log_odds
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
@@ -71,12 +71,8 @@ class Confidence(Verifier):
     name = "confidence"
 
     def __post_init__(self) -> None:
-        check_text("measure", self.measure)
-        check_text("over", self.over)
-        if self.measure not in _RANGES:
-            raise unknown_name("measure", self.measure, _RANGES)
-        if self.over not in _OVER:
-            raise unknown_name("over", self.over, _OVER)
+        check_known("measure", self.measure, _RANGES)
+        check_known("over", self.over, _OVER)
         check_int("window", self.window, 1, optional=False)
         if self.odds is not None:
             object.__setattr__(self, "odds", _checked(self.odds))

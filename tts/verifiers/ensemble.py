@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.protocol import BackendProtocol
-from tts.checks import check_text
-from tts.errors import ConfigError, VerifierError, shown, unknown_name
+from tts.checks import check_known
+from tts.errors import ConfigError, VerifierError, shown
 from tts.models.registry import ModelRecord
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, Composition, StepScores, Traits, Verifier, VerifierProtocol, to_unit, traits_of
 from tts.verifiers.making import make_verifier
 
-_HOW = ("mean", "min", "log_odds")
 _SURE = 1e-6  # a score is kept so far from 0 and 1 before its log-odds
 
 
@@ -89,9 +88,7 @@ class Ensemble(Verifier):
             if not isinstance(weights, tuple | list) or len(weights) != count or not all(map(_is_number, weights)) or not any(weights):
                 raise ConfigError(f"weights is {shown(weights)}, but must be {count} numbers of at least 0, one a member, not all 0")
             object.__setattr__(self, "weights", tuple(weights))
-        check_text("how", self.how)
-        if self.how not in _HOW:
-            raise unknown_name("how", self.how, _HOW)
+        check_known("how", self.how, ("mean", "min", "log_odds"))
         if not _is_number(self.caution):
             raise ConfigError(f"caution is {shown(self.caution)}, but must be a number of at least 0")
         if self.caution and self.how != "mean":

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from tts.backends.protocol import BackendProtocol
-from tts.checks import check_text
+from tts.checks import check_known, check_text
 from tts.errors import ConfigError, shown, unknown_name
 from tts.types import Message, Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, StepScores, logistic
 from tts.verifiers.compatibility import check_one_token
 from tts.verifiers.replying import ReplyingVerifier, asking, mean
 
-_VERDICTS = ("logprobs", "words")
 _TEMPLATE = 64  # the most tokens that a chat template adds for two turns
 _ASK = "Is it right? Answer with one word, {yes} or {no}."
 _REASON = "Check it step by step, and say what is wrong in it, if anything."
@@ -58,9 +57,7 @@ class VerdictVerifier(ReplyingVerifier):
 
     def check_parameters(self, least_votes: int = 0) -> None:
         """Raise ConfigError where a parameter means nothing."""
-        check_text("verdict", self.verdict)
-        if self.verdict not in _VERDICTS:
-            raise unknown_name("verdict", self.verdict, _VERDICTS)
+        check_known("verdict", self.verdict, ("logprobs", "words"))
         ReplyingVerifier.check_parameters(self, least_votes)
         for name in ("yes", "no"):
             check_text(name, getattr(self, name))

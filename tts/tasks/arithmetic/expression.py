@@ -60,14 +60,6 @@ def text(expression: Expression) -> str:
     return f"{left} {expression.operator} {right}"
 
 
-def operations(expression: Expression) -> Iterator[Operation]:
-    """Yield the operations in the order of work: what stands left first, operands before what is done with them."""
-    if isinstance(expression, Operation):
-        yield from operations(expression.left)
-        yield from operations(expression.right)
-        yield expression
-
-
 def numbers(expression: Expression) -> Iterator[int]:
     """Yield the numbers of an expression from left to right."""
     if isinstance(expression, int):
@@ -78,7 +70,7 @@ def numbers(expression: Expression) -> Iterator[int]:
 
 
 def steps(expression: Expression) -> list[Step]:
-    """Return the expression worked out, one operation a step; none for a single number."""
+    """Return the steps of an expression, one for each operation, operands before it and the left one first; none for a number."""
     found: list[Step] = []
 
     def work(part: Expression) -> int:

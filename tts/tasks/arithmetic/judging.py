@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tts.tasks.arithmetic.countdown import CountdownProblem
-from tts.tasks.arithmetic.expression import Expression, Step, apply, operations
+from tts.tasks.arithmetic.expression import Expression, Step, apply, steps
 from tts.tasks.arithmetic.lines import read_answer, read_step
 
 
@@ -26,7 +26,7 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     last = _followed(expression, iter(before), verdicts)
     verdicts += [False] * (len(before) - len(verdicts))
     if stated is not None:
-        complete = len(before) == sum(1 for _ in operations(expression))
+        complete = len(before) == len(steps(expression))
         verdicts.append(complete and stated == last)
     return verdicts + [False] * behind
 
