@@ -152,8 +152,8 @@ def test_its_tokens_are_bounded_where_a_backend_does_not_count_texts() -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("toy", "needs question, yes, no, but the record of the model 'toy' says nothing of it"),
-        (ToyBackend(), "needs question, yes, no, but the model says nothing of it"),
+        ("toy", "needs question, yes, no, but the record of the model 'toy' does not state them"),
+        (ToyBackend(), "needs question, yes, no, but the model does not state them"),
     ],
 )
 def test_what_no_record_says_is_an_error_before_anything_is_spent(model: Any, message: str) -> None:

@@ -125,4 +125,4 @@ def test_a_score_that_failed_is_asked_for_again() -> None:
 def test_a_path_in_other_steps_than_the_toys_lines_is_one_clear_line() -> None:
     end = searched(make_run(PROBLEMS[0], 300, "single | best", ToyBackend(), verifiers={"main": ToyVerifier()}, task="math"))
     assert isinstance(end.solution.error, VerifierError)
-    assert "knows the truth of 3 lines, but the path is cut into 1 steps (node 1) (hint: it scores paths of" in str(end.solution.error)
+    assert "has verdicts on 3 lines, but the path is cut into 1 steps (node 1) (hint: it scores paths of" in str(end.solution.error)

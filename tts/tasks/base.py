@@ -70,7 +70,7 @@ class TaskProtocol(Protocol):
         ...
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are equivalent, as far as cheap exact rules tell (microseconds); None: undecided."""
+        """Whether two answers are equivalent, by cheap exact rules (microseconds); None: undecided."""
         ...
 
     def equivalent(self, a: str, b: str) -> bool:
@@ -192,7 +192,7 @@ def folded(text: str) -> str:
 
 
 def keyed(task: TaskProtocol) -> KeyedTaskProtocol | None:
-    """Return a task whose keys say which answers are equivalent, or None where a class overrides `decide` or `equivalent` alone."""
+    """Return a task whose keys are equal for equivalent answers, or None where a class overrides `decide` or `equivalent` alone."""
     for each in type(task).__mro__:
         own = each.__dict__.keys() & {"key", "decide", "equivalent"}
         if own:

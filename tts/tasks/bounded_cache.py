@@ -1,4 +1,4 @@
-"""A dictionary that forgets what was used least recently."""
+"""A dictionary that drops the least recently used entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Characters outside ASCII that stand for mathematics, and the LaTeX that says the same."""
+"""Characters outside ASCII that stand for mathematics, and their LaTeX."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class ChoiceTask(Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Its text form: results are told apart by it."""
+        """Its text form, by which results are distinguished."""
         return "choice" if self.choices == ("yes", "no") else f"choice(choices={self.choices!r})"
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:

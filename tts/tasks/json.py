@@ -50,7 +50,7 @@ class JsonTask(Task):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Its text form, with the schema itself: results are told apart by it."""
+        """Its text form, with the schema itself, by which results are distinguished."""
         return "json" if self._validator is None else f"json(schema={json.dumps(self._validator.schema, sort_keys=True)!r})"
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
@@ -139,7 +139,7 @@ def _schema(given: Any) -> Any:
 
 
 def validator_of(schema: Mapping[str, Any]) -> Any:
-    """Return what tells whether a value is valid under a JSON schema (`is_valid`).
+    """Return a validator of a JSON schema; its method `is_valid` takes a value.
 
     Raises:
         ConfigError: the schema is not valid, or refers to parts elsewhere. MissingDependency: jsonschema is not installed.

@@ -1,4 +1,4 @@
-"""What a problem looks like, where nobody chose a task."""
+"""A guess at the kind of a problem whose task was not chosen."""
 
 from __future__ import annotations
 

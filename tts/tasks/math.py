@@ -35,7 +35,7 @@ class MathTask(Task):
 
     @property
     def symbolic(self) -> bool:
-        """Whether symbolic equality is available; without it `equivalent` knows the exact rules only."""
+        """Whether symbolic equality is available; without it `equivalent` uses the exact rules only."""
         return self.checker.available
 
     def is_finished(self, text: str) -> bool:
@@ -51,7 +51,7 @@ class MathTask(Task):
         return self._form(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are equivalent, as far as exact rules and keys that are known tell; None: undecided."""
+        """Whether two answers are equivalent, by exact rules and the keys that need no worker; None: undecided."""
         left, right = self.canonical(a), self.canonical(b)
         if left == right:
             return True
@@ -70,12 +70,12 @@ class MathTask(Task):
         """Return the key of an answer: equivalent answers have equal keys, others do not.
 
         Raises:
-            TimeoutError: the checker's guard ended the computation.
+            TimeoutError: the computation reached the checker's time limit.
         """
         return self.checker.key(self.canonical(answer))
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers mean the same. An answer that the checker's guard ended is equal to its own form alone."""
+        """Whether two answers mean the same. An answer whose computation reached the time limit is equal to its own form alone."""
         verdict = self.decide(a, b)
         if verdict is not None:
             return verdict

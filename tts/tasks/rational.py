@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-# Longer texts are refused: nobody's answer, and reading them in base ten takes quadratic time.
+# Longer texts are refused: to read them in base ten takes quadratic time.
 _MAX_CHARACTERS = 1000
 
 # In bits: a rational of at most so many is its own key in base ten.

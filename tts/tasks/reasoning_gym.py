@@ -44,7 +44,7 @@ class ReasoningGymTask(Task):
         time_limit_s: seconds for one answer, above 0 and finite.
 
     Attributes:
-        timeouts: answers that were given up at the time limit. failures: at which the process died.
+        timeouts: answers whose scoring reached the time limit. failures: answers during which the process ended.
     """
 
     name: str = "reasoning_gym"
@@ -69,7 +69,7 @@ class ReasoningGymTask(Task):
         return None if answer is None or answer.startswith(_REFERENCE) else answer  # no model writes its own reference
 
     def canonical(self, answer: str) -> str:
-        """Return an answer without blank lines and without spaces that say nothing."""
+        """Return an answer without blank lines and repeated spaces."""
         return "\n".join(line for line in (" ".join(line.split()) for line in answer.splitlines()) if line)
 
     def decide(self, a: str, b: str) -> bool | None:
@@ -79,7 +79,7 @@ class ReasoningGymTask(Task):
         return None
 
     def key(self, answer: str) -> str:
-        """Return the key of a model's answer; a reference has none of use."""
+        """Return the key of a model's answer; the key of a reference is of no use."""
         return self.canonical(answer)
 
     def equivalent(self, a: str, b: str) -> bool:
@@ -100,7 +100,7 @@ class ReasoningGymTask(Task):
         return known
 
     def close(self) -> None:
-        """End the process; the next question starts another."""
+        """End the process; the next answer starts another."""
         if self._worker is not None:
             self._worker.close()
 

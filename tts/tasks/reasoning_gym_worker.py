@@ -24,7 +24,7 @@ from sympy.parsing import sympy_parser
 
 from tts.tasks.worker import serve
 
-_SPARE = 1000  # entries that a generator is asked for at least, so that problems said twice can be left out
+_SPARE = 1000  # entries that a generator is asked for at least, so that repeated problems can be left out
 _VALUES = (
     ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Load, ast.UnaryOp, ast.BinOp, ast.unaryop, ast.operator,
 )  # fmt: skip
@@ -105,7 +105,7 @@ def make(generator: str, config: dict[str, Any], *, seed: int, limit: int) -> di
     size = max(_SPARE, 2 * limit)
     try:
         dataset = reasoning_gym.create_dataset(generator, **config, seed=seed, size=size)
-    except Exception as failure:  # noqa: BLE001 - the boundary: generators say in their own ways what they refuse
+    except Exception as failure:  # noqa: BLE001 - the boundary: generators raise errors of their own
         return {"wrong": f"{type(failure).__name__}: {failure}"}
     entries: list[dict[str, Any]] = []
     for entry in _different(dataset, size):

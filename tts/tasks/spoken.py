@@ -1,4 +1,4 @@
-"""Answers in words: numbers, counted quantities, times of day, and what says that there is no answer."""
+"""Answers in words: numbers, counted quantities, times of day, and statements that there is no solution."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def counted(text: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Return words in folded case; a number in digits, and what says "no solution" as the empty set."""
+    """Return words in folded case; a number in digits, and a statement that there is no solution as the empty set."""
     words = text.casefold()
     if _NOTHING.fullmatch(words) is not None:
         return r"\emptyset"
@@ -50,7 +50,7 @@ def spoken(text: str) -> str:
 
 
 def _fraction(words: str) -> Fraction | None:
-    """Return the number that English words say: a whole one, a half, or parts such as "two thirds"; or None."""
+    """Return the number that English words write: a whole one, a half, or parts such as "two thirds"; or None."""
     *count, part = words.replace("-", " ").split() or [""]
     below = _PARTS.get(part if part == "halves" else part.removesuffix("s"))
     if below is None:
@@ -61,7 +61,7 @@ def _fraction(words: str) -> Fraction | None:
 
 
 def _number(words: str) -> int | None:
-    """Return the whole number that English words say, below 10^15, or None."""
+    """Return the whole number that English words write, below 10^15, or None."""
     total, group, last, count = 0, 0, 10**15, 0
     for word in words.replace("-", " ").replace(" and ", " ").split():
         count += 1

@@ -22,19 +22,19 @@ _MOST_WORKERS = 4
 class SymbolicChecker:
     """Gives answers in normal form their keys: two answers are equal where their keys are (`tts.tasks.algebra.keys`).
 
-    A key is computed once and remembered. Work is bounded by sizes and counts, so that verdicts do not depend on the machine. The time
+    A key is computed once and kept. Work is bounded by sizes and counts, so that verdicts do not depend on the machine. The time
     limit only guards against a fault. Workers start when they are needed, and end with the checker or the interpreter.
 
     Args:
         time_limit_s: seconds for one answer, above 0 and finite; the worker is killed then, and the answer is equal to no other.
         start_limit_s: seconds that a worker may take to start, which do not count towards `time_limit_s`.
         command: what starts a worker; None: this interpreter with `tts.tasks.math_worker`.
-        num_keys: answers whose key is remembered.
+        num_keys: most keys that are kept.
         num_workers: processes at most; None: one a processor, up to 4.
 
     Attributes:
         available: whether keys can be computed: the package is there, and no worker has failed to start.
-        timeouts: answers that were given up at the time limit.
+        timeouts: answers whose computation reached the time limit.
         failures: workers that did not start or died by themselves.
     """
 
@@ -81,7 +81,7 @@ class SymbolicChecker:
         """Return the key of a normal form.
 
         Raises:
-            TimeoutError: a worker was given up, or died; the next call for this form raises at once.
+            TimeoutError: the worker reached the time limit, or ended; the next call for this form raises at once.
         """
         if (known := self.known_key(form)) is not None:
             return known
@@ -94,16 +94,16 @@ class SymbolicChecker:
             self._answer(form, asked)
         key = asked.result()
         if key is None:
-            raise TimeoutError(f"no worker told the key of {form!r}")
+            raise TimeoutError(f"no worker computed the key of {form!r}")
         return key
 
     def close(self) -> None:
-        """End the workers; the next question starts others."""
+        """End the workers; the next key starts others."""
         for worker in self._workers:
             worker.close()
 
     def _answer(self, form: str, asked: Future[str | None]) -> None:
-        """Ask a worker for a key; those that come after wait for its answer."""
+        """Get a key from a worker; later calls for the same form wait for it."""
         try:
             key = self._ask(form)
         except BaseException as failure:
@@ -112,7 +112,7 @@ class SymbolicChecker:
             asked.set_exception(failure)
             raise
         with self._lock:
-            if key is not None:  # one that was given up stays among those asked for
+            if key is not None:  # after a time limit the form stays among those that were asked for
                 self._keys.put(form, key)
                 del self._asked[form]
         asked.set_result(key)

@@ -1,4 +1,4 @@
-"""Questions to a process that can really be killed, and the loop that such a process runs.
+"""Requests to a process that can be killed, and the loop that such a process runs.
 
 Idea: what reads a model's text may hang inside one C call, where no signal handler and no thread can stop it. It may also
     ask for all memory. So it lives in a process of its own, with a memory limit. The process is killed at its time limit, and started
@@ -29,7 +29,7 @@ MEMORY_BYTES = 2 * 1024**3
 
 
 class WorkerDiedError(Exception):
-    """A worker ended, or said what is no reply."""
+    """A worker ended, or its reply is not valid."""
 
 
 class WorkerNotStartedError(WorkerDiedError):
@@ -37,11 +37,11 @@ class WorkerNotStartedError(WorkerDiedError):
 
 
 class Worker:
-    """A process that is asked one question at a time, by any thread; it starts with the first and ends with this object.
+    """A process that answers one request at a time, from any thread; it starts with the first and ends with this object.
 
     Args:
         command: starts it; it reads JSON lines and writes JSON lines, the first of them {"ready": true} (see `serve`).
-        start_limit_s: seconds that it may take to start, above 0 and finite; they do not count towards a question's limit.
+        start_limit_s: seconds that it may take to start, above 0 and finite; they do not count towards a request's limit.
         environment: variables it gets beside this process's own.
     """
 
@@ -60,7 +60,7 @@ class Worker:
         return None if process is None else process.pid
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """Return the reply to a request. Where none comes, the process is killed; the next question starts another.
+        """Return the reply to a request. Where none comes, the process is killed; the next request starts another.
 
         Raises:
             TimeoutError: none came within `limit_s` seconds.
@@ -71,12 +71,12 @@ class Worker:
             process = self._running()
             try:
                 return process.ask(request, limit_s)
-            except BaseException:  # also Ctrl-C: a late reply must not become the answer to the next question
+            except BaseException:  # also Ctrl-C: a late reply must not become the reply to the next request
                 self._drop()
                 raise
 
     def close(self) -> None:
-        """End the process, also in the middle of a question, which then fails; the next question starts another."""
+        """End the process, also during a request, which then fails; the next request starts another."""
         if (process := self._process) is not None:
             process.kill()
         with self._lock:
@@ -99,7 +99,7 @@ class Worker:
 
 def python_command(module: str) -> list[str]:
     """Return what runs a module of this package by this interpreter."""
-    # -P keeps the working directory from shadowing modules; the path handed over already says where they are.
+    # -P keeps the working directory from shadowing modules; they are found by PYTHONPATH.
     return [sys.executable, "-P", "-m", module]
 
 
@@ -117,13 +117,13 @@ def positive(name: str, limit_s: float) -> float:
 def serve(prepare: Callable[[], Callable[[dict[str, Any]], Mapping[str, Any]]]) -> None:
     """Answer requests, a JSON line each, until the input ends; the loop of a worker's process. It may be killed at any time.
 
-    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), should nobody be left to kill it.
+    The kernel ends the process 5 seconds after a request's own limit (`limit_s`), in case the process that asked has ended.
 
     Args:
         prepare: imports what is needed, and returns what replies to a request; its time is the start's.
     """
     _limit_memory()
-    # What others print must not reach the pipe.
+    # Output of other code must not reach the pipe.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -148,14 +148,14 @@ def _limit_memory() -> None:
 
 
 def _alarm(seconds: int) -> None:
-    """Let the kernel end this process some seconds from now, should nobody be left to kill it; 0: no longer."""
+    """Let the kernel end this process after some seconds; 0: cancel that."""
     if sys.platform != "win32":
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(seconds)
 
 
 class _Process:
-    """A process that reads a JSON line and writes one back; its first line says that it is ready."""
+    """A process that reads a JSON line and writes one back; its first line states that it is ready."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], start_limit_s: float) -> None:
         self._owner = os.getpid()
@@ -167,7 +167,7 @@ class _Process:
                 stderr=subprocess.DEVNULL,
                 env=environment,
                 encoding="utf-8",
-                start_new_session=True,  # Ctrl-C in a terminal is for us, not for the worker
+                start_new_session=True,  # Ctrl-C in a terminal must not reach the worker
             )
         except (OSError, ValueError) as error:
             raise WorkerNotStartedError(str(error)) from error
@@ -192,7 +192,7 @@ class _Process:
 
     @property
     def usable(self) -> bool:
-        """Whether the process runs and is ours: a fork of this process must not talk over our pipes."""
+        """Whether the process runs and was started by this one: a fork must not use the pipes of its parent."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:

@@ -224,7 +224,7 @@ class Traits:
         check: raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
             answer only if the verifier is an oracle.
         proves: whether its greatest score means that the answer is right, though it sees no reference answer. `auto` ends a problem there.
-        range_by_scores: whether nobody states its range. Scores that all lie in [0, 1] are taken as they are, others as log-odds.
+        range_by_scores: whether its range is not stated. Scores that all lie in [0, 1] are taken as they are, others as log-odds.
         comparison: how it compares pairs. composition: its members. own_model: the model that it runs itself.
 
     Raises:

@@ -35,7 +35,7 @@ class FunctionVerifier(Verifier):
     Args:
         fn: returns a number (a score of the whole) or a sequence or array of numbers (one for each step); NaN is unknown.
         range: least and greatest score; a score outside is an error.
-        inferred: whether nobody stated the range, as for a function that is given as a verifier (`Traits.range_by_scores`).
+        inferred: whether the range is not stated, as for a function that is given as a verifier (`Traits.range_by_scores`).
 
     Cost: no tokens; one verifier call a trajectory.
     """

@@ -1,4 +1,4 @@
-"""Generative verification: a model reasons about a solution, and the score is the probability that it then says yes."""
+"""Generative verification: a model reasons about a solution, and the score is the probability that its verdict is yes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VerdictVerifier(ReplyingVerifier):
     needs: tuple[str, ...] = field(init=False, repr=False)
 
     def check_parameters(self, least_votes: int = 0) -> None:
-        """Raise ConfigError where a parameter means nothing."""
+        """Raise ConfigError where a parameter is not valid."""
         check_known("verdict", self.verdict, ("logprobs", "words"))
         ReplyingVerifier.check_parameters(self, least_votes)
         for name in ("yes", "no"):

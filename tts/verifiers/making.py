@@ -1,4 +1,4 @@
-"""From what a caller gives, a name, a place, a function or an object, to a verifier."""
+"""Makes a verifier from what a caller gives: a name, a place, a function or an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The range of a verifier's scores, where its author states none."""
+"""The range of a verifier's scores, also where it is not stated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tts.verifiers.base import VerifierProtocol, traits_of
 
 
 def range_of(verifier: VerifierProtocol, scores: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range by which scores are mapped: the verifier's; where nobody states one, [0, 1] if all known scores lie there."""
+    """Return the range by which scores are mapped: the verifier's; where it is not stated, [0, 1] if all known scores lie there."""
     if not traits_of(verifier).range_by_scores:
         return verifier.range
     known = scores[~np.isnan(scores)]

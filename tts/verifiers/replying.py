@@ -1,4 +1,4 @@
-"""What verifiers share that show problem and solution to a model and read its replies: their common parameters."""
+"""The common part of verifiers that show a problem and a solution to a model and read its replies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_VOTES, _MOST_TOKENS = 1024, 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyingVerifier(Verifier):
-    """The parameters of such a verifier. A path whose prompt is longer than `prompt_tokens` is not shown in part: its score is NaN.
+    """The parameters of such a verifier. A path whose prompt is longer than `prompt_tokens` is not truncated: its score is NaN.
 
     Args:
         model: role of the model that replies. votes: replies for each prompt. max_tokens: limit of a reply.
@@ -38,7 +38,7 @@ class ReplyingVerifier(Verifier):
     reads: int | None = field(default=None, init=False)  # how often a prompt is read; None: unknown
 
     def check_parameters(self, least_votes: int = 1) -> None:
-        """Raise ConfigError where a parameter means nothing."""
+        """Raise ConfigError where a parameter is not valid."""
         check_text("model", self.model)
         check_int("votes", self.votes, least_votes, _MOST_VOTES, optional=False)
         check_int("max_tokens", self.max_tokens, 1, _MOST_TOKENS, optional=False)
@@ -87,7 +87,7 @@ class ReplyingVerifier(Verifier):
         """Return the replies for each prompt, failed ones left out; () for a prompt that is too long.
 
         Args:
-            known: what a reply says; replies of which it is None are counted as unreadable.
+            known: returns the verdict of a reply; replies for which it returns None are counted as unreadable.
         """
         fits = self.fits(prompts, calls)
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
@@ -127,6 +127,6 @@ def asking(question: str, problem: Problem, *solutions: tuple[str, str]) -> tupl
 
 
 def mean(values: Sequence[float | None]) -> float:
-    """Return the mean of what is known; NaN where nothing is."""
+    """Return the mean of the values that are known; NaN without any."""
     known = [value for value in values if value is not None and not math.isnan(value)]
     return math.fsum(known) / len(known) if known else math.nan

@@ -72,7 +72,7 @@ class SelfEvaluation(Verifier):
         if missing:
             model = "the model" if record is None else f"the record of the model {record.name!r}"
             raise ConfigError(
-                f"the verifier 'self_evaluation' needs {', '.join(missing)}, but {model} says nothing of it",
+                f"the verifier 'self_evaluation' needs {', '.join(missing)}, but {model} does not state them",
                 hint="give self_evaluation(question='…', yes='…', no='…'), in words that the model was trained on",
             )
         for part in ("yes", "no"):

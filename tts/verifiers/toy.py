@@ -53,7 +53,7 @@ class ToyVerifier(Verifier):
     def _judge(self, problem: Problem, t: Trajectory, steps: Sequence[str], truth: Sequence[float]) -> tuple[float, ...]:
         if len(steps) != len(truth):
             raise VerifierError(
-                f"the verifier 'toy' knows the truth of {len(truth)} lines, but the path is cut into {len(steps)} steps (node {t.node})",
+                f"the verifier 'toy' has verdicts on {len(truth)} lines, but the path is cut into {len(steps)} steps (node {t.node})",
                 hint="it scores paths of the backend 'toy' in a task whose steps are lines, such as arithmetic",
             )
         scores: list[float] = []

@@ -22,7 +22,7 @@ _SIGN = re.compile(r"\\(?:approx|leq|geq|neq|lt|gt|in)(?![A-Za-z])|[=<>]")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _DEFINED = re.compile(r"([A-Za-z])\(([a-z])\)")
 EMPTY = "set {}"
-# where what is linear is on its line, and bars and roundings are not
+# values of a variable at which a linear expression is on its line, and one with bars or roundings is not
 _ON_THE_LINE = (Fraction(3), Fraction(-5, 3), Fraction(10**9 + 1, 7), Fraction(-(10**9), 7))
 _PLANE: frozenset[str] = frozenset("xy")
 
@@ -126,7 +126,7 @@ def _called(node: Node) -> frozenset[str]:
 
 
 def _proportions(difference: Node, *, signed: bool = False) -> str:
-    """Return a text that expressions have in common which are multiples of each other, by a positive number where `signed`."""
+    """Return a text that is equal for expressions that are multiples of each other, by a positive number where `signed`."""
     values = [Evaluator(point).value(difference) for point in range(POINTS)]
     first = values[0]
     if first == 0:
@@ -173,7 +173,7 @@ def end_of(text: str, *, closed: bool) -> End:
 
 
 def infinite(side: int) -> End:
-    """Return the end of what goes on for ever."""
+    """Return an infinite end: -1 below, 1 above."""
     return End(None, side, r"-\infty" if side < 0 else r"\infty", closed=False)
 
 

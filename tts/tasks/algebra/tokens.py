@@ -28,7 +28,7 @@ class UndecidedError(Exception):
 
 
 class WordsError(UndecidedError):
-    """An answer holds words, whose case says nothing."""
+    """An answer has words, whose case has no meaning."""
 
 
 def tokens_of(text: str) -> list[str]:

@@ -85,7 +85,7 @@ def steps(expression: Expression) -> list[Step]:
 
 
 def value(expression: Expression) -> int:
-    """Return what the expression comes to."""
+    """Return the value of an expression."""
     if isinstance(expression, int):
         return expression
     return apply(expression.operator, value(expression.left), value(expression.right))

@@ -4,7 +4,7 @@ An expression belongs to one split by the hash of its text. So the splits are di
 whatever seed. Besides, some pairs of operands are held out: no worked solution of the training split has a step with such a pair. A
 model's accuracy on them shows whether it learned to calculate or to look up.
 
-What all problems keep to: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every result on the way at most 99 or 999 in size; a
+Bounds of all problems: operands from 1 to 9 (digits=1) or 1 to 99 (digits=2); every result on the way at most 99 or 999 in size; a
 product has a factor of at most 9 in size. In a story nothing is ever less than none.
 """
 
@@ -35,7 +35,7 @@ _MOST_PRODUCTS: Final = 2  # where there is nothing else
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difficulty:
-    """What makes a problem hard.
+    """The difficulty of a problem.
 
     Args:
         operations: number of operations, 1 to 10. digits: 1 (operands to 9) or 2 (to 99).
@@ -86,7 +86,7 @@ def _is_choice(operators: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A problem of the family. text: as it is asked. expression: what is asked for. difficulty: as wanted."""
+    """A problem of the family. text: of the problem. expression: whose value is the answer. difficulty: as requested."""
 
     text: str
     expression: Expression
@@ -99,7 +99,7 @@ class Drawn:
 
     @property
     def answer(self) -> int:
-        """What it comes to."""
+        """The value of the expression."""
         return self.steps[-1].result
 
 
@@ -205,7 +205,7 @@ def _story(difficulty: Difficulty, rng: np.random.Generator) -> Drawn | None:
 
 
 def _within(found: Sequence[Step], digits: int) -> bool:
-    """Whether steps keep to what all problems keep to."""
+    """Whether steps are within the bounds of all problems."""
     return all(
         abs(step.result) <= LARGEST_RESULT[digits] and (step.operator != "*" or min(abs(step.left), abs(step.right)) <= 9) for step in found
     )

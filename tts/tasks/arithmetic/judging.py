@@ -1,4 +1,4 @@
-"""Solutions judged line by line: is a step right, given what stands before it? So an error counts once, where it is made."""
+"""Judges solutions line by line, each line given those before it, so that an error counts once, where it is made."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     """Return whether each line of a solution is right.
 
     Line number k is compared with step number k of the worked solution, computed from the results that were *written* before it. It is
-    right if it is that step and its result is right; so what follows an error faithfully is right again. Behind a line that is no step,
-    what it should have come to stands. The answer line is right if every step has its line and it repeats the last result. Lines beyond the
-    last step, and behind the answer line, are wrong; no line, no verdict.
+    right if it is that step and its result is right; so a line that follows from an error is right again. Behind a line that is no step,
+    the result of the expected step is used. The answer line is right if every step has its line and it repeats the last result. Lines
+    beyond the last step, and behind the answer line, are wrong. A missing line has no verdict.
 
     Args:
         expression: what the problem asks for. lines: of a solution, with or without their newlines, whole or cut short.
@@ -60,7 +60,7 @@ def _parted(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
 
 
 def _followed(part: Expression, lines: Iterator[str], verdicts: list[bool]) -> int:
-    """Append the verdict of a line for each operation of a part, as far as there are lines; return what the part comes to as written."""
+    """Append the verdict of a line for each operation of a part, as far as there are lines; return the value of the part as written."""
     if isinstance(part, int):
         return part
     left, right = _followed(part.left, lines, verdicts), _followed(part.right, lines, verdicts)

@@ -18,7 +18,7 @@ STEP_STOP: Final = ("\n",)
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:/[+-]?[0-9]+(?:\.[0-9]+)?)?"
 _GROUPS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")  # thousands
 _ANSWER_LINE = re.compile(rf"^[ \t]*A:[ \t]*({_NUMBER})[ \t]*\r?$", re.MULTILINE)
-_WHOLE = r"(-?[0-9]{1,18})"  # longer ones are nobody's results
+_WHOLE = r"(-?[0-9]{1,18})"  # no problem has longer results
 _STEP = re.compile(rf"\s*{_WHOLE}\s*([{re.escape(''.join(OPERATORS))}])\s*{_WHOLE}\s*=\s*{_WHOLE}\s*")
 _STATED = re.compile(rf"\s*A:\s*{_WHOLE}\s*")
 

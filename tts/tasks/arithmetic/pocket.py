@@ -32,7 +32,7 @@ class PocketTask(LinesTask):
     tokens = MappingProxyType({"solve": 60, "step": 10, "revise": 60})
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> str:
-        """Return the text that the model goes on from; "revise" takes the last four of `texts` at most, oldest first.
+        """Return the text that the model continues; "revise" takes the last four of `texts` at most, oldest first.
 
         Raises:
             ConfigError: the problem is none of the family (the message says why); `kind` is another; or "revise" has no attempt, or one
@@ -51,7 +51,7 @@ class PocketTask(LinesTask):
 
 
 def _check(attempt: str) -> None:
-    """Refuse what is no attempt of the model's: it must end its last line, and have a step or an answer, however ill-formed."""
+    """Refuse a text that is no attempt of the model: an attempt ends its last line, and has a step or an answer, valid or not."""
     if attempt.endswith("\n") and (" = " in attempt or ANSWER in attempt):
         return
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""What people ask, read as a problem of the family: an expression or a story, however it is put; anything else is refused with a reason."""
+"""Reads questions as problems of the family, which are expressions and stories; other texts are refused with a reason."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _expression(written: str) -> Expression:
 
 
 def _check(expression: Expression, problem: str) -> None:
-    """Refuse what passes a limit that all problems keep to."""
+    """Refuse an expression that exceeds a bound of all problems."""
     found = steps(expression)
     if not found:
         raise _outside(problem, f"is the number {expression} alone", "problems with something to calculate")

@@ -1,6 +1,6 @@
-"""Arithmetic told as a story of one person who gains and loses things: written from templates, and read back without loss.
+"""Arithmetic as a story of a person who gains and loses things, written from templates and read back exactly.
 
-A story is a start and a chain of events, each of which is one or two operations on what there is; so its expression leans left.
+A story is a start and a chain of events, each of which is one or two operations on the result so far; so its expression leans left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StoryEvent:
     second: int = 0
 
     def after(self, before: Expression) -> Expression:
-        """Return the expression of what there is behind the event."""
+        """Return the expression of the number of things after the event."""
         if len(self.kind) == 1:
             return Operation(self.kind, before, self.first)
         return Operation(self.kind[0], before, Operation("*", self.first, self.second))
@@ -105,19 +105,19 @@ _READ_EVENTS = [(kind, i, _pattern(one)) for kind, templates in EVENTS.items() f
 
 
 def read(written: str) -> Story | None:
-    """Return the story that a text tells, or None where it is none of ours; spaces and line breaks count alike."""
+    """Return the story of a text, or None where it is not of this form; spaces and line breaks count alike."""
     found = _reading(written)
     return found if isinstance(found, Story) else None
 
 
 def fault(written: str) -> str | None:
-    """Return why a text is none of our stories, in words that name the first sentence that is none of theirs; None: it is one."""
+    """Return why a text is not such a story, with the first sentence that does not fit; None: it is one."""
     found = _reading(written)
     return None if isinstance(found, Story) else found
 
 
 def is_meant(written: str) -> bool:
-    """Whether a text, right or not, is meant to be such a story: one of its sentences could be in one."""
+    """Whether a text is meant as such a story, right or not: at least one of its sentences could be in one."""
     patterns = [_READ_START, _READ_QUESTION, *(pattern for _, _, pattern in _READ_EVENTS)]
     return any(pattern.fullmatch(sentence) for sentence in _sentences(written) for pattern in patterns)
 

@@ -202,7 +202,7 @@ class Definitions:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and isinstance(statement.value.func, ast.Name):
             called = self.bodies.get(statement.value.func.id)
             if isinstance(called, ast.AsyncFunctionDef) or (called is not None and _is_generator(called)):
-                return False  # it makes an object that nobody runs
+                return False  # it makes an object that is never run
         checks = _Checks(self, seen)
         for part in statement.body if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else [statement]:
             checks.visit(part)

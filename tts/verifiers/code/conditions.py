@@ -1,4 +1,4 @@
-"""Conditions on the values that a program's process sends: what of an assertion is asked of it, and what is decided here."""
+"""Conditions on the values that a program's process sends: the parts of an assertion that it evaluates, and those that are decided here."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _is_single(node: ast.expr) -> bool:
 
 
 def _operand(node: ast.expr, parts: AskedParts) -> Callable[[Sequence[Wire]], Wire]:
-    """Return how the value of an operand is had; the distance of a value and data, `abs(f(x) - 2)`, is computed here."""
+    """Return a function that reads the value of an operand; the distance of a value and data, `abs(f(x) - 2)`, is computed here."""
     if is_data(node):
         constant = wire(data_of(node))
         return lambda _: constant

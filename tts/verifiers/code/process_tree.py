@@ -1,4 +1,4 @@
-"""What the processes below one hold: their number, memory, and files that have no name any more."""
+"""The resources of the processes below one: their number, memory, and open files without a name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def memory_of(processes: Iterable[tuple[int, int]]) -> int:
     """Return the bytes that processes hold; pages that several share are counted once.
 
     Args:
-        processes: each with its resident memory, which is counted where the kernel does not tell the proportional one.
+        processes: each with its resident memory, which is counted where the kernel does not report the proportional one.
     """
     return sum(_held(pid, resident) for pid, resident in processes)
 

@@ -1,4 +1,4 @@
-"""Runs a program and the steps of its tests in this process, and reports what they give as plain data.
+"""Runs a program and the steps of its tests in this process, and reports their values as plain data.
 
 It imports only the standard library: the sandbox loads it by its path, and a container gets its text. For a step that compares, the
 process evaluates the program's side alone and knows nothing of the value that is expected. `steps` decides the comparison elsewhere.
@@ -145,7 +145,7 @@ def _line(failure: BaseException) -> str:
 
 
 def encode(value: Any, left: list[int], depth: int = 0) -> Wire:
-    """Return a value as JSON that says what plain data it is; an object that is none is {"o": the name of its type}.
+    """Return a value as JSON, by its plain data; an object that is not plain data is {"o": the name of its type}.
 
     A subclass of a plain type is encoded by the data of that type, whatever methods it has. Numbers of other types are encoded by their
     exact value; mappings and sets of other types as dict and set.

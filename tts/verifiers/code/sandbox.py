@@ -42,7 +42,7 @@ TEST_SOMETHING = "end them in assertions, or in a call of what has some"
 _WATCH_S = 0.02
 _START_S = 20.0  # for the child to start on a busy machine, in addition to the program's time
 _OWN_MEMORY = 64 << 20  # bytes of the sandbox's own processes and of the kernel for them
-_SLOW = 10  # counting memory that is shared takes at most one part of so many
+_SLOW = 10  # at most one part in so many of the time goes to counting shared memory
 _KEPT = 4096  # characters of output
 _OF_THE_SANDBOX, _OF_THE_PROGRAM = {"refused", "status"}, {"error", "kind", "steps"}  # keys of reports
 

@@ -1,4 +1,4 @@
-"""Tests of programs, split into what is evaluated beside the program and what is decided out of its reach.
+"""Tests of programs, split into what the program's process evaluates and what is decided out of its reach.
 
 An assertion that compares a call with plain data is split in two. The program's process evaluates an expression, and this process decides
 a condition on its value. Loops over literals, and test functions of assertions alone, are written out first. All other
@@ -49,7 +49,7 @@ class CodeStep:
         return set(re.findall(r"\w+", "\n".join([*sources, *(source for source, _, _ in self.asked.get("values", ()))])))
 
     def fault(self, said: Mapping[str, Any]) -> str:
-        """Return why the step failed, by what the program's process says of it; "" if it passed."""
+        """Return why the step failed, from the report of the program's process; "" if it passed."""
         if "error" in said:
             return str(said["error"])[:200]
         if not self.clauses:

@@ -1,4 +1,4 @@
-"""Plain data: what an expression of literals is, and how the values that a program sends compare with it.
+"""Plain data: the values of expressions of literals, and their comparison with the values that a program sends.
 
 The values come from an untrusted process, as `program.encode` writes them. They are compared as texts that equal values share, so that
 no method of the program and no crafted hash takes part. Anything malformed equals nothing.
@@ -122,7 +122,7 @@ def wire(value: Any) -> Wire:
 
 
 def key(value: Wire, mark: str = "sent") -> str:
-    """Return a text that equal values share, and different ones do not, as `==` sees plain data; NaN and objects equal nothing.
+    """Return a text that two values share exactly where `==` holds for them as plain data; NaN and objects equal nothing.
 
     Raises:
         ValueError, TypeError, …: the value is malformed.
@@ -227,7 +227,7 @@ def _within(item: Wire, container: Wire) -> bool:
 
 
 def shown_wire(value: Wire) -> str:
-    """Return a value as a person would write it, cut."""
+    """Return a value as Python writes it, cut to 80 characters."""
     try:
         if isinstance(value, dict):
             [(kind, content)] = value.items()

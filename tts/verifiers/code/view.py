@@ -1,4 +1,4 @@
-"""What a program sees of the file system: this interpreter, its packages and the system's libraries."""
+"""The part of the file system that a program can read: this interpreter, its packages and the system's libraries."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tests that a model wrote: all of them run in the process of a program, which states an outcome of each.
 
-They are no evidence against a program that means to deceive: it shares its process with them, and could write their outcomes itself.
+They are no evidence about a program that manipulates its tests: it shares its process with them, and could write their outcomes itself.
 """
 
 from __future__ import annotations

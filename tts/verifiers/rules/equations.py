@@ -24,7 +24,7 @@ Polynomial = dict[int, Fraction]  # coefficients by power, none of them 0
 
 
 def rule(text: str) -> Callable[[str], bool] | None:
-    """Return what accepts all solutions of an equation; None: the text asks for none, or it is no polynomial in one unknown."""
+    """Return a function that accepts the solutions of an equation; None: the text has none, or it is no polynomial in one unknown."""
     asked = _ASKED.fullmatch(" ".join(text.split()))
     if asked is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 _MEANT = re.compile(r"json[\s-]?schema", re.IGNORECASE)
-_NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}  # say nothing of what is valid
+_NOTES = {"$schema", "$id", "title", "description", "default", "examples", "$comment"}  # without effect on what is valid
 _ANY = {"type", "const", "additionalProperties", "items"}  # keywords whose value is of several types
 _VALUES = {  # the other keywords that are known, with the type of their value
     "enum": "array", "required": "array", "properties": "object", "uniqueItems": "boolean", "minItems": "integer", "maxItems": "integer",
@@ -34,7 +34,7 @@ _LIMITS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def rule(text: str) -> Callable[[str], bool] | None:
-    """Return what accepts JSON that is valid by the schema in a prompt; None: there is none, or it has keywords beyond those above."""
+    """Return a function that accepts JSON that is valid by the schema in a prompt; None: there is none, or it has other keywords."""
     if not _MEANT.search(text):
         return None
     found = [read for block in _FENCED.findall(text) if (read := _read(block)) is not None]

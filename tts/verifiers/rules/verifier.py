@@ -14,7 +14,7 @@ from tts.verifiers.rules import arithmetic, equations, schema
 from tts.verifiers.rules.examples import asserted_examples
 
 Accepts = Callable[[str], bool]
-# Each reads a problem's text and returns what accepts an answer, or None where the text is no such problem.
+# Each reads a problem's text and returns a function that accepts an answer, or None where the text is no such problem.
 _READERS: tuple[Callable[[str], Accepts | None], ...] = (arithmetic.countdown_rule, schema.rule, equations.rule, arithmetic.expression_rule)
 
 
@@ -86,7 +86,7 @@ class Rules(Verifier):
 
 
 def rule_of(problem: Problem) -> Accepts | None:
-    """Return what accepts an answer to a problem other than a program; None: there is no rule."""
+    """Return a function that accepts an answer to a problem other than a program; None: there is no rule."""
     return next((rule for read in _READERS if (rule := read(problem.text)) is not None), None)
 
 
