@@ -42,6 +42,3 @@ class BoundedCache(Generic[Key, Value]):
             self._entries.move_to_end(key)
             if len(self._entries) > self.size:
                 self._entries.popitem(last=False)
-
-    def __len__(self) -> int:
-        return len(self._entries)

@@ -60,7 +60,7 @@ _ELLIPSIS = re.compile(r"(\.[0-9]{0,9}?)([0-9]{1,9}?)\2{2,} ?(?:\.{3}|\\l?dots(?
 _OVER = r"\over"
 _FLAT = r"((?:[^{}<>=]|\{[^{}]*\})+?)"
 _OVER_IN_BRACES = re.compile(rf"\{{{_FLAT}\\over(?![A-Za-z]){_FLAT}\}}")
-_OVER_ALL = re.compile(rf"{_FLAT}\\over(?![A-Za-z]){_FLAT}")
+_OVER_ALL = re.compile(rf"\A{_FLAT}\\over(?![A-Za-z]){_FLAT}\Z")
 _END = " .,;:"
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mathit|mbox) ?\{([^{}]*)\}")
 _AND = re.compile(r"(?<=[0-9})]) ?,? (?:and|or) (?=[-+0-9\\(]|[A-Za-z](?![A-Za-z]))")
@@ -92,7 +92,7 @@ def normal_form(answer: str) -> str:
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if _OVER in text:
-        text = _over(_OVER_IN_BRACES.sub(_fraction, text))
+        text = _OVER_ALL.sub(_fraction, _OVER_IN_BRACES.sub(_fraction, text))
     text = strip_unit(_without_variable(text.strip().rstrip(_END)))
     text = _TEXT.sub(r" \1 ", text)
     text = " ".join(text.split())
@@ -138,11 +138,6 @@ def are_different(a: str, b: str) -> bool:
 
 def _all_rational(parts: Parts) -> bool:
     return all(rational(item) is not None for item in parts.items)
-
-
-def _over(text: str) -> str:
-    match = _OVER_ALL.fullmatch(text)
-    return text if match is None else _fraction(match)
 
 
 def _fraction(match: re.Match[str]) -> str:

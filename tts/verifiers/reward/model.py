@@ -89,16 +89,16 @@ class HandleModel:
         """Return an empty session."""
         return HandleSession(self)
 
-    async def read(self, handles: Sequence[Any]) -> list[Reply[float]]:
+    async def read(self, handles: Sequence[Any]) -> list[Reply[Any]]:
         """Return the scores at the last tokens of handles."""
         readout = self.renderer.record.readout
         if isinstance(readout, Head):
             assert self.head is not None, "a record with a head is served with its weights"
             states = await self.backend.hidden(handles)
-            return [_with(activated(self.head(reply.value), readout), reply) for reply in states]
+            return [dataclasses.replace(reply, value=activated(self.head(reply.value), readout)) for reply in states]
         labels = [TokenizedText.of((label,)) for label in self.renderer.labels]
         laws = await self.backend.next_logprobs(handles, [""] * len(handles), labels)
-        return [_with(among(reply.value), reply) for reply in laws]
+        return [dataclasses.replace(reply, value=among(reply.value)) for reply in laws]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -170,7 +170,3 @@ class HandleSession:
         finally:
             values = calls.charge([dataclasses.replace(reply, prompt=reply.computed) for reply in replies] if prompt else replies)
         return values
-
-
-def _with(score: float, reply: Reply[Any]) -> Reply[float]:
-    return Reply(score, reply.computed, reply.reused, reply.seconds, reply.prompt)

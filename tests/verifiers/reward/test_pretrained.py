@@ -1,0 +1,58 @@
+"""The tokenizer and the configuration of a reward model that is not there, or of the wrong kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tts.errors import ConfigError
+from tts.models.record import ModelRecord
+from tts.verifiers.reward.pretrained import config_of, tokenizer_of
+
+transformers = pytest.importorskip("transformers")
+
+
+def in_folder(folder: Path) -> ModelRecord:
+    return ModelRecord(name="prm", backend="engine", source="folder", location=str(folder))
+
+
+def test_a_folder_without_a_model_is_named_with_the_part_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the tokenizer of the model 'prm' could not be loaded: .* give the local folder"):
+        tokenizer_of(in_folder(tmp_path))
+    with pytest.raises(ConfigError, match="the configuration of the model 'prm' could not be loaded: "):
+        config_of(in_folder(tmp_path))
+
+
+def test_a_file_is_no_reward_model(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"'prm' is the file model\.gguf, but a reward model is read from a folder or the Hub"):
+        config_of(in_folder(tmp_path / "model.gguf"))
+
+
+def test_a_tokenizer_must_be_a_fast_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SimpleNamespace(is_fast=False)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *given, **named: slow)
+    with pytest.raises(ConfigError, match="the tokenizer of 'prm' is SimpleNamespace, but must be a fast one"):
+        tokenizer_of(in_folder(tmp_path))
+
+
+def test_a_name_of_the_hub_is_read_from_the_cache_then_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, bool]] = []
+
+    def missing(name: str, **named: bool) -> None:
+        asked.append(named)
+        raise OSError("no such model")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", missing)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    record = ModelRecord(name="nobody/prm", backend="engine", source="hub", location="nobody/prm")
+    monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: False)
+    with pytest.raises(ConfigError, match=r"the tokenizer of the model 'nobody/prm' is not in the local cache, and .* does not answer"):
+        tokenizer_of(record)
+    assert asked == [{"local_files_only": True}]
+    monkeypatch.setattr("tts.backends.loading.hub.hub_answers", lambda: True)
+    with pytest.raises(ConfigError, match="the tokenizer of the model 'nobody/prm' could not be loaded: no such model"):
+        tokenizer_of(record)
+    assert asked[1:] == [{"local_files_only": True}, {}]
