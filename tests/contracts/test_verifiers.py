@@ -182,7 +182,7 @@ class TestReward(VerifierContract):
     @cache
     def served() -> Any:
         pytest.importorskip("torch")
-        return reward_loading.served(reward_loading.Serving(record="pocket-process"))
+        return reward_loading.served("pocket-process")
 
     def own_counters(self) -> Counters:
         return self.served().counters

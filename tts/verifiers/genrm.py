@@ -92,8 +92,7 @@ class VerdictVerifier(ReplyingVerifier):
         if not self.votes:
             return await self._asked(prompts, self.fits(prompts, calls), calls)
         if self.verdict == "words":
-            said = await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls)
-            return [mean([verdict_of(reply, self.yes, self.no) for reply in of_path]) for of_path in said]
+            return list(map(mean, await self.replies_to(prompts, lambda reply: verdict_of(reply, self.yes, self.no), calls)))
         reasons = await self.replies_to(prompts, str, calls)
         turns = [
             (*prompt, Message("assistant", reply), Message("user", self._ask))

@@ -81,8 +81,8 @@ class Judge(ReplyingVerifier):
     async def score(self, problem: Problem, trajectories: Sequence[Trajectory], calls: Calls) -> list[StepScores]:
         """Return one score of the whole for each trajectory."""
         prompts = [asking(self.question, problem, ("Solution", t.judged_text)) for t in trajectories]
-        replies = await self._replies(prompts, "score", calls)
-        return [StepScores(whole=mean([_verdict(reply, "score") for reply in of_path])) for of_path in replies]
+        verdicts = await self.replies_to(prompts, lambda reply: _verdict(reply, "score"), calls)
+        return [StepScores(whole=mean(of_path)) for of_path in verdicts]
 
     async def compare(self, problem: Problem, pairs: Sequence[tuple[Trajectory, Trajectory]], calls: Calls) -> list[float]:
         """Return for each pair how far the first is better, the mean of both orders; NaN if an order has no parsable reply."""
@@ -90,11 +90,8 @@ class Judge(ReplyingVerifier):
         for a, b in pairs:
             for first, second in ((a, b), (b, a)):
                 prompts.append(asking(self.pair_question, problem, ("Solution A", first.judged_text), ("Solution B", second.judged_text)))
-        shares = [mean([_verdict(reply, "better") for reply in of_prompt]) for of_prompt in await self._replies(prompts, "better", calls)]
+        shares = list(map(mean, await self.replies_to(prompts, lambda reply: _verdict(reply, "better"), calls)))
         return [(one + 1 - other) / 2 for one, other in zip(shares[::2], shares[1::2], strict=True)]
-
-    async def _replies(self, prompts: Sequence[Prompt], key: str, calls: Calls) -> list[Sequence[str]]:
-        return await self.replies_to(prompts, lambda reply: _verdict(reply, key), calls)
 
 
 def _objects(reply: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
 from tts.backends.base import Sampling
 from tts.backends.protocol import BackendProtocol
@@ -16,6 +16,7 @@ from tts.models.registry import ModelRecord
 from tts.types import Message, Problem, Prompt
 from tts.verifiers.base import Calls, Traits, Verifier
 
+T = TypeVar("T")
 ROOM = 1024
 _MOST_VOTES, _MOST_TOKENS = 1024, 2**31
 
@@ -83,23 +84,23 @@ class ReplyingVerifier(Verifier):
     def check_model(self, backend: BackendProtocol) -> None:
         """Raise ConfigError where a parameter does not fit the model; none, here."""
 
-    async def replies_to(self, prompts: Sequence[Prompt], known: Callable[[str], object | None], calls: Calls) -> list[Sequence[str]]:
-        """Return the replies for each prompt, failed ones left out; () for a prompt that is too long.
+    async def replies_to(self, prompts: Sequence[Prompt], read: Callable[[str], T | None], calls: Calls) -> list[list[T]]:
+        """Return what is read of the replies for each prompt; failed and unreadable ones are left out. [] for a prompt that is too long.
 
         Args:
-            known: returns the verdict of a reply; replies for which it returns None are counted as unreadable.
+            read: returns the verdict of a reply; replies for which it returns None are counted as unreadable.
         """
         fits = self.fits(prompts, calls)
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         sampling = Sampling(temperature=self.temperature)
-        said: list[list[str]] = []
+        found: list[list[T | None]] = []
         if shown_to:
             made = await calls.replies(shown_to, votes=self.votes, max_tokens=self.max_tokens, sampling=sampling)
-            said = [[reply for reply in of_prompt if reply is not None] for of_prompt in made]
-        unread = sum(known(reply) is None for of_prompt in said for reply in of_prompt)
-        calls.unread(f"replies of the {self.name} could not be read", unread, sum(map(len, said)))
-        replies = iter(said)
-        return [next(replies) if fit else () for fit in fits]
+            found = [[read(reply) for reply in of_prompt if reply is not None] for of_prompt in made]
+        unread = sum(of_prompt.count(None) for of_prompt in found)
+        calls.unread(f"replies of the {self.name} could not be read", unread, sum(map(len, found)))
+        verdicts = iter(found)
+        return [[verdict for verdict in next(verdicts) if verdict is not None] if fit else [] for fit in fits]
 
     def fits(self, prompts: Sequence[Prompt], calls: Calls) -> list[bool]:
         """Return whether each prompt is short enough, and record those that are not."""
@@ -126,7 +127,7 @@ def asking(question: str, problem: Problem, *solutions: tuple[str, str]) -> tupl
     return (Message("user", "\n\n".join(parts)),)
 
 
-def mean(values: Sequence[float | None]) -> float:
-    """Return the mean of the values that are known; NaN without any."""
-    known = [value for value in values if value is not None and not math.isnan(value)]
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of the values that are not NaN; NaN without any."""
+    known = [value for value in values if not math.isnan(value)]
     return math.fsum(known) / len(known) if known else math.nan

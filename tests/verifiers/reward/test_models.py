@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import pickle
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.verifiers.reward.published import (
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import CapabilityError, ConfigError
 from tts.verifiers.reward import record as reward_record
-from tts.verifiers.reward.loading import Serving, served
+from tts.verifiers.reward.loading import served
 from tts.verifiers.reward.model import HandleModel
 from tts.verifiers.reward.renderer import SolutionRenderer
 from tts.verifiers.reward.verifier import Reward
@@ -159,8 +158,8 @@ def test_a_head_may_lie_in_a_file_of_its_own_and_ours_is_what_the_engine_serves_
 
 def test_a_loaded_model_is_shared_while_somebody_holds_it(folders: dict[str, Any]) -> None:
     folder, _ = folders["math-shepherd"]
-    serving = Serving(record="math-shepherd", model=str(folder), backend="engine")
-    assert served(serving) is served(dataclasses.replace(serving))
+    held = served("math-shepherd", str(folder), "engine")
+    assert served("math-shepherd", weights=str(folder), backend="engine") is held
 
 
 def test_a_verifier_that_was_not_opened_scores_alike(folders: dict[str, Any], held: list[Any]) -> None:

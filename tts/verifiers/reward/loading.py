@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,59 +22,51 @@ from tts.verifiers.reward.pretrained import config_of, tokenizer_of
 from tts.verifiers.reward.record import Head
 from tts.verifiers.reward.renderer import SolutionRenderer
 
-BACKENDS_WITH_HANDLES = ("engine", "transformers")
-
-_KEPT: weakref.WeakValueDictionary[Serving, Any] = weakref.WeakValueDictionary()
+_KEPT: weakref.WeakValueDictionary[tuple[str | None, ...], Any] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """A reward model and where it runs.
+def served(
+    record: str,
+    weights: str | None = None,
+    backend: str | None = None,
+    device: str | None = None,
+    url: str | None = None,
+    served_as: str | None = None,
+) -> ServedModel:
+    """Return a reward model; a loaded one is shared while a reference to it exists.
 
     Args:
-        record: name of a record of this package, or path of a YAML file. model: folder or Hub name of weights and tokenizer; None: the
+        record: name of a record of this package, or path of a YAML file. weights: folder or Hub name of weights and tokenizer; None: the
             record's. backend: "engine", "transformers" or "vllm"; None: "engine". device: of the backend; None: its default.
-        url: of a server that runs the model; None: this process runs it. served_as: the model's name on the server; None: as `model`.
-    """
-
-    record: str
-    model: str | None = None
-    backend: str | None = None
-    device: str | None = None
-    url: str | None = None
-    served_as: str | None = None
-
-
-def served(serving: Serving) -> ServedModel:
-    """Return a reward model; a loaded one is shared while a reference to it exists.
+        url: of a server that runs the model; None: this process runs it. served_as: the model's name on the server; None: as `weights`.
 
     Raises:
         ConfigError: the record, the model or the backend is not valid, or they do not fit together.
     """
+    key = (record, weights, backend, device, url, served_as)
     with _LOCK:
-        model = _KEPT.get(serving)
+        model = _KEPT.get(key)
         if model is None:
-            model = _KEPT[serving] = _made(serving)
+            model = _KEPT[key] = _made(*key)
         return model
 
 
-def _made(serving: Serving) -> ServedModel:
-    record = reward_record.load(serving.record)
-    if serving.model is not None:
-        record = record.model_copy(update={"model": serving.model})
-    if serving.url is not None:
-        renderer = SolutionRenderer(record, tokenizer_of(registry.get(record.model)))
-        return PoolingModel(renderer, PoolingServer(url=serving.url, model=serving.served_as))
-    name = serving.backend or BACKENDS_WITH_HANDLES[0]
-    if name == "vllm":
-        return started(record, registry.get(record.model), serving.device)
-    if name not in BACKENDS_WITH_HANDLES:
-        raise ConfigError(f"backend is {name!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out")
-    known = dataclasses.replace(registry.get(record.model), backend=name, licence=record.licence)
+def _made(name: str, weights: str | None, backend: str | None, device: str | None, url: str | None, served_as: str | None) -> ServedModel:
+    record = reward_record.load(name)
+    if weights is not None:
+        record = record.model_copy(update={"model": weights})
+    if url is not None:
+        return PoolingModel(SolutionRenderer(record, tokenizer_of(registry.get(record.model))), PoolingServer(url=url, model=served_as))
+    backend = backend or "engine"
+    if backend == "vllm":
+        return started(record, registry.get(record.model), device)
+    if backend not in ("engine", "transformers"):
+        raise ConfigError(f"backend is {backend!r}, but a reward model runs on engine, transformers or vllm", hint="leave it out")
+    known = dataclasses.replace(registry.get(record.model), backend=backend, licence=record.licence)
     known = known if record.parameters is None else dataclasses.replace(known, parameters=record.parameters)
-    options = {"output_layer": False} if isinstance(record.readout, Head) and name == "engine" else {}  # classifiers have none
-    backend = BACKENDS.get(name).from_record(known, device=serving.device, **options)
+    options = {"output_layer": False} if isinstance(record.readout, Head) and backend == "engine" else {}  # classifiers have none
+    running = BACKENDS.get(backend).from_record(known, device=device, **options)
     config = config_of(known)
     if config.model_type != record.architecture:
         raise ConfigError(
@@ -85,7 +76,7 @@ def _made(serving: Serving) -> ServedModel:
     head = None
     if isinstance(record.readout, Head):
         head = read_head(record, _files(known, record.readout), config.hidden_size)
-    return HandleModel(SolutionRenderer(record, tokenizer_of(known), context=backend.context), backend, head)
+    return HandleModel(SolutionRenderer(record, tokenizer_of(known), context=running.context), running, head)
 
 
 def _files(model: ModelRecord, head: Head) -> Sequence[Path]:

@@ -17,7 +17,7 @@ from tts.models.registry import ModelRecord
 from tts.types import Problem, Prompt, Trajectory
 from tts.verifiers.base import Calls, OwnModel, StepScores, Traits, Verifier
 from tts.verifiers.reward import record as reward_record
-from tts.verifiers.reward.loading import Serving, served
+from tts.verifiers.reward.loading import served
 from tts.verifiers.reward.model import ServedModel, Session
 from tts.verifiers.reward.record import RewardRecord
 from tts.verifiers.reward.renderer import EMPTY, RenderedSolution
@@ -125,11 +125,7 @@ class Reward(Verifier):
         return self._with(asked=asked, count=self.count, session=asked.session())
 
     def _loaded(self) -> ServedModel:
-        return self.asked or served(
-            Serving(
-                record=self.record, model=self.weights, backend=self.backend, device=self.device, url=self.url, served_as=self.served_as
-            )
-        )
+        return self.asked or served(self.record, self.weights, self.backend, self.device, self.url, self.served_as)
 
     def _with(self, **parts: Any) -> Reward:
         made = dataclasses.replace(self)
