@@ -127,9 +127,9 @@ def test_what_the_model_was_not_trained_on_is_refused_with_the_reason_and_anothe
         ("use 17 and 22 to make 39", "is a countdown"),
         (
             STORY.replace("She buys 7 more.", "She eats 7."),
-            "the story 'Anna has 12 apples. She eats 7. How many apples are there...' cannot be read: the sentence 'She eats 7.' is not",
+            "the story 'Anna has 12 apples. She eats 7. How many apples are there now?' cannot be read: the sentence 'She eats 7.' is not",
         ),
-        (STORY.replace("Anna", "Alice"), "nobody in its stories is called Alice"),
+        (STORY.replace("Anna", "Alice"), "nobody in its stories is called 'Alice'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_place(asked: str, message: str):

@@ -77,8 +77,8 @@ def test_events_follow_one_another():
         (STORY.replace("7", "07"), "the sentence 'She buys 07 more.' would be 'She buys 7 more.' in this story"),
         (STORY.replace("7", "7" * 10), "the sentence 'She buys 7777777777 more.' is not in its stories"),
         (STORY.replace("12", "012"), "'Anna has 012 apples.' would be 'Anna has 12 apples.'"),
-        (STORY.replace("Anna", "Alice"), "nobody in its stories is called Alice, as in 'Alice has 12 apples.'"),
-        (STORY.replace("apples", "pears"), "nothing in its stories is called pears, as in 'Anna has 12 pears.'"),
+        (STORY.replace("Anna", "Alice"), "nobody in its stories is called 'Alice', as in 'Alice has 12 apples.'"),
+        (STORY.replace("apples", "pears"), "nothing in its stories is called 'pears', as in 'Anna has 12 pears.'"),
         (STORY.replace("now?", "left?"), "it ends with 'How many apples are there left?', not with 'How many apples are there now?'"),
         (
             STORY.replace("many apples", "many cards"),

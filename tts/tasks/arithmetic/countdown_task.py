@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, shown
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import FEWEST, LARGEST_NUMBER, LARGEST_RESULT, MOST, CountdownProblem, composed
 from tts.tasks.arithmetic.expression import Expression, numbers, parsed, value
 from tts.tasks.arithmetic.expression import text as expression_text
 from tts.tasks.arithmetic.lines import LinesTask, read_step
-from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, shown
+from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text
 from tts.tasks.base import folded
 from tts.tasks.framing import unknown_kind
 from tts.types import Problem

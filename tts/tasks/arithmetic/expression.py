@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, shown
 
 OPERATORS = ("+", "-", "*")
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2}
@@ -174,5 +174,4 @@ class _Reader:
         return found[1] or found[2]
 
     def _refused(self, why: str) -> ConfigError:
-        shown = self._written if len(self._written) <= 60 else self._written[:57] + "..."
-        return ConfigError(f"the expression {shown!r} cannot be read at character {self._at + 1}: {why}")
+        return ConfigError(f"the expression {shown(self._written)} cannot be read at character {self._at + 1}: {why}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, shown
 from tts.tasks.arithmetic import countdown, worded
 from tts.tasks.arithmetic.expression import Expression, numbers, parse, steps, text, value
 from tts.tasks.arithmetic.generator import LARGEST_OPERAND, LARGEST_RESULT, MOST_OPERATIONS
@@ -78,12 +78,6 @@ def read(written: str) -> Asked:
     expression = _expression(written)
     _check(expression, shown(written))
     return Asked(text(expression), expression)
-
-
-def shown(written: str) -> str:
-    """Return a text as messages quote it: on one line, and not all of it where it is long."""
-    line = " ".join(written.split())
-    return repr(line if len(line) <= 60 else line[:57] + "...")
 
 
 def _story(written: str) -> Asked:

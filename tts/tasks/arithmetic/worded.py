@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tts.errors import shown
 from tts.tasks.arithmetic.expression import Expression, Operation
 
 if TYPE_CHECKING:
@@ -126,31 +127,27 @@ def _sentences(written: str) -> list[str]:
     return _SENTENCE_END.split(" ".join(written.split()))
 
 
-def _cut(sentence: str) -> str:
-    return sentence if len(sentence) <= 80 else sentence[:77] + "..."
-
-
 def _reading(written: str) -> Story | str:
     """Return the story, or why there is none."""
     first, *told = _sentences(written)
     opened = _READ_START.fullmatch(first)
     if opened is None:
-        return f"it begins with {_cut(first)!r}, not with a sentence such as 'Anna has 12 apples.'"
+        return f"it begins with {shown(first)}, not with a sentence such as 'Anna has 12 apples.'"
     if opened["name"] not in NAMES:
-        return f"nobody in its stories is called {_cut(opened['name'])}, as in {_cut(first)!r}; there are {', '.join(NAMES)}"
+        return f"nobody in its stories is called {shown(opened['name'])}, as in {shown(first)}; there are {', '.join(NAMES)}"
     if opened["items"] not in ITEMS:
-        return f"nothing in its stories is called {_cut(opened['items'])}, as in {_cut(first)!r}; there are {', '.join(ITEMS)}"
+        return f"nothing in its stories is called {shown(opened['items'])}, as in {shown(first)}; there are {', '.join(ITEMS)}"
     story = Story(opened["name"], opened["items"], int(opened["N"]), ())
     if _told(_START, story, story.start) != first:
         return f"{first!r} would be {_told(_START, story, story.start)!r}"
     question = _told(_QUESTION, story)
     if not told or told[-1] != question:
-        return f"it ends with {_cut((told or [first])[-1])!r}, not with {question!r}"
+        return f"it ends with {shown((told or [first])[-1])}, not with {question!r}"
     events: list[StoryEvent] = []
     for sentence in told[:-1]:
         event = _event(sentence)
         if event is None:
-            return f"the sentence {_cut(sentence)!r} is not in its stories"
+            return f"the sentence {shown(sentence)} is not in its stories"
         if (expected := event.told(story)) != sentence:
             return f"the sentence {sentence!r} would be {expected!r} in this story"
         events.append(event)

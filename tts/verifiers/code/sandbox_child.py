@@ -1,7 +1,7 @@
 """The sandbox process: it isolates itself, then runs an untrusted program and its tests.
 
 It is run by its path (`python -I sandbox_child.py REPORT CONTROL`) and imports only the standard library, so that it starts fast. The
-program's process reports on the pipe REPORT; CONTROL is closed there, and says how that process ended. The parent
+program's process reports on the pipe REPORT; CONTROL is closed there, and gets the exit status of that process. The parent
 (`tts.verifiers.code.sandbox`) enforces the limits on time, processes, memory and output.
 
 There are three processes. This one creates the namespaces and waits. Its child is the first process of the new process namespace, whose
