@@ -1,4 +1,4 @@
-"""The process that makes reasoning-gym's problems and asks its scorers: nothing of that package runs beside a study.
+"""The process that makes reasoning-gym's problems and runs its scorers, so that no code of that package runs in this one.
 
 Several of its scorers evaluate the answer, which a model wrote, as Python. Here they cannot: in its modules `eval` takes values and
 arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with `python -m tts.tasks.reasoning_gym_worker`.
@@ -52,7 +52,7 @@ def prepare() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def disarm() -> None:
-    """Keep reasoning-gym's scorers from evaluating what a model wrote as a program."""
+    """Prevent reasoning-gym's scorers from evaluating an answer as a program."""
     original = sympy_parser.parse_expr
     guarded = functools.partial(mathematics, original)
     for name, module in list(sys.modules.items()):
@@ -64,7 +64,7 @@ def disarm() -> None:
 
 
 def value(text: str) -> Any:
-    """Return what a text of values and arithmetic comes to.
+    """Return the value of a text of literals and arithmetic.
 
     Raises:
         ValueError: it has anything else. SyntaxError: it cannot be read.

@@ -255,7 +255,7 @@ class TestTheVerifier:
     def test_where_it_cannot_shut_in_it_refuses_with_the_reason_unless_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(code, "why_not", lambda: "Landlock (create_ruleset) failed: Function not implemented")
         model = FunctionBackend(lambda ask: RIGHT)
-        with pytest.raises(CapabilityError, match=r"it cannot be had here: Landlock .*not implemented .*sandbox='none'"):
+        with pytest.raises(CapabilityError, match=r"it is not available here: Landlock .*not implemented .*sandbox='none'"):
             tts.solve("write f", tts.Budget(samples=1), model=model, strategy="best_of_n(n=1) | best", verifier=Code(tests=TESTS))
         allowed = Code(tests=TESTS, sandbox="none")
         tts.solve("write f", tts.Budget(samples=1), model=model, strategy="best_of_n(n=1) | best", verifier=allowed)

@@ -14,10 +14,10 @@ from tts.tasks.framing import need_texts, unknown_kind
 from tts.types import Problem
 
 ANSWER: Final = lines.ANSWER  # begins the answer line
-AGAIN: Final = "Again"  # stands on a line of its own behind each earlier attempt
+AGAIN: Final = "Again"  # on a line of its own behind each earlier attempt
 RESTART: Final = "Restart?"  # asks, behind a solution or a part of one, whether a fresh start would do better
 YES, NO = " yes", " no"  # what answers that
-MOST_ATTEMPTS: Final = 4  # that stand in a prompt; the model has seen no more
+MOST_ATTEMPTS: Final = 4  # in a prompt; the model was trained on no more
 
 
 class PocketTask(LinesTask):

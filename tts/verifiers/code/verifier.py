@@ -117,7 +117,7 @@ class Code(Verifier):
             check_docker()
         if self.sandbox == "landlock" and (reason := why_not()):
             raise CapabilityError(
-                f"sandbox is 'landlock', but it cannot be had here: {reason}",
+                f"sandbox is 'landlock', but it is not available here: {reason}",
                 hint="give code(sandbox='docker'), or sandbox='none' for programs that are trusted",
             )
 
