@@ -1,4 +1,4 @@
-"""The process that makes reasoning-gym's problems and runs its scorers, so that no code of that package runs in this one.
+"""The process that makes reasoning-gym's problems and runs its scorers, so that no code of that package runs in that of a study.
 
 Several of its scorers evaluate the answer, which a model wrote, as Python. Here they cannot: in its modules `eval` takes values and
 arithmetic only, and `parse_expr` of sympy takes mathematics only. Run it with `python -m tts.tasks.reasoning_gym_worker`.
