@@ -267,6 +267,8 @@ class TestWhatIsTold:
         assert seccomp.known() == bounds.no_filter.__wrapped__() == "no filter of system calls is written for sparc"
         with pytest.raises(OSError, match="no filter of system calls is written for sparc"):
             seccomp.refuse_calls()
+        monkeypatch.setattr(platform, "system", lambda: "Darwin")
+        assert seccomp.known() == "seccomp takes Linux, and this is Darwin"
 
     @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
     def test_a_filter_is_whole(self, machine: str) -> None:

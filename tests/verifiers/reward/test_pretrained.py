@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, MissingDependency
 from tts.models.record import ModelRecord
 from tts.verifiers.reward.pretrained import config_of, tokenizer_of
 
@@ -23,6 +24,12 @@ def test_a_folder_without_a_model_is_named_with_the_part_that_is_missing(tmp_pat
         tokenizer_of(in_folder(tmp_path))
     with pytest.raises(ConfigError, match="the configuration of the model 'prm' could not be loaded: "):
         config_of(in_folder(tmp_path))
+
+
+def test_without_transformers_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingDependency, match=r"a reward model's tokenizer .*pip install 'test-time-search\[engine\]'"):
+        tokenizer_of(in_folder(tmp_path))
 
 
 def test_a_file_is_no_reward_model(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.verifiers.reward.published import PROBLEM, STEPS, llama_tokenizer, qwen_tokenizer, sentencepiece_like
-from tts.errors import ConfigError
+from tts.errors import ConfigError, MissingDependency
 from tts.verifiers.reward import record as reward_record
 from tts.verifiers.reward.record import RewardRecord, parse
 from tts.verifiers.reward.renderer import BEHIND, EMPTY, MERGED, SolutionRenderer
@@ -237,6 +238,12 @@ def test_a_file_that_is_no_record_is_named(content: str, message: str, tmp_path:
     file.write_text(content)
     with pytest.raises(ConfigError, match=message):
         reward_record.load(str(file))
+
+
+def test_without_pyyaml_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(MissingDependency, match=r"reading the record of a reward model .*pip install 'test-time-search\[engine\]'"):
+        parse("name: mine", "the record")
 
 
 def test_a_record_that_is_nowhere_is_named(tmp_path: Path) -> None:
