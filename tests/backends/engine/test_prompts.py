@@ -133,7 +133,7 @@ def test_memory_stays_within_its_budget_and_returns_to_zero() -> None:
     async def main() -> Any:
         replies = await backend.prompt_logprobs(spoken(PROMPTS * 3), 2)
         await backend.open(["a"])  # in a later batch, before which all is released
-        assert backend.runner.tree.unique_tokens() == 0
+        assert backend.runner.tree.pool.num_used == 0
         return [told(reply.value) for reply in replies]
 
     assert run(backend, main) == [alone(place) for place in range(len(PROMPTS))] * 3
@@ -191,7 +191,7 @@ def test_a_call_that_is_given_up_leaves_nothing_behind() -> None:
             await task
         await backend.prompt_logprobs(spoken(PROMPTS[:1]))
         await backend.open(["a"])
-        assert backend.runner.tree.unique_tokens() == 0
+        assert backend.runner.tree.pool.num_used == 0
 
     run(backend, main)
 

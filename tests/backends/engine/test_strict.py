@@ -296,7 +296,7 @@ def evict_all(backend: Any) -> None:
         while tree._evict():
             pass
         backend.runner._kept_logits.clear()
-    assert tree.unique_tokens() == 0
+    assert tree.pool.num_used == 0
     tree.pool.keys[:], tree.pool.values[:] = 7e4, -7e4
 
 

@@ -116,7 +116,7 @@ def test_a_saved_folder_loads_quietly_and_gives_the_same_results(make_tiny: Any,
 def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
-    from tts.backends.loading import models as loading
+    from tts.backends.loading import hub
     from tts.backends.transformers.backend import TransformersBackend
 
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
@@ -128,7 +128,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ConfigError, match=r"could not be loaded.*hint: give the local folder") as offline:
         TransformersBackend.from_record(get("no-such-organisation/no-such-model"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(loading, "hub_answers", lambda: False)
+    monkeypatch.setattr(hub, "hub_answers", lambda: False)
     with pytest.raises(ConfigError, match="does not answer") as silent:
         TransformersBackend.from_record(get("no-such-organisation/no-such-model"))
     for error in (broken, offline, silent):

@@ -27,7 +27,7 @@ from tts.backends.engine.tree import KVNode, KVTree
 from tts.backends.engine.work import DecodeSequence, Floats, PrefillJob, RowEnd, SampleJob, Schedulable, draws_of, engine_error
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.sampling import log_softmax, spread
-from tts.backends.text.row_state import RowState, error_line, failed_row
+from tts.backends.text.row_state import RowState, error_line
 
 _KEPT_LOGITS = 64  # nodes whose logits are kept for further rows
 
@@ -62,8 +62,7 @@ class Runner:
         self.stats = EngineStats()
         self.report: Callable[[StepReport], None] | None = None
         self.fixed: FixedSteps | None = None
-        self._bytes = decoder.kv_shape.bytes_per_token
-        self._scheduler = Scheduler(tree, limits, self.stats, bytes_per_token=self._bytes, failed=self._failed)
+        self._scheduler = Scheduler(tree, limits, self.stats, bytes_per_token=decoder.kv_shape.bytes_per_token, failed=self._failed)
         self._limits = limits
         self._decode = decode
         self._eos = eos
@@ -199,7 +198,7 @@ class Runner:
             state = RowState(job.rows, index, job.text, node.end, decode=self._decode, eos=self._eos, context=self.context)
             finish = state.at_once()
         except Exception as failure:  # noqa: BLE001 - its predicate raised, which fails this row only
-            job.ended(RowEnd(job, index, None, "error", None, failed_row(failure).error))
+            job.ended(RowEnd(job, index, None, "error", None, error_line(failure)))
             return None
         if finish is not None:
             kept = self.tree.retain(node) if finish != "cancelled" else None
@@ -223,7 +222,8 @@ class Runner:
         rows = StepRows(np.array([node.place for node in nodes], np.int64), np.array(first, np.int64), np.array(num_tokens, np.int64))
         planned = make_plan(rows, self.tree.table, self.tree.pool.following, share=self._share)
         ordered = [feeds[row] for row in planned.order.tolist()]
-        decoding = all(isinstance(feed.work, DecodeSequence) for feed in feeds)
+        sequences = [feed.work for feed in feeds if isinstance(feed.work, DecodeSequence)]
+        decoding = len(sequences) == len(feeds)
         apart = decoding and len(planned.places) == len(feeds)
         ids = [feed.node.tokens[feed.first] for feed in ordered] if apart else [token for feed in ordered for token in feed.ids]
         wanted, with_logits = wanted_of(ordered, every=bool(self.heads))
@@ -234,8 +234,7 @@ class Runner:
             output = self.decoder.forward(tokens, planned, wanted, with_logits, self.tree.pool, apart=apart, hidden=fixed)
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
-        sequences = [feed for feed in feeds if isinstance(feed.work, DecodeSequence)]
-        drafted = sum(len(feed.work.drafted) for feed in sequences if isinstance(feed.work, DecodeSequence))
+        drafted = sum(len(sequence.drafted) for sequence in sequences)
         prefill = len(ids) - len(sequences) - drafted
         self.stats.drafted += drafted
         self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=prefill, num_logits=len(with_logits))
@@ -332,17 +331,16 @@ class Runner:
 
     # Ends -----------------------------------------------------------------------------------------------------------------------
 
-    def _end_sequence(self, sequence: DecodeSequence, finish: Finish, error: str = "") -> None:
-        self._scheduler.remove(sequence)
+    def _end_sequence(self, sequence: DecodeSequence, finish: Finish, error: str = "", *, scheduled: bool = True) -> None:
+        if scheduled:
+            self._scheduler.remove(sequence)
         if sequence.draft is not None:
             sequence.draft.end()
         sequence.node.pieces = sequence.state.pieces
-        node = sequence.node
-        if finish in ("error", "cancelled"):
-            self.tree.release(node)
-            sequence.job.ended(RowEnd(sequence.job, sequence.state.index, sequence.state, finish, None, error, began=True))
-        else:
-            sequence.job.ended(RowEnd(sequence.job, sequence.state.index, sequence.state, finish, node, began=True))
+        kept = sequence.node if finish not in ("error", "cancelled") else None
+        sequence.job.ended(RowEnd(sequence.job, sequence.state.index, sequence.state, finish, kept, error, began=True))
+        if kept is None:
+            self.tree.release(sequence.node)
 
     def _end_waiting(self, job: SampleJob, finish: Finish, failure: Exception | None = None) -> None:
         """End the rows of a job that have not begun."""
@@ -352,23 +350,19 @@ class Runner:
         job.next_row = len(job.rows.request.rows)
         self.tree.release(job.node)
 
-    def _end_prefill(self, prefill: PrefillJob) -> None:
-        self._scheduler.remove(prefill)
+    def _end_prefill(self, prefill: PrefillJob, *, scheduled: bool = True) -> None:
+        if scheduled:
+            self._scheduler.remove(prefill)
         prefill.done(prefill)
         self.tree.release(prefill.node)
 
     def _failed(self, work: Schedulable, failure: Exception, *, scheduled: bool = False) -> None:
-        """Fail a job."""
-        if scheduled:
-            self._scheduler.remove(work)
+        """Fail a job; `scheduled`: whether the scheduler still has it."""
         if isinstance(work, DecodeSequence):
-            if work.draft is not None:
-                work.draft.end()
-            work.job.ended(RowEnd(work.job, work.state.index, work.state, "error", None, error_line(failure), began=True))
+            self._end_sequence(work, "error", error_line(failure), scheduled=scheduled)
         else:
             work.failure = engine_error(failure)
-            work.done(work)
-        self.tree.release(work.node)
+            self._end_prefill(work, scheduled=scheduled)
 
     def _break(self, feeds: Sequence[Feed], failure: Exception) -> None:
         """Fail the jobs of a pass that raised, and drop the keys and values that it may have written."""

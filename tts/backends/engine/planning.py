@@ -70,11 +70,8 @@ def make_plan(rows: StepRows, table: NodeTable, following: Ints, *, share: bool 
         rows: of this step. table: the tree. following: the next block of each block.
         share: whether rows below one node read it together; else each row reads its path by itself, for comparison.
     """
-    return StepPlan(*_finish(*_plan(*rows, *table, following, share)))
-
-
-def _finish(positions: Any, items: Any, blocks: Any, order: Any, places: Any, read: int, unshared: int) -> Any:
-    return AttentionPlan(positions, items, blocks), order, places, read, unshared
+    positions, items, blocks, *rest = _plan(*rows, *table, following, share)
+    return StepPlan(AttentionPlan(positions, items, blocks), *rest)
 
 
 @compiled

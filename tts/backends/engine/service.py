@@ -37,8 +37,15 @@ class CallFuture:
         self.reused = call.reused
         self.seconds = 0.0
         self.reply = future
-        self.deliver: Deliver = _undelivered
+        self.deliver: Deliver
+        self._begin = call.start
         self._counters = counters
+
+    def start(self, deliver: Deliver) -> None:
+        """Begin the call, in the engine's thread, unless it has ended."""
+        self.deliver = deliver
+        if not self.reply.done():
+            self._begin(self)
 
     def set_result(self, make: Callable[[], Any]) -> None:
         """Set the result to what `make` returns, called in the event loop's thread."""
@@ -114,8 +121,8 @@ class Service:
     async def ask(self, calls: Sequence[EngineCall]) -> list[Reply[Any]]:
         """Submit calls, and return their replies in order."""
         futures = [CallFuture(call, asyncio.get_running_loop().create_future(), self._counters) for call in calls]
-        for call, future in zip(calls, futures, strict=True):
-            self.submit(EngineTask(_starter(call, future), future.fail, future.reply.done))
+        for future in futures:
+            self.submit(EngineTask(future.start, future.fail, future.reply.done))
         return await _replies(futures)
 
     async def ask_together(self, calls: Sequence[EngineCall], start: Callable[[Sequence[CallFuture]], None]) -> list[Reply[Any]]:
@@ -165,7 +172,7 @@ class Service:
                     if runner.busy:
                         runner.step()
                 self._give_up()
-                more = queue.take(_is_done)
+                more = queue.take(lambda task: task.done())
                 _start(more, deliver)
                 if not more and not any(runner.busy for runner in self._runners):
                     break
@@ -193,15 +200,6 @@ async def _replies(futures: Sequence[CallFuture]) -> list[Reply[Any]]:
     return replies
 
 
-def _starter(call: EngineCall, future: CallFuture) -> Callable[[Deliver], None]:
-    def start(deliver: Deliver) -> None:
-        future.deliver = deliver
-        if not future.reply.done():
-            call.start(future)
-
-    return start
-
-
 def _start(tasks: Sequence[EngineTask], deliver: Deliver) -> None:
     for task in tasks:
         try:
@@ -210,14 +208,6 @@ def _start(tasks: Sequence[EngineTask], deliver: Deliver) -> None:
             deliver(task.fail, failure)
 
 
-def _is_done(task: EngineTask) -> bool:
-    return task.done()
-
-
 def _fail_all(tasks: Sequence[EngineTask], failure: Exception) -> None:
     for task in tasks:
         task.fail(engine_error(failure))
-
-
-def _undelivered(fn: Callable[..., None], *args: Any) -> None:
-    raise AssertionError(f"{fn} {args}: a call was answered before it was started")

@@ -98,6 +98,7 @@ class KVTree:
     Attributes:
         clock: a count that callers advance; nodes are evicted in the order of their last use by it.
         evictions: nodes evicted so far. nodes: all that exist, by place. root_gone: called with a removed root, if set.
+        table: the tree as arrays, for the planner.
     """
 
     def __init__(self, pool: BlockPool) -> None:
@@ -106,16 +107,11 @@ class KVTree:
         self.evictions = 0
         self.nodes: dict[int, KVNode] = {}
         self.root_gone: Callable[[KVNode], None] | None = None
-        self._table = _empty_table(64)
+        self.table = _empty_table(64)
         self._places = list(range(63, -1, -1))
         self._pinned_blocks = 0
         self._leaves: list[tuple[int, int, int, KVNode]] = []
         self._pushed = 0
-
-    @property
-    def table(self) -> NodeTable:
-        """The tree as arrays, for the planner."""
-        return self._table
 
     @property
     def reclaimable(self) -> int:
@@ -129,7 +125,7 @@ class KVTree:
         place = self._places.pop()
         node = KVNode(place, parent, tokens, rank)
         self.nodes[place] = node
-        table = self._table
+        table = self.table
         table.parent[place] = -1 if parent is None else parent.place
         table.start[place], table.length[place], table.head[place] = node.start, 0, -1
         if parent is not None:
@@ -138,7 +134,7 @@ class KVTree:
 
     def length(self, node: KVNode) -> int:
         """Return how many of a node's tokens have keys and values."""
-        return int(self._table.length[node.place])
+        return int(self.table.length[node.place])
 
     def complete(self, node: KVNode) -> bool:
         """Whether all of a node's tokens have keys and values."""
@@ -194,7 +190,7 @@ class KVTree:
                 return False
             block = self.pool.take()
             if node.num_blocks == 0:
-                self._table.head[node.place] = block
+                self.table.head[node.place] = block
                 if node.parent is not None:
                     node.parent.resident_children += 1
             else:
@@ -205,21 +201,21 @@ class KVTree:
 
     def fill(self, node: KVNode, length: int) -> None:
         """Record that a node's first `length` tokens have keys and values, or will at the end of this step."""
-        self._table.length[node.place] = length
+        self.table.length[node.place] = length
         node.computed = max(node.computed, length)
 
     def cut(self, node: KVNode, length: int) -> None:
         """Record that only a node's first `length` tokens have keys and values: what a draft proposed beyond was not drawn."""
-        self._table.length[node.place] = node.computed = length
+        self.table.length[node.place] = node.computed = length
         for scores in node.scores.values():
             del scores[length:]
 
     def forget(self, node: KVNode) -> None:
         """Drop a node's keys and values, which are not valid. Its descendants' stay and must not be used."""
-        self._table.length[node.place] = 0
+        self.table.length[node.place] = 0
 
     def _tail(self, node: KVNode) -> int:
-        block = int(self._table.head[node.place])
+        block = int(self.table.head[node.place])
         for _ in range(node.num_blocks - 1):
             block = int(self.pool.following[block])
         return block
@@ -249,30 +245,20 @@ class KVTree:
     def _drop_blocks(self, node: KVNode) -> None:
         if not node.num_blocks:
             return
-        self.pool.give(int(self._table.head[node.place]))
+        self.pool.give(int(self.table.head[node.place]))
         node.num_blocks = 0
-        self._table.head[node.place], self._table.length[node.place] = -1, 0
+        self.table.head[node.place], self.table.length[node.place] = -1, 0
         if node.parent is not None:
             node.parent.resident_children -= 1
             self._offer(node.parent)
 
     def _grow(self) -> None:
-        old = self._table
+        old = self.table
         size = len(old.parent)
-        self._table = _empty_table(2 * size)
-        for new, values in zip(self._table, old, strict=True):
+        self.table = _empty_table(2 * size)
+        for new, values in zip(self.table, old, strict=True):
             new[:size] = values
         self._places = list(range(2 * size - 1, size - 1, -1))
-
-    # Contents ------------------------------------------------------------------------------------------------------------------
-
-    def unique_tokens(self) -> int:
-        """Return how many tokens have keys and values."""
-        return sum(self.length(node) for node in self.nodes.values())
-
-    def logical_tokens(self) -> int:
-        """Return the tokens of the paths to all leaves, summed: what would be held without sharing."""
-        return sum(node.end for node in self.nodes.values() if node.children == 0)
 
 
 def _upwards(node: KVNode | None) -> Iterator[KVNode]:

@@ -124,7 +124,11 @@ class View:
             step = above.below[piece] = _StepNode(self._runner.tree.add(begun.node, tokens, CACHED), more[-1])
             chain.append(step)
             self._read(above, begun, step, piece)
-        _PendingReadings(chain, computed, prompt, start, done).begin()
+
+        def ended(readings: Readings, seconds: float, failure: Failed) -> None:
+            done(ViewReadings(readings, computed, prompt, start, seconds, failure))
+
+        _when_read(chain, ended)
 
     def _check(self, before: int, fresh: Sequence[Sequence[int]]) -> None:
         total = before + sum(map(len, fresh))
@@ -199,34 +203,21 @@ def _begun(above: _StepNode, piece: Piece, ids: tuple[int, ...]) -> tuple[_StepN
     return above, ids
 
 
-class _PendingReadings:
-    """Waits for all readings of one path."""
+def _when_read(chain: Sequence[_StepNode], done: Callable[[Readings, float, Failed], None]) -> None:
+    """Call `done` once all steps of a path are read: with their readings, the seconds that they took, and the first failure."""
+    late = [step for step in chain if step.reading is None]
+    told: list[tuple[Failed, float]] = []
 
-    def __init__(self, chain: Sequence[_StepNode], computed: int, prompt: int, reused: int, done: Done) -> None:
-        self._chain = chain
-        self._computed = computed
-        self._prompt = prompt
-        self._reused = reused
-        self._done = done
-        self._seconds = 0.0
-        self._failure: Failed = None
-        self._missing = 0
+    def end() -> None:
+        readings = np.array([np.nan if step.reading is None else step.reading for step in chain], np.float64)
+        done(readings, sum((seconds for _, seconds in told), 0.0), next((failure for failure, _ in told if failure is not None), None))
 
-    def begin(self) -> None:
-        late = [step for step in self._chain if step.reading is None]
-        self._missing = len(late)
-        for step in late:
-            step.waiting.append(self._receive)
-        if not late:
-            self._end()
+    def receive(failure: Failed, seconds: float) -> None:
+        told.append((failure, seconds))
+        if len(told) == len(late):
+            end()
 
-    def _receive(self, failure: Failed, seconds: float) -> None:
-        self._failure = self._failure or failure
-        self._seconds += seconds
-        self._missing -= 1
-        if not self._missing:
-            self._end()
-
-    def _end(self) -> None:
-        readings = np.array([np.nan if step.reading is None else step.reading for step in self._chain], np.float64)
-        self._done(ViewReadings(readings, self._computed, self._prompt, self._reused, self._seconds, self._failure))
+    for step in late:
+        step.waiting.append(receive)
+    if not late:
+        end()

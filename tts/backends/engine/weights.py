@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from huggingface_hub import constants, snapshot_download
-from safetensors import SafetensorError
+from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 
 from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, ValueHead
 from tts.backends.loading.digests import file_digest, tensors_digest
 from tts.backends.loading.gguf import llama_weights, read_gguf, tokenizer_from_gguf
-from tts.backends.loading.hub import HUB_HINT, NOT_LOADED, first_line, hub_answers, quiet, unavailable
+from tts.backends.loading.hub import NOT_LOADED, first_line, local_first, quiet, unavailable
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, head_path, locate
 
@@ -51,11 +51,9 @@ def read_checkpoint(record: ModelRecord) -> Checkpoint:
         file = read_gguf(path)
         config, weights = llama_weights(file)
         return Checkpoint(config, weights, tokenizer_from_gguf(file), None, record.sha256 or file_digest(path))
-    if path is not None:
-        return read_folder(record, path)
-    if record.source != "hub":
+    if path is None and record.source != "hub":
         raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
-    return read_folder(record, _from_hub(record))
+    return read_folder(record, path or Path(local_first(record, partial(snapshot_download, record.location, allow_patterns=_FILES))))
 
 
 def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
@@ -70,7 +68,7 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             generation = _generation(folder)
         weights = _weights(folder)
-    except (*NOT_LOADED, SafetensorError, AttributeError, TypeError) as failure:  # the last two: an index of another kind
+    except (*NOT_LOADED, AttributeError, TypeError) as failure:  # the last two: an index of another kind
         raise unavailable(record, failure) from failure
     return Checkpoint(config, weights, tokenizer, generation, tensors_digest(config, weights))
 
@@ -117,7 +115,7 @@ def _tensors(record: ModelRecord, file: str) -> tuple[str, dict[str, torch.Tenso
     what = f"the head {path} of model {record.name!r}"
     try:
         return what, load_file(path)
-    except (*NOT_LOADED, SafetensorError) as failure:
+    except NOT_LOADED as failure:
         raise ConfigError(f"{what} could not be read: {first_line(failure)}") from failure
 
 
@@ -157,19 +155,3 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
     for name in names:
         weights.update(load_file(folder / name))
     return weights
-
-
-def _from_hub(record: ModelRecord) -> Path:
-    """Return the local copy of a model on the Hub, from the cache or downloaded."""
-    try:
-        return Path(snapshot_download(record.location, local_files_only=True, allow_patterns=_FILES))
-    except NOT_LOADED as failure:
-        if constants.HF_HUB_OFFLINE:
-            raise unavailable(record, failure) from failure
-    if not hub_answers():
-        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
-    try:
-        with quiet():
-            return Path(snapshot_download(record.location, allow_patterns=_FILES))
-    except NOT_LOADED as failure:
-        raise unavailable(record, failure) from failure

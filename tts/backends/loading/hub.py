@@ -1,20 +1,24 @@
-"""Helpers of all loaders: reachability of the Hub, one-line errors, and transformers without progress bars."""
+"""Helpers of all loaders: local files before the Hub, one-line errors, and transformers without progress bars."""
 
 from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from huggingface_hub import constants
+from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord
 
-# Exceptions of transformers for models that are missing, broken or unknown.
-NOT_LOADED = (OSError, ValueError, KeyError, RuntimeError)
+T = TypeVar("T")
+
+# Exceptions of the libraries for models that are missing, broken or unknown.
+NOT_LOADED = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
 HUB_HINT = "give the local folder of a saved model, or use smollm2"
 
 
@@ -27,6 +31,27 @@ def hub_answers() -> bool:
     except OSError:
         return False
     return True
+
+
+def local_first(record: ModelRecord, read: Callable[..., T]) -> T:
+    """Return what `read(local_files_only=True)` returns; where a model of the Hub is not in the local cache, what it returns with False.
+
+    Raises:
+        ConfigError: the files are missing or broken.
+    """
+    try:
+        with quiet():
+            return read(local_files_only=True)
+    except NOT_LOADED as failure:
+        if record.source != "hub" or constants.HF_HUB_OFFLINE:
+            raise unavailable(record, failure) from failure
+    if not hub_answers():
+        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
+    try:
+        with quiet():
+            return read(local_files_only=False)
+    except NOT_LOADED as failure:
+        raise unavailable(record, failure) from failure
 
 
 def unavailable(record: ModelRecord, failure: Exception) -> ConfigError:

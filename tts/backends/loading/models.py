@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
-from huggingface_hub import constants
-from safetensors import SafetensorError
 
 from tts.backends.loading.digests import file_digest, weights_digest
 from tts.backends.loading.gguf import llama_from_gguf, read_gguf, tokenizer_from_gguf
-from tts.backends.loading.hub import HUB_HINT, NOT_LOADED, hub_answers, quiet, unavailable
+from tts.backends.loading.hub import local_first, quiet
 from tts.errors import ConfigError
 from tts.models.registry import ModelRecord, locate, resolve
 
@@ -44,10 +42,8 @@ def load(record: ModelRecord, *, device: str, dtype: torch.dtype) -> LoadedModel
         with quiet():
             model = llama_from_gguf(file, dtype)
         loaded = LoadedModel(model, tokenizer_from_gguf(file), record.sha256 or file_digest(path))
-    elif path is not None:
-        loaded = _from_folder(record, path, dtype)
-    elif record.source == "hub":
-        loaded = _from_hub(record, dtype)
+    elif path is not None or record.source == "hub":
+        loaded = local_first(record, partial(_read, str(path or record.location), dtype))
     else:
         raise ConfigError(f"model {record.name!r} has no weights to load", hint="leave the backend out: the model's record names one")
     loaded.model.to(device)
@@ -66,37 +62,10 @@ def load_tokenizer(name: str) -> Any:
         return tokenizer_from_gguf(read_gguf(path))
     if path is None and record.source != "hub":
         raise ConfigError(f"model {name!r} has no tokenizer to load", hint="name a folder, or a model of the Hub")
-    try:
-        with quiet():
-            return transformers.AutoTokenizer.from_pretrained(str(path or record.location), local_files_only=path is not None)
-    except NOT_LOADED as failure:
-        raise unavailable(record, failure) from failure
+    return local_first(record, partial(transformers.AutoTokenizer.from_pretrained, str(path or record.location)))
 
 
-def _from_folder(record: ModelRecord, folder: Path, dtype: torch.dtype) -> LoadedModel:
-    try:
-        return _read(str(folder), dtype, local=True)
-    except (*NOT_LOADED, SafetensorError) as failure:
-        raise unavailable(record, failure) from failure
-
-
-def _from_hub(record: ModelRecord, dtype: torch.dtype) -> LoadedModel:
-    """Load a Hub name: from the local cache first, then from the Hub."""
-    try:
-        return _read(record.location, dtype, local=True)
-    except NOT_LOADED as failure:
-        if constants.HF_HUB_OFFLINE:
-            raise unavailable(record, failure) from failure
-    if not hub_answers():
-        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
-    try:
-        return _read(record.location, dtype, local=False)
-    except NOT_LOADED as failure:
-        raise unavailable(record, failure) from failure
-
-
-def _read(location: str, dtype: torch.dtype, *, local: bool) -> LoadedModel:
-    with quiet():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local)
-        model = transformers.AutoModelForCausalLM.from_pretrained(location, dtype=dtype, local_files_only=local)
+def _read(location: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedModel:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only)
+    model = transformers.AutoModelForCausalLM.from_pretrained(location, dtype=dtype, local_files_only=local_files_only)
     return LoadedModel(model, tokenizer, weights_digest(model))
