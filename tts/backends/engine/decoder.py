@@ -74,8 +74,12 @@ class Decoder:
         kv_precision: of keys and values on a CPU; "float16" with the executors "strict" and "reference". Elsewhere they have the model's.
         output_layer: whether it gives logits. Classifiers have no such layer, and models that a head reads need none.
 
+    Attributes:
+        kv_shape: of a token's keys and values. products: weights that every token passes, and those of the output layer.
+        spans: adds up the seconds of steps, if set.
+
     Raises:
-        ConfigError: a weight is missing, has another shape or is not finite, or the precision does not go with the device.
+        ConfigError: a weight is missing, has another shape or is not finite, or rows cannot be exact on the device.
     """
 
     def __init__(
@@ -96,25 +100,29 @@ class Decoder:
         self.device = device
         self.kv_precision = kv_precision
         self.dtype = torch.bfloat16 if precision == "bfloat16" and device.type != "cpu" else torch.float32
+        self._kv_dtype = torch.float16 if kv_precision == "float16" else self.dtype
+        self.kv_shape = KVShape(config.layers, config.kv_heads, config.head_size, self._kv_dtype.itemsize)
         self.team = Team(threads)
         self.spans: Spans | None = None
         self.operations: Operations = _operations(config, executor, self.team, device, self.dtype)
-        make = _Maker(config, weights, precision, strict=executor != "triton", team=self.team, device=device)
+        make = _Maker(config, weights, precision, self.dtype, strict=executor != "triton", team=self.team, device=device)
         self._embedding = make.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         self._layers = [make.layer(f"model.layers.{number}.") for number in range(config.layers)]
         self._norm = make.tensor("model.norm.weight", config.hidden)
         self._head = make.head(self._embedding) if output_layer else None
         self.parameters = make.parameters
-        self._stack = self._stacked()
-        self._apart = self._operations_apart(threads)
-        self.weight_bytes = sum(linear.weight_bytes for linear in self.linears())
+        linears = [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        size = sum(linear.weight_bytes for linear in linears)
+        self._stack = self._stacked(linears) if size <= _CACHED else None
+        self._apart = self._operations_apart(linears) if size <= _CACHED and threads > 1 and self._stack is None else []
+        self.weight_bytes = size + (self._head.weight_bytes if self._head else 0)
+        head = self._head.in_features * self._head.out_features if self._head else 0
+        self.products = (sum(linear.in_features * linear.out_features for linear in linears), head)
 
-    def _stacked(self) -> Stack | None:
-        """Return the weights for one compiled call, where they fit the caches: for larger ones, threads share each product."""
-        linears = self._in_layers()
-        if self.executor != "strict" or sum(linear.weight_bytes for linear in linears) > _CACHED:
-            return None
-        if not (all(isinstance(each, HostLinear) for each in linears) or all(isinstance(each, HostInt8Linear) for each in linears)):
+    def _stacked(self, linears: Sequence[Linear]) -> Stack | None:
+        """Return small weights for one compiled call, if it has their products. For larger weights, threads share each product."""
+        of_one_kind = any(all(isinstance(each, kind) for each in linears) for kind in (HostLinear, HostInt8Linear))
+        if self.executor != "strict" or not of_one_kind:
             return None
         found: dict[str, NDArray[Any]] = {}
         for name in ("qkv", "out", "gate_up", "down"):
@@ -129,45 +137,19 @@ class Decoder:
         cosines, sines = (table.numpy() for table in rotary_tables(self.config))
         return Stack(**found, cosines=cosines, sines=sines)
 
-    def _operations_apart(self, threads: int) -> list[Operations]:
+    def _operations_apart(self, linears: Sequence[Linear]) -> list[Operations]:
         """Return operations for each thread where a step is faster split by rows: for weights that fit every cache.
 
         It needs layers with the same bits on one thread and on several, as these have.
         """
-        linears = self._in_layers()
-        small = sum(linear.weight_bytes for linear in linears) <= _CACHED and all(
-            isinstance(each, HostLinear | SharedLinear) for each in linears
-        )
-        if threads == 1 or self._stack is not None or not small or not isinstance(self.operations, HostOperations):
+        if not isinstance(self.operations, HostOperations) or not all(isinstance(each, HostLinear | SharedLinear) for each in linears):
             return []
-        return [HostOperations(self.config, self.executor, self.team) for _ in range(threads)]
-
-    @property
-    def _kv_dtype(self) -> torch.dtype:
-        return torch.float16 if self.kv_precision == "float16" else self.dtype
-
-    @property
-    def kv_shape(self) -> KVShape:
-        """The shape of a token's keys and values."""
-        return KVShape(self.config.layers, self.config.kv_heads, self.config.head_size, self._kv_dtype.itemsize)
+        return [HostOperations(self.config, self.executor, self.team) for _ in range(self.team.threads)]
 
     @property
     def has_output_layer(self) -> bool:
         """Whether it gives logits."""
         return self._head is not None
-
-    def linears(self) -> list[Linear]:
-        """Return every matrix product of a step, the output layer last, if there is one."""
-        return self._in_layers() + ([] if self._head is None else [self._head])
-
-    def _in_layers(self) -> list[Linear]:
-        return [linear for layer in self._layers for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-
-    @property
-    def products(self) -> tuple[int, int]:
-        """Weights that every token passes, and those of the output layer."""
-        head = 0 if self._head is None else self._head.in_features * self._head.out_features
-        return sum(linear.in_features * linear.out_features for linear in self._in_layers()), head
 
     def pool(self, num_blocks: int) -> BlockPool:
         """Return an empty pool for this model."""
@@ -294,20 +276,19 @@ class _Maker:
     config: DecoderConfig
     weights: Weights
     precision: Precision
+    dtype: torch.dtype
     strict: bool = field(kw_only=True)
     team: Team = field(kw_only=True)
     device: torch.device = field(kw_only=True)
     parameters: int = 0
 
-    def tensor(self, name: str, *shape: int, optional: bool = False) -> Tensor:
-        """Return a weight of a known shape; an optional one that is missing has no rows.
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        """Return a weight of a known shape.
 
         Raises:
             ConfigError: it is missing, has another shape, or is not finite.
         """
         found = self.weights.get(name)
-        if found is None and optional:
-            return torch.empty(0, *shape[1:], device=self.device)
         if found is None:
             raise ConfigError(f"the model's files lack the weight {name}", hint="get the files again, or name the model they belong to")
         if tuple(found.shape) != shape:
@@ -315,22 +296,20 @@ class _Maker:
         if not found.sum().isfinite() and not found.isfinite().all():  # a sum is cheap, but may overflow
             raise ConfigError(f"the weight {name} is not finite, but must hold numbers alone", hint="get the files again")
         self.parameters += found.numel()
-        return found.to(self.device, torch.bfloat16 if self.precision == "bfloat16" and self.device.type != "cpu" else torch.float32)
+        return found.to(self.device, self.dtype)
 
     def linear(self, names: list[str], rows: list[int], columns: int, *, precision: Precision | None = None) -> Linear:
         """Return matrices that read the same input as one product."""
         weight = torch.cat([self.tensor(f"{name}.weight", count, columns) for name, count in zip(names, rows, strict=True)])
-        biases = [self.tensor(f"{name}.bias", count, optional=True) for name, count in zip(names, rows, strict=True)]
-        bias = torch.cat([b if len(b) else b.new_zeros(count) for b, count in zip(biases, rows, strict=True)])
-        given = any(len(b) for b in biases)
-        return make_linear(
-            weight,
-            bias if given else None,
-            precision=precision or self.precision,
-            strict=self.strict,
-            threads=self.team.threads,
-            team=self.team,
-        )
+        biases = [
+            self.tensor(f"{name}.bias", count) if f"{name}.bias" in self.weights else weight.new_zeros(count)
+            for name, count in zip(names, rows, strict=True)
+        ]
+        given = any(f"{name}.bias" in self.weights for name in names)
+        return self._product(weight, torch.cat(biases) if given else None, precision or self.precision)
+
+    def _product(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> Linear:
+        return make_linear(weight, bias, precision=precision, strict=self.strict, threads=self.team.threads, team=self.team)
 
     def layer(self, prefix: str) -> _Layer:
         """Return a layer."""
@@ -352,7 +331,7 @@ class _Maker:
         precision = "float32" if self.precision == "int8" else self.precision
         if not self.config.tied:
             return self.linear(["lm_head"], [self.config.vocab], self.config.hidden, precision=precision)
-        return make_linear(embedding, None, precision=precision, strict=self.strict, threads=self.team.threads, team=self.team)
+        return self._product(embedding, None, precision)
 
 
 def _operations(config: DecoderConfig, executor: AttentionExecutor, team: Team, device: torch.device, dtype: torch.dtype) -> Operations:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tts.backends.engine.int8 import FbgemmLinear, HostInt8Linear, check_int8, fbgemm_is_exact
+from tts.backends.engine.int8 import FbgemmLinear, HostInt8Linear, fbgemm_is_exact
 from tts.backends.kernels import gemm
 from tts.backends.kernels.host import Team
 from tts.backends.loading.cpu import has_bfloat16
@@ -33,7 +33,6 @@ _PROBED_ROWS = (1, 2, 3, 7, 8, 15, 16, 17, 33, 64)
 _MOST_PROBED, _PROBED = 1024, 256  # layers of more outputs are probed on about 256: sums are split, if ever, where outputs are few
 _PRIME = 65_537  # values of the probe's weights before they repeat
 
-_DTYPES = {"float32": torch.float32, "int8": torch.int8, "bfloat16": torch.bfloat16}
 # multiplications from which on a second thread pays, where weights are read from the cache; a call counts as _LEAST_ROWS at least
 _SHARED_FROM = {"int8": 20e6, "bfloat16": 14e6}
 _LEAST_ROWS = 4
@@ -91,21 +90,11 @@ class PlainLinear:
         return functional.linear(x.to(self._weight.dtype), self._weight, self._bias).to(x.dtype)
 
 
-class TiledLinear:
-    """torch's own product in tiles of exactly 16 rows, the last one filled with zeros: one shape, so one order of additions.
-
-    Args:
-        weight: `[N, K]`; kept.
-        bias: `[N]` or None; of the weight's dtype.
-    """
+class TiledLinear(PlainLinear):
+    """The same in tiles of exactly 16 rows, the last one filled with zeros: one shape, so one order of additions."""
 
     exact_rows = True
     tile_rows = TILE_ROWS
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._weight, self._bias = weight, bias
-        self.out_features, self.in_features = weight.shape
-        self.weight_bytes = weight.numel() * weight.itemsize
 
     def __call__(self, x: torch.Tensor, /) -> torch.Tensor:
         """Return x · weightᵀ + bias, `[M, N]`, of x's dtype."""
@@ -232,13 +221,13 @@ def make_linear(
         team: threads of this package's products; None: the calling one alone.
 
     Raises:
-        ConfigError: rows must be exact, and no layer is on this machine; this device has no such product; another precision.
+        ConfigError: rows must be exact, and no layer is on this machine.
     """
-    if precision not in _DTYPES:
-        raise ConfigError(f"precision is {precision!r}, but must be one of {', '.join(_DTYPES)}")
+    if precision == "int8" and fbgemm_is_exact():
+        return _shared(FbgemmLinear(weight, bias), precision, threads)
     if precision == "int8":
-        return _int8(weight, bias, threads, team or Team(1))
-    dtype = _DTYPES[precision]
+        return HostInt8Linear(weight, bias, team or Team(1))
+    dtype = torch.float32 if precision == "float32" else torch.bfloat16
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
     if weight.device.type == "cpu" and precision == "float32":
         return HostLinear(weight, bias, team or Team(1))
@@ -258,16 +247,6 @@ def make_linear(
             hint="set strict=False: results then vary in the last bits with what else is computed",
         )
     return tiled(weight, bias)
-
-
-def _int8(weight: torch.Tensor, bias: torch.Tensor | None, threads: int, team: Team) -> Linear:
-    """Return the int8 layer of this CPU."""
-    if weight.device.type != "cpu":
-        raise ConfigError(f"precision is 'int8', but the weights are on {weight.device}", hint="use 'bfloat16' there, or the CPU")
-    check_int8()
-    if fbgemm_is_exact():
-        return _shared(FbgemmLinear(weight, bias), "int8", threads)
-    return HostInt8Linear(weight, bias, team)
 
 
 def _shared(layer: Linear, precision: Precision, threads: int) -> Linear:
