@@ -120,8 +120,7 @@ class EngineBackend(StateBackend[PathState]):
             ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not go with the others; an
                 option is not valid; or the record has a url. Nothing stays loaded.
         """
-        more: dict[str, Any] = {"heads": heads, "reward_models": reward_models, "output_layer": output_layer, **options}
-        parts = apart_if_forked(load_parts, record, **more)
+        parts = apart_if_forked(load_parts, record, heads=heads, reward_models=reward_models, output_layer=output_layer, **options)
         return cls(
             parts.runner,
             parts.renderer,

@@ -22,13 +22,12 @@ class DecoderConfig:
     """A decoder's shapes and constants.
 
     Args:
-        kind: "llama", "qwen2", "qwen3" or "mistral". vocab, hidden, intermediate, layers: sizes.
+        vocab, hidden, intermediate, layers: sizes.
         heads: query heads. kv_heads: key-value heads, a divisor. head_size: of each; a multiple of 16.
         eps: of the norms. tied: whether the output layer is the embedding. head_norms: whether queries and keys are normed (Qwen3).
         context: most tokens of a path. frequencies: [head_size / 2] of the rotary positions. amplitude: of their cosines and sines.
     """
 
-    kind: str
     vocab: int
     hidden: int
     intermediate: int
@@ -69,7 +68,6 @@ def read_config(config: Any) -> DecoderConfig:
         )
     frequencies, amplitude = _rotary(config, head_size)
     return DecoderConfig(
-        kind=kind,
         vocab=config.vocab_size,
         hidden=config.hidden_size,
         intermediate=config.intermediate_size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
@@ -195,13 +196,13 @@ def load_parts(
     runner, renderer = make_runner(checkpoint, settings, heads=all_heads, share=share, output_layer=output_layer)
     models = dict(served)
     identity = _identity(checkpoint.digest, runner.decoder)
-    for name, one in found.items():
-        try:
+    with ExitStack() as unless_all_load:
+        unless_all_load.callback(runner.decoder.close)
+        for name, one in found.items():
             models[name] = _beside(one, settings, share)
-        except Exception:
-            runner.decoder.close()
-            raise
-        identity += f" {name}={one.checkpoint.digest},{one.digest}"
+            unless_all_load.callback(models[name].runner.decoder.close)
+            identity += f" {name}={one.checkpoint.digest},{one.digest}"
+        unless_all_load.pop_all()
     identity += "".join(f" {name}={_digest(head)}" for name, head in sorted(all_heads.items()))
     return EngineParts(runner=runner, renderer=renderer, identity=identity, rates=rates(record), reward_models=models)
 

@@ -73,14 +73,11 @@ class BlockPool:
         self.peak_used = max(self.peak_used, self.num_used)
         return block
 
-    def give(self, head: int) -> int:
-        """Free a chain of blocks; return their number."""
-        count = 0
+    def give(self, head: int) -> None:
+        """Free a chain of blocks."""
         while head >= 0:
             self._free.append(head)
             head = int(self.following[head])
-            count += 1
-        return count
 
 
 def kernel_array(numbers: torch.Tensor) -> NDArray[Any]:

@@ -122,22 +122,17 @@ class Scheduler:
         self._bytes = bytes_per_token
         self._failed = failed
         self._waiting: list[Schedulable] = []
-        self._running: list[Schedulable] = []
+        self.running: list[Schedulable] = []
         self._late: list[KVNode] = []
 
     @property
     def busy(self) -> bool:
         """Whether any job is waiting or running."""
-        return bool(self._waiting or self._running)
-
-    @property
-    def running(self) -> list[Schedulable]:
-        """Running jobs, oldest first."""
-        return self._running
+        return bool(self._waiting or self.running)
 
     def every(self) -> list[Schedulable]:
         """Return all jobs, waiting or running."""
-        return [*self._waiting, *self._running]
+        return [*self._waiting, *self.running]
 
     def add(self, work: Schedulable) -> None:
         """Add a job."""
@@ -145,8 +140,8 @@ class Scheduler:
 
     def remove(self, work: Schedulable) -> None:
         """Remove a job that has ended."""
-        if work in self._running:
-            self._running.remove(work)
+        if work in self.running:
+            self.running.remove(work)
             self._late.append(work.node)
         else:
             self._waiting.remove(work)
@@ -162,20 +157,20 @@ class Scheduler:
         self._admit()
         step = _StepBuilder(self._limits.tokens)
         index = 0
-        while index < len(self._running):
-            work = self._running[index]
+        while index < len(self.running):
+            work = self.running[index]
             try:
                 if not (isinstance(work, DecodeSequence) and self._feed_next(work, step)):
                     self._feed(work, step)
                 index += 1
             except _NoRoom:
-                youngest = self._running[-1]
+                youngest = self.running[-1]
                 if youngest is not work:  # not fed in this step yet, so that it is unpinned at once
                     self._tree.unpin(self._preempt(youngest))
-                elif len(self._running) > 1 or self._late:
+                elif len(self.running) > 1 or self._late:
                     self._late.append(self._preempt(work))
                 else:
-                    self._running.remove(work)
+                    self.running.remove(work)
                     self._late.append(work.node)
                     self._failed(work, self._too_small(work))
         return step.feeds
@@ -184,14 +179,14 @@ class Scheduler:
         """Admit waiting jobs, oldest first, while there is room for their known needs."""
         while self._waiting:
             work = self._waiting[0]
-            if self._running and self._needs(work) > self._tree.reclaimable:
+            if self.running and self._needs(work) > self._tree.reclaimable:
                 return
             self._waiting.pop(0)
             if not work.started:
                 work.started = True
                 self._stats.prefill_reused += sum(self._tree.length(node) for node in work.node.path())
             self._tree.pin(work.node)
-            bisect.insort(self._running, work, key=_order)
+            bisect.insort(self.running, work, key=_order)
 
     def _needs(self, work: Schedulable) -> int:
         """Return the blocks that a job needs beside those that other jobs pin."""
@@ -202,7 +197,7 @@ class Scheduler:
 
     def _preempt(self, work: Schedulable) -> KVNode:
         """Preempt a job: put it back into the queue; return the node that it no longer pins."""
-        self._running.remove(work)
+        self.running.remove(work)
         work.ready = False
         self._stats.parked += 1
         bisect.insort(self._waiting, work, key=_order)

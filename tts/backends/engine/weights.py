@@ -74,29 +74,19 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
 
 
 def read_heads(record: ModelRecord) -> dict[str, ValueHead]:
-    """Read the value heads that a record names.
+    """Read the value heads that a record names: of each the tensors "weight" [hidden] and "bias" [1].
 
     Raises:
-        ConfigError: a file is missing or broken, or its tensors are not a head.
+        ConfigError: a file is missing or broken, or a tensor is missing, of another shape, or not finite.
     """
-    return {name: read_head(record, file) for name, file in record.heads}
-
-
-def read_head(record: ModelRecord, file: str) -> ValueHead:
-    """Read one linear head: the tensors "weight" [hidden] and "bias" [1].
-
-    Raises:
-        ConfigError: the file is missing or broken, or a tensor is missing, of another shape, or not finite.
-    """
-    what, tensors = _tensors(record, file)
-    return _head(what, tensors, record.step)
+    return {name: _head(*_tensors(record, file), record.step) for name, file in record.heads}
 
 
 def read_readout(record: ModelRecord, file: str) -> HeadReadout | LikelihoodReadout:
     """Read what a process model is read by: a linear head, or a likelihood, which has the tensors "scale" [1] and "shift" [1].
 
     Raises:
-        ConfigError: as `read_head`; or a scale is not above 0, or the file has tensors of both.
+        ConfigError: as `read_heads`; or a scale is not above 0, or the file has tensors of both.
     """
     what, tensors = _tensors(record, file)
     if {"scale", "weight"} <= set(tensors):
