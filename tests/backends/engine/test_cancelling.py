@@ -82,6 +82,27 @@ def test_rows_are_cancelled_while_the_law_behind_their_path_is_read() -> None:
     assert all(end.state is None for end in asked.ends.values())
 
 
+def test_rows_that_were_cancelled_do_not_end_again_where_the_law_behind_their_path_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise RuntimeError("out of memory")
+
+    hand = Hand(runner_of(ROOMY, tokens=7))
+    path = hand.open(ids_of(50, 1)).path
+    hand.run()
+    evict(hand.runner)
+    asked = hand.write(path, ROWS)
+    hand.runner.step()
+    asked.rows.cancel()
+    hand.runner.step()
+    assert asked.done
+    assert hand.runner.busy, "the law was read before: the test saw nothing"
+    monkeypatch.setattr(hand.runner.decoder, "forward", breaks)
+    hand.run()
+    assert {end.finish for end in asked.ends.values()} == {"cancelled"}
+    hand.release(path)
+    assert_empty(hand.runner)
+
+
 def test_rows_are_cancelled_while_their_path_is_computed_again() -> None:
     hand = Hand(runner_of(ROOMY, tokens=7))
     asked = cancelled_when(hand, lambda asked: hand.runner.stats.recomputed > 55)

@@ -21,11 +21,12 @@ from tests.backends.conftest import engine_of, tiny_tokenizer  # noqa: E402
 from tests.backends.engine.driving import run  # noqa: E402
 from tests.backends.engine.models import KINDS, LINEAR, random_model  # noqa: E402
 from tts.backends.base import Row, SampleRequest, Sampling, StopCondition  # noqa: E402
-from tts.backends.engine import build  # noqa: E402
+from tts.backends.engine import build, weights  # noqa: E402
 from tts.backends.engine.backend import EngineBackend  # noqa: E402
+from tts.backends.engine.loading import EngineOptions  # noqa: E402
 from tts.backends.engine.weights import read_checkpoint  # noqa: E402
 from tts.errors import ConfigError  # noqa: E402
-from tts.models.registry import get  # noqa: E402
+from tts.models.registry import ModelRecord, get  # noqa: E402
 from tts.types import Message  # noqa: E402
 
 WEIGHTS = "model.safetensors"
@@ -136,6 +137,29 @@ def configured(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"max_rows": 0}, "max_rows is 0, but must be a whole number of at least 1, or None"),
+        ({"threads": True}, "threads is True, but must be a whole number of at least 1, or None"),
+        ({"kv_budget": 1e9}, "kv_budget is 1000000000.0, but must be a whole number of at least 1, or None"),
+        ({"precision": "int4"}, "precision is 'int4', but must be float32, int8, bfloat16 or None"),
+        ({"executor": "fast"}, "executor is 'fast', but must be strict, triton, triton_strict, reference or None"),
+        ({"device": "a toaster"}, "device is 'a toaster', which torch does not know (hint: cpu, or cuda)"),
+        ({"drafts": 2}, "drafts is 2, but must be True, False or None"),
+    ],
+    ids=str,
+)
+def test_options_that_are_none_are_refused(options: dict[str, Any], line: str) -> None:
+    assert line in refusal(lambda: EngineOptions(**options))
+
+
+def test_bfloat16_is_refused_on_a_cpu_that_would_be_slower_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
+    line = refusal(lambda: EngineOptions(device="cpu", precision="bfloat16"))
+    assert "precision is 'bfloat16', but this CPU has no instructions for it (hint: use 'float32' or 'int8', or leave it out)" in line
+
+
 def test_other_architectures_are_refused(tmp_path: Path) -> None:
     config = transformers.GPT2Config(vocab_size=289, n_embd=32, n_layer=1, n_head=2, n_positions=64, eos_token_id=0, bos_token_id=0)
     model = transformers.GPT2LMHeadModel(config)
@@ -233,6 +257,21 @@ def test_a_folder_without_a_shard_or_with_a_broken_index_is_one_line(tmp_path: P
     for text in ("{", "{}", '{"weight_map": []}', '{"weight_map": {"a": 3}}'):
         (folder / "model.safetensors.index.json").write_text(text)
         assert "could not be loaded" in refusal(lambda: load(folder))
+
+
+def test_a_model_of_the_hub_is_read_from_the_folder_that_it_is_downloaded_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def download(name: str, *, allow_patterns: list[str], local_files_only: bool) -> str:
+        assert "*.safetensors" in allow_patterns
+        asked.append((name, local_files_only))
+        return str(saved(tmp_path, random_model()))
+
+    monkeypatch.setattr(weights, "snapshot_download", download)
+    record = ModelRecord(name="mine", backend="engine", source="hub", location="some-one/some-model")
+    found = read_checkpoint(record)
+    assert asked == [("some-one/some-model", True)]
+    assert found.digest == read_checkpoint(get(str(tmp_path))).digest
 
 
 def test_no_folder_and_no_weights_are_one_line(tmp_path: Path) -> None:

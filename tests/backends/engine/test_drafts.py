@@ -170,6 +170,19 @@ def test_few_rows_are_drafted_for_whatever_was_found_of_many() -> None:
     assert rows[0].tokens
 
 
+def test_places_behind_the_prompt_that_was_not_used_for_longest_are_forgotten_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chooser, tree = Drafts(), stepping.runner_of(4).tree
+    chooser.cost = known_cost(0.0)
+    roots = [tree.add(None, ids_of(12, seed)) for seed in (1, 2, 3)]
+    rows = [chooser.begin(tree.add(root, ())) for root in roots]
+    monkeypatch.setattr(drafts, "_ENTRIES", 2 * (12 + 11 + 10 + 7))  # the suffixes of two prompts
+    for row, known in zip(rows, (roots, roots, roots[1:]), strict=True):
+        chooser.choose([(row, 100)])
+        assert list(chooser._indices) == known
+
+
 def test_what_does_not_pay_is_measured_less_and_less() -> None:
     chooser = Drafts()
     chooser.cost = known_cost(5.0)

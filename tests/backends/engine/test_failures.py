@@ -13,16 +13,20 @@ pytest.importorskip("numba", reason="the engine's kernels are compiled by numba"
 
 from tests.backends.conftest import engine_of, tiny_model, tiny_tokenizer  # noqa: E402 - torch comes first
 from tests.backends.engine.stepping import (  # noqa: E402
+    BLOCK,
     CONTEXT,
+    Hand,
     emptied,
     engine,
     evict,
+    ids_of,
     rested,
+    runner_of,
     text_of,
 )
 from tests.backends.rows import bare, drained, opened, start  # noqa: E402
 from tts.backends.base import Row, StopCondition  # noqa: E402
-from tts.errors import ConfigError, EngineError, PromptTooLong  # noqa: E402
+from tts.errors import ConfigError, EngineError, KVBudgetError, PromptTooLong  # noqa: E402
 
 LIMIT = 60  # seconds after which a test that hangs has failed
 ROWS = [Row(stream, 0, 25) for stream in range(1, 6)]
@@ -123,6 +127,32 @@ def test_handles_that_were_released_or_are_nobodys_are_refused() -> None:
     asyncio.run(main())
 
 
+def test_a_text_of_no_token_is_scored_without_a_pass() -> None:
+    async def main() -> None:
+        backend = engine()
+        (handle,) = await opened(backend, "the")
+        steps = backend.stats.steps
+        [reply] = await backend.score([handle], [""])
+        assert (reply.value.shape, reply.computed) == ((0,), 0)
+        assert backend.stats.steps == steps
+
+    asyncio.run(main())
+
+
+def test_a_call_that_is_given_up_before_it_begins_computes_nothing() -> None:
+    async def main() -> None:
+        backend = engine()
+        task = asyncio.create_task(backend.open([text_of(40, 1)]))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await backend.open(["a"])  # in a later batch; of its one token nothing is read yet
+        assert backend.stats.prefill_computed == 0
+
+    asyncio.run(main())
+
+
 # Numbers that are none --------------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +207,14 @@ def test_a_prompt_whose_law_is_none_fails_its_rows_and_reads_and_no_other() -> N
     asyncio.run(main())
 
 
+def test_a_prefill_that_failed_has_its_failure_in_place_of_a_result() -> None:
+    hand = Hand(runner_of(1))
+    asked = hand.score(hand.open(ids_of(3, 1)).path, ids_of(2 * BLOCK, 2))
+    hand.run()
+    with pytest.raises(KVBudgetError, match="a path of 35 tokens needs"):
+        asked.reading.result()
+
+
 # Predicates -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -206,9 +244,10 @@ def test_a_predicate_that_raises_fails_its_rows_and_no_other() -> None:
     asyncio.run(main())
 
 
-def test_a_predicate_that_ends_the_program_fails_what_is_under_way_and_the_engine_goes_on() -> None:
+@pytest.mark.parametrize("max_rows", [64, 2])
+def test_a_predicate_that_ends_the_program_fails_what_is_under_way_or_waits_and_the_engine_goes_on(max_rows: int) -> None:
     async def main() -> None:
-        backend = engine()
+        backend = engine(max_rows=max_rows)
         (handle,) = await opened(backend, "a")
         wanted = await samples_of(backend, handle)
         steps = ("e", "a", "1", "\n", "t", "k")

@@ -141,6 +141,21 @@ def test_the_probe_asks_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(asked) == 2 * first
 
 
+@pytest.mark.parametrize(("outputs", "probed"), [(1024, 1024), (1025, 256 + 1), (4864, 256)])
+def test_a_layer_of_many_outputs_is_probed_on_a_few_of_them(outputs: int, probed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    class Kind(Uneven):
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+            super().__init__(weight)
+            shapes.append(tuple(weight.shape))
+
+    monkeypatch.setattr(linear, "_known", {})
+    monkeypatch.setattr(linear, "_least_exact_rows", lambda *_: 7)
+    assert linear.least_exact_rows(Kind, torch.zeros(outputs, 8), None, (1,)) == 7
+    assert shapes == [(probed, 8)]
+
+
 @pytest.mark.parametrize("instructions", [pytest.param("SSE41", marks=pytest.mark.slow), "AVX2"])
 def test_rows_of_onednn_are_exact_with_fewer_instructions(monkeypatch: pytest.MonkeyPatch, instructions: str) -> None:
     """oneDNN has other code for other CPUs, and which numbers of rows are exact changes with it."""

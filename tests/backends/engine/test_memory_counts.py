@@ -15,6 +15,7 @@ from tests.backends.engine.stepping import (
     ROOMY,
     TOKEN_BYTES,
     Hand,
+    engine,
     evict,
     ids_of,
     parts,
@@ -24,6 +25,8 @@ from tests.backends.engine.stepping import (
 )
 from tts.backends.base import Row
 from tts.backends.engine.core import Runner
+from tts.backends.engine.decoder import Spans
+from tts.backends.engine.stats import StepReport
 from tts.backends.engine.tree import CACHED, HELD, KVTree
 from tts.backends.engine.work import DecodeSequence
 from tts.backends.kernels.plan import BLOCK
@@ -219,3 +222,27 @@ def test_no_step_reads_more_than_its_limit_beside_one_token_a_row(tokens: int) -
     script(hand, (70, 33, 96), (4, 19, 30))
     hand.run()
     assert max(runner.stats.rows_histogram) <= tokens + 5
+
+
+@pytest.mark.parametrize("executor", ["strict", "reference"])
+def test_each_step_is_reported_and_its_seconds_are_told_by_part(executor: str) -> None:
+    runner = engine(executor=executor).runner
+    runner._eos = frozenset()
+    spans = runner.decoder.spans = Spans()
+    reports: list[StepReport] = []
+    runner.report = reports.append
+    hand = Hand(runner)
+    hand.write(hand.open(ids_of(20, 1)).path, [Row(stream, 0, 5) for stream in range(3)])
+    hand.run()
+    stats = runner.stats
+    assert Counter(report.tokens for report in reports) == stats.rows_histogram
+    assert TOKEN_BYTES * sum(report.keys_read for report in reports) == stats.kv_read_actual
+    assert [report.sequences for report in reports] == [0, 0, 3, 3, 3, 3], "two steps for the prompt; first tokens take none"
+    assert spans != Spans()
+
+
+def test_seconds_are_shared_by_ticks() -> None:
+    spans = Spans()
+    for ticks in ([1, 2, 3], [0, 0, 0], [0, 5, 0]):
+        spans.share(6.0, ticks)
+    assert spans == Spans(linear=1.0, attention=2.0 + 6.0, other=3.0)

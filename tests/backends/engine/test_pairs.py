@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from tests.backends.rows import drained, opened, start  # noqa: E402
 from tests.support import pair  # noqa: E402 - torch comes first
 from tests.support.pair import home  # noqa: E402, F401 - a fixture
 from tts.backends.base import Row, Sampling  # noqa: E402
-from tts.backends.engine import build  # noqa: E402
+from tts.backends.engine import build, build_reward_model, loading  # noqa: E402
+from tts.backends.engine.decoder import Decoder  # noqa: E402
 from tts.backends.engine.heads import LabelReadout, LikelihoodReadout, StepTemplate  # noqa: E402
+from tts.backends.engine.loading import make_runner  # noqa: E402
 from tts.backends.engine.weights import read_readout  # noqa: E402
 from tts.backends.protocol import text_bound  # noqa: E402
 from tts.backends.transformers.backend import TransformersBackend  # noqa: E402
-from tts.errors import ConfigError, PromptTooLong  # noqa: E402
+from tts.errors import ConfigError, KVBudgetError, PromptTooLong  # noqa: E402
 from tts.models.registry import ModelRecord  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
 
@@ -315,6 +318,39 @@ def test_a_process_model_that_does_not_go_with_the_policy_is_refused(tmp_path: P
     assert "the readout of model 'pair-process' has a weight of shape (64,), but the hidden size is 96" in refusal(lambda: load(wrong))
 
 
+def test_nothing_stays_loaded_where_one_of_several_process_models_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = pair.record()
+    assert isinstance(record.process_model, ModelRecord)
+    file = pair.save_head(tmp_path / "readout.safetensors", pair.PROCESS_HIDDEN)
+    other = dataclasses.replace(record.process_model, name="too-large", readout=str(file))
+    made: list[Decoder] = []
+    closed: list[Decoder] = []
+
+    def make(checkpoint: Any, options: Any, **more: Any) -> Any:
+        if len(made) == 2:
+            raise KVBudgetError("kv_budget is 1 byte")
+        runner, renderer = make_runner(checkpoint, options, **more)
+        made.append(runner.decoder)
+        monkeypatch.setattr(runner.decoder, "close", partial(closed.append, runner.decoder))
+        return runner, renderer
+
+    monkeypatch.setattr(loading, "make_runner", make)
+    with pytest.raises(KVBudgetError):
+        load(dataclasses.replace(record, process_models=(("other", other),)))
+    assert closed == made[::-1]
+
+
+def test_a_process_model_that_is_shown_texts_has_a_renderer_of_its_own() -> None:
+    record = pair.record()
+    assert isinstance(record.process_model, ModelRecord)
+    readout = LikelihoodReadout(0.2, 1.5)
+    shown = build_reward_model(record.process_model, lambda renderer: StepTemplate(renderer.text, readout), device="cpu", threads=1)
+    view = shown.view(PROMPT, (1, 2, 3))
+    assert view._prompt == tuple(pair.tokenizer_of(pair.LETTERS).encode(PROMPT))
+    with pytest.raises(ConfigError, match="calls no server"):
+        build_reward_model(dataclasses.replace(record.process_model, url="http://127.0.0.1"), lambda renderer: StepTemplate(None, readout))
+
+
 @pytest.mark.parametrize("backend", ["engine", "transformers"])
 @pytest.mark.parametrize("part", ["policy", "process"])
 def test_files_of_a_user_that_are_cut_are_one_line(part: str, backend: str, tmp_path: Path) -> None:
@@ -329,6 +365,10 @@ def test_files_of_a_user_that_are_cut_are_one_line(part: str, backend: str, tmp_
     for content in (b"", whole[:5], whole[:-1000], b"garbage" * 100):
         weights.write_bytes(content)
         assert "could not be loaded" in refusal(lambda: make(record))
+
+
+def test_a_good_label_is_compared_with_at_least_one_bad_one() -> None:
+    assert "bad is (), but must name at least one token" in refusal(lambda: LabelReadout(1, ()))
 
 
 def test_a_template_that_reads_the_policys_tokens_has_no_separator() -> None:

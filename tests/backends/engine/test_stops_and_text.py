@@ -174,6 +174,28 @@ def test_a_predicate_that_raises_ends_its_own_row_alone() -> None:
     run(backend, main)
 
 
+def test_a_predicate_that_raises_at_text_that_the_path_carries_ends_its_row_before_it_begins() -> None:
+    def finished(text: str) -> bool:
+        raise ZeroDivisionError(text)
+
+    backend = scripted(ids_of(["x\n\n", "abc"]))
+
+    async def main() -> None:
+        [opened] = await backend.open([">"])
+        step = await backend.sample(SampleRequest(opened.value, (Row(1, 0, 9),), GREEDY, at_step("\n"))).row(0)
+        assert short([step]) == [("x\n", "stop", 1)], "the second line end is carried"
+        rows = (Row(1, 1, 9), Row(2, 1, 9))
+        asked = backend.sample(SampleRequest(step.handle, rows, GREEDY, StopCondition(("\n",), finished=finished), step.text))
+        await asked.drain()
+        for sample in asked.samples:
+            assert (sample.finish, sample.num_tokens, sample.handle) == ("error", 0, None)
+            assert sample.error == "ZeroDivisionError: x"
+        again = backend.sample(SampleRequest(step.handle, (Row(1, 1, 9),), GREEDY, StopCondition()))
+        assert short([await again.row(0)]) == [("\nabc", "eos", 2)]
+
+    run(backend, main)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_tokens_cut_anywhere_are_the_pieces_of_their_text(seed: int) -> None:
     """Random tokens, bytes that are no text included: rows join to the decoded tokens, and to the pieces of the task."""

@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("numba")
 
 from tests.backends.kernels.one_of_each import computed
+from tts.backends.kernels import target
 from tts.backends.kernels.target import FUSED, INSTRUCTIONS
 
 LIMITS = {
@@ -47,6 +48,23 @@ def limited(name: str, folder: Path) -> dict[str, Any]:
     assert done.stdout.strip() == name
     with np.load(folder / "found.npz") as found:
         return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("triple", "features", "name"),
+    [
+        ("aarch64-unknown-linux-gnu", set[str](), "NEON"),
+        ("arm64-apple-darwin23", set[str](), "NEON"),
+        ("x86_64-unknown-linux-gnu", {"+avx512f", "+avx2", "+fma"}, "AVX-512"),
+        ("x86_64-unknown-linux-gnu", {"+avx2", "+fma"}, "AVX2"),
+        ("x86_64-unknown-linux-gnu", {"+avx512f", "+avx2", "-fma"}, "portable"),
+    ],
+)
+def test_a_cpu_has_a_set_of_instructions_with_all_that_its_kernels_need(
+    triple: str, features: set[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "_triple_and_features", lambda: (triple, features))
+    assert target._instructions() == name
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the limits are those of x86")

@@ -135,6 +135,13 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.M
         assert "\n" not in str(error.value)
 
 
+def test_a_configuration_without_a_longest_path_is_refused() -> None:
+    from tts.backends.loading.longest import longest_path
+
+    with pytest.raises(ConfigError, match=r"names no longest path \(max_position_embeddings\), but the reader needs one"):
+        longest_path(transformers.MambaConfig(), "the reader", "take another")
+
+
 @pytest.fixture(scope="module")
 def smollm2() -> Any:
     try:

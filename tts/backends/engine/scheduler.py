@@ -105,6 +105,9 @@ class Scheduler:
     Args:
         tree: of the model. limits: of a step. stats: the counters to update. bytes_per_token: for error messages.
         failed: called with a job that can never run, after it has been removed.
+
+    Attributes:
+        running: jobs that are served, oldest first.
     """
 
     def __init__(

@@ -178,10 +178,7 @@ class View:
 
         def done(job: PrefillJob) -> None:
             if self._likely and job.failure is None and begun.logprob is None:
-                if begun.failure is None:
-                    begun.waiting.append(lambda _, __: done(job))
-                    return
-                job.failure = begun.failure
+                job.failure = begun.failure  # jobs end in their order, so what stands above the step was read before, or failed
             step.take(job, read)
             if step.failure is not None and above.below.get(piece) is step:
                 del above.below[piece]  # so that it can be scored again
