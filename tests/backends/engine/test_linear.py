@@ -324,7 +324,7 @@ def test_strict_on_a_device_is_an_executor_of_its_own() -> None:
 
 
 def test_an_executor_that_is_gone_is_refused_with_the_one_in_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"executor is 'two_level', which there is no longer.*use executor='strict'") as refused:
+    with pytest.raises(ConfigError, match=r"executor is 'two_level', which was removed.*use executor='strict'") as refused:
         EngineOptions(executor="two_level")
     assert "\n" not in str(refused.value)
 

@@ -310,7 +310,7 @@ def test_a_heads_file_that_is_missing_or_cut_is_named(tmp_path: Path) -> None:
 
 def test_a_process_model_that_does_not_go_with_the_policy_is_refused(tmp_path: Path) -> None:
     other = pair.saved(tmp_path / "other", process_letters=pair.LETTERS[::-1])
-    assert "process_model of model 'pair' is 'pair-process', whose tokenizer is another" in refusal(lambda: load(other))
+    assert "process_model of model 'pair' is 'pair-process', whose tokenizer differs" in refusal(lambda: load(other))
     record = pair.record()
     assert isinstance(record.process_model, ModelRecord)
     file = pair.save_head(tmp_path / "readout.safetensors", pair.HIDDEN)

@@ -83,7 +83,7 @@ def test_a_process_model_of_another_policy_s_tokens_is_refused_in_one_line(tmp_p
     critic = dataclasses.replace(
         get("pocket-countdown"), name="another", source="folder", location=str(other), readout=str(SHIPPED / "heads/reach.safetensors")
     )
-    with pytest.raises(ConfigError, match="is 'another', whose tokenizer is another, but both must have the same") as refused:
+    with pytest.raises(ConfigError, match="is 'another', whose tokenizer differs, but both must have the same") as refused:
         tts.Solver(dataclasses.replace(get("pocket"), process_model=critic, process_models=())).solve("Reach 8 with 4 4.", 100)
     assert "\n" not in str(refused.value)
 

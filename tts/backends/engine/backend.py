@@ -111,13 +111,13 @@ class EngineBackend(StateBackend[PathState]):
         Args:
             record: of a policy, with weights in this package, in another one, a folder or on the Hub.
             heads: value heads on the hidden states, by name. reward_models: process models, by name (see `build_reward_model`).
-                They go before the record's of the same name.
+                They take the place of the record's of the same name.
             output_layer: whether the model gives logits. Classifiers have no output layer, and models whose hidden states alone
                 are read need none.
             options: see `EngineOptions`; the process model has them too, with keys and values of its own.
 
         Raises:
-            ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not go with the others; an
+            ConfigError: a model or head cannot be had, is of a kind that the engine does not run, or does not fit the others; an
                 option is not valid; or the record has a url. Nothing stays loaded.
         """
         parts = apart_if_forked(load_parts, record, heads=heads, reward_models=reward_models, output_layer=output_layer, **options)
@@ -159,7 +159,7 @@ class EngineBackend(StateBackend[PathState]):
             else:
                 node = self._prompts[ids] = tree.add(None, ids)
             at, gone = PathText.behind(ids), self._service.gone
-            state = PathState(gone, tree, node, at=at, written="", num_prompt=len(ids), views=Views(gone, views[index]))
+            state = PathState(gone, tree, node, at, "", len(ids), Views(gone, views[index]))
             logits = self.runner.decoder.has_output_layer
             self._prefill(node, len(ids) - 1, len(ids) - 1, lambda job: future.set_prefilled(job, lambda: self._keep(state)), logits=logits)
 

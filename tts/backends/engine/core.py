@@ -62,7 +62,7 @@ class Runner:
         self.stats = EngineStats()
         self.report: Callable[[StepReport], None] | None = None
         self.fixed: FixedSteps | None = None
-        self._scheduler = Scheduler(tree, limits, self.stats, bytes_per_token=decoder.kv_shape.bytes_per_token, failed=self._failed)
+        self._scheduler = Scheduler(tree, limits, self.stats, failed=self._failed)
         self._limits = limits
         self._decode = decode
         self._eos = eos
@@ -210,7 +210,7 @@ class Runner:
         return sequence
 
     def _propose(self, drafts: Drafts) -> None:
-        """Let tokens be proposed for the rows under way, within their caps and the context."""
+        """Choose the drafts of all rows under way, within their caps and the context."""
         running = [work for work in self._scheduler.every() if isinstance(work, DecodeSequence)]
         drafts.choose([(work.draft, min(work.state.room, self.context - work.node.end) - 1) for work in running if work.draft is not None])
 
@@ -277,9 +277,9 @@ class Runner:
         """Draw tokens for each sequence, and end those that are complete.
 
         Args:
-            sequences: one with a draft stands here once more for each token of it, one after another; those behind the first token
-                that was not drawn are given up.
-            logit_rows: which row of `logits` each draws from; None: all from the first.
+            sequences: one with a draft is listed once more for each token of its draft, in a run. Entries of a run behind the first
+                drafted token that was not drawn are skipped.
+            logit_rows: the row of `logits` that each draws from; None: all from the first.
         """
         if not sequences:
             return
@@ -293,11 +293,11 @@ class Runner:
                 over = sequence
 
     def _goes_on(self, sequence: DecodeSequence, place: int, token: int, logprob: float, logits: torch.Tensor) -> bool:
-        """Take a drawn token; return whether the next one, behind the token that was proposed here, counts as well."""
+        """Append a drawn token; return whether it is the drafted token at `place`, so that the next draw of this row counts as well."""
         finish: Finish | None = None
         error = ""
         if token < 0:
-            finish, error = "error", "the model's logits are no law over tokens (NaN or infinite)"
+            finish, error = "error", "the model's logits give no distribution over tokens (NaN or infinite)"
         else:
             self.stats.decode_tokens += 1
             try:
@@ -315,7 +315,7 @@ class Runner:
         return False
 
     def _settle(self, sequence: DecodeSequence, accepted: int, *, missed: bool) -> None:
-        """Give up what was read of a draft beyond the tokens that were drawn; as without drafts, the last one counts as not read."""
+        """Drop the keys and values of drafted tokens that were not drawn; those of the last token are computed by the next step."""
         draft = sequence.draft
         if draft is not None and self._drafts is not None:
             self._drafts.acceptance.note(draft.common, accepted, missed=missed)

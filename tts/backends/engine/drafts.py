@@ -2,12 +2,12 @@
 
 Siblings and earlier samples of a problem write much of the same text, and a text repeats its prompt. A draft is what followed the last
 tokens of a row where they stood before. The row then draws each position from its own stream as it would without drafts. Its text, its
-log-probabilities and its charge are the same for every draft; with exact rows so are all bits. What was read for nothing stands in
-`EngineStats.drafted` alone.
+log-probabilities and its charge are the same for every draft; with exact rows so are all bits. Tokens that were read in vain are
+counted in `EngineStats.drafted` alone.
 
-Source: prompt lookup (Saxena, 2023) and SuffixDecoding (Oliaro et al., 2411.04975), both from memory. Differs: a draft is accepted where it
-equals the draw of the row's stream, not by rejection sampling. The index is of the paths behind one prompt. Lengths are chosen by measured
-costs of steps and measured acceptance.
+Source: prompt lookup (Saxena, 2023) and SuffixDecoding (Oliaro et al., 2411.04975), both cited from memory. Differs: a draft is accepted
+where it equals the draw of the row's stream, not by rejection sampling. The index is of the paths behind one prompt. Lengths are chosen by
+measured costs of steps and measured acceptance.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _AT_ONCE = 4096  # tokens that are indexed in a step
 _ENTRIES = 1 << 16  # places known, of one prompt and of all together
 _FORGET = 0.97  # weight of what was measured before, at each new measurement
 _FIRST_SLOPE = 1 / 16  # cost of a further token, in steps, before it is measured
-_STRIDE = 2  # tokens of a step beyond those of the largest one that was measured, and beyond those that pay, where more is tried
+_STRIDE = 2  # further tokens that are tried: beyond the largest step that was measured, and beyond those that pay
 _FIRST = 4  # measurements of which the shortest counts
 _LATELY = 16  # measurements that a mean is of, about
 _LONGEST_RUN = 16  # steps with drafts, one after another, until one without is measured again
 _NEWEST = 0.2  # weight of a step in the pace of all
-_MARGIN = 1.1  # ratio of rates that drafts must promise, since what looks best is partly luck
-_LEAST = 0.05  # rows that a token must be expected to bring on
-_AHEAD = 4.0  # tokens that a row is ahead of others which make a token of it count for 1/e as much
+_MARGIN = 1.1  # least ratio of expected rates with and without drafts: the best of noisy estimates is too high
+_LEAST = 0.05  # least value of a drafted token
+_AHEAD = 4.0  # a row that is so many tokens ahead of the last one has 1/e of its weight
 _LONGEST_PAUSE = 128  # steps without a look at drafts, where they did not pay
 
 
@@ -152,7 +152,7 @@ class Acceptance:
 class StepCost:
     """The seconds of a step without drafts by its rows, and of one with drafts by its tokens, as they were measured.
 
-    A step's cost is no line in its tokens: it rises where a product takes another block of rows, and a step of single tokens may have a
+    A step's cost is not linear in its tokens: it rises where a product takes another block of rows, and a step of single tokens may have a
     shorter way through the layers. So each size is measured by itself. All sizes share a pace, since other processes slow all of them.
     """
 
@@ -187,7 +187,7 @@ class StepCost:
     def __call__(self, rows: int, most: int) -> list[float]:
         """Return the measures of steps of rows with 0, 1, ... drafted tokens, at most `most` and few beyond what was measured.
 
-        Between two measured sizes they are on a line, and beyond the last one they go on as from the first to it.
+        Values between two measured sizes are interpolated. Beyond the last size they rise by the mean slope from the first to the last.
         """
         at, costs = rows, [self._plain[rows][0]]
         for size in sorted(size for size in self._drafted if rows < size <= rows + most):
@@ -201,7 +201,7 @@ class StepCost:
 
 
 class Turns:
-    """When steps of one number of rows are drafted for, when they go without, and when more is proposed than pays, so that it is measured.
+    """Chooses the steps of one number of rows that have drafts, and those that have longer ones than pay, so that both are measured.
 
     Where drafts do not pay they are looked at less and less. Where they pay, every 16th step goes without, and the one before has more.
     """
@@ -223,7 +223,7 @@ class Turns:
         return True
 
     def tried(self, *, paid: bool, offered: bool) -> bool:
-        """Take whether drafts pay in this step, and whether there are any; return whether a few more than pay are proposed."""
+        """Record whether drafts pay in this step, and whether there are any; return whether a few more tokens than pay are proposed."""
         self._run = self._run + 1 if paid else 0
         if offered:
             self._pause = 0 if paid else min(_LONGEST_PAUSE, 2 * self._pause + 1)
@@ -257,9 +257,9 @@ class Drafts:
     def choose(self, rows: Sequence[tuple[Draft, int]]) -> None:
         """Set the tokens of drafts for the next step, as long as each is expected to pay.
 
-        The tokens that a step is expected to draw, over its expected seconds, are made as many as can be. A token of a draft is drawn
-        with the product of the probabilities up to it, and counts the more the further its row is behind. But the tokens of all rows in a
-        second must not become fewer.
+        The expected tokens of a step over its expected seconds are maximised. A token of a draft is drawn with the product of the
+        probabilities up to it, and has more weight the further its row is behind. The unweighted tokens of a second must not become
+        fewer.
 
         Args:
             rows: the drafts of all rows of the step, each with the most tokens that the row may take.
@@ -281,11 +281,11 @@ class Drafts:
             del draft.tokens[kept:]
 
     def _offers(self, rows: Sequence[tuple[Draft, int]]) -> list[tuple[float, float, int]]:
-        """Set the drafts to all that could be proposed; return what each token counts for, its probability, and the number of its row.
+        """Set the drafts to all that could be proposed; return the value of each token, its probability, and the number of its row.
 
-        What it counts for is its probability, times a weight of its place in the row, which is 1 where rows are at the same place. A
-        search waits for its last row, and which that is can be told best by how much each has written. Where all tokens counted alike,
-        drafts of rows that are ahead took more time than they saved.
+        The value is the probability, times a weight of the token's place, which is 1 where all rows are at the same place. A search waits
+        for its last row, which is most likely the one that has written least. With equal weights, drafts of rows that are ahead took more
+        time than they saved.
         """
         for index in dict.fromkeys(draft.index for draft, _ in rows):
             index.catch_up()
@@ -309,7 +309,7 @@ class Drafts:
         return offers
 
     def _worth(self, offers: list[tuple[float, float, int]], rows: int) -> int:
-        """Sort offers, the best first; return how many of them bring rows on most in a second, and bring no fewer tokens."""
+        """Sort offers, the best first; return how many of them give the most value in a second, without fewer tokens in a second."""
         offers.sort(reverse=True)
         costs = self.cost(rows, len(offers))
         best, best_rate, least = 0, _MARGIN * rows / costs[0], rows / costs[0]

@@ -84,7 +84,8 @@ class HeadReadout:
 class LikelihoodReadout:
     """The chance that a path is right, from its probability under a process model that writes right solutions.
 
-    Of a problem with one right solution, that probability is the chance itself. So its log-odds are scaled and shifted (Platt 1999).
+    Where a problem has one right solution, that probability is the chance itself. In general its log-odds are scaled and shifted
+    (Platt 1999).
 
     Args:
         scale, shift: of the log-odds; fitted to solutions of the policy.
@@ -95,7 +96,7 @@ class LikelihoodReadout:
     logits: bool = field(default=True, init=False)
 
     def logprob(self, before: float, tokens: Sequence[int], logits: Floats) -> float:
-        """Return the log-probability of a path with n more tokens. before: without them; logits: [n, V] in front of each of them."""
+        """Return the log-probability of a path with n more tokens. before: without them. logits: [n, V], each in front of its token."""
         for token, row in zip(tokens, logits, strict=True):
             before += float(log_softmax(row)[token])
         return before

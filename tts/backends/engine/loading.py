@@ -65,7 +65,7 @@ class EngineOptions:
             as a part of `kv_budget`. None: on a CUDA device.
 
     Raises:
-        ConfigError: a value is not valid, or does not go with the device.
+        ConfigError: a value is not valid, or does not fit the device.
     """
 
     device: str | None = None
@@ -86,7 +86,7 @@ class EngineOptions:
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1, or None")
         if self.executor == "two_level":
-            raise ConfigError("executor is 'two_level', which there is no longer: the strict one is faster", hint="use executor='strict'")
+            raise ConfigError("executor is 'two_level', which was removed, since the strict one is faster", hint="use executor='strict'")
         for name, known in (("precision", PRECISIONS), ("executor", EXECUTORS), ("kv_precision", get_args(KVPrecision))):
             value = getattr(self, name)
             if value is not None and value not in known:
@@ -225,7 +225,7 @@ def _check_beside(record: ModelRecord, policy: Checkpoint, process: _ProcessMode
     """Check that a process model has the policy's tokenizer, and a readout of its own hidden size."""
     if policy.tokenizer.get_vocab() != process.checkpoint.tokenizer.get_vocab():
         raise ConfigError(
-            f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer is another, but both must have the same",
+            f"process_model of model {record.name!r} is {process.record.name!r}, whose tokenizer differs, but both must have the same",
             hint="serve it with build_reward_model, which shows it texts, and a verifier that knows its bound",
         )
     if isinstance(process.readout, HeadReadout):

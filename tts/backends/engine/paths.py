@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 
@@ -30,6 +31,7 @@ class Views:
             self._gone.append(view.release)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PathState:
     """The state of a path. It owns one handle of its node, which it releases when it is garbage-collected.
 
@@ -38,24 +40,20 @@ class PathState:
         written: its text behind the prompt. num_prompt: tokens of its prompt. views: of its prompt.
     """
 
-    __slots__ = ("_gone", "_tree", "at", "node", "num_prompt", "views", "written")
-
-    def __init__(self, gone: Gone, tree: KVTree, node: KVNode, *, at: PathText, written: str, num_prompt: int, views: Views) -> None:
-        self._gone = gone
-        self._tree = tree
-        self.node = node
-        self.at = at
-        self.written = written
-        self.num_prompt = num_prompt
-        self.views = views
+    gone: Gone
+    tree: KVTree
+    node: KVNode
+    at: PathText
+    written: str
+    num_prompt: int
+    views: Views
 
     def __del__(self) -> None:
-        self._gone.append(partial(self._tree.release, self.node))
+        self.gone.append(partial(self.tree.release, self.node))
 
     def after(self, node: KVNode, at: PathText, text: str) -> PathState:
         """Return the state of a continuation that ends in `node` and added `text`."""
-        written = self.written + text
-        return PathState(self._gone, self._tree, node, at=at, written=written, num_prompt=self.num_prompt, views=self.views)
+        return PathState(self.gone, self.tree, node, at, self.written + text, self.num_prompt, self.views)
 
 
 Token = tuple[KVNode, int]  # a node, and which of its tokens

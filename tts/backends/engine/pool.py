@@ -47,6 +47,7 @@ class BlockPool:
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, *, device: torch.device, dtype: torch.dtype) -> None:
+        self.shape = shape
         self.num_blocks = num_blocks
         self.following: NDArray[np.int64] = np.full(num_blocks, -1, np.int64)
         self.peak_used = 0

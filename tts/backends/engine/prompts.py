@@ -121,7 +121,7 @@ class PromptReads:
                 done(place, self._found(place))
 
     def _num_read(self, piece: Piece) -> int:
-        """Return how many of a piece's tokens are read: the last one only where it is wanted what may follow."""
+        """Return how many of a piece's tokens are read: the last one only where the tokens behind it are wanted."""
         return len(piece.tokens) if piece.below or self._top else len(piece.tokens) - 1
 
     def _ended(self, piece: Piece, done: Callable[[int, ReadPrompt], None], job: PrefillJob) -> None:

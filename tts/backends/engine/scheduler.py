@@ -103,7 +103,7 @@ class Scheduler:
     """Chooses what each step feeds.
 
     Args:
-        tree: of the model. limits: of a step. stats: the counters to update. bytes_per_token: for error messages.
+        tree: of the model. limits: of a step. stats: the counters to update.
         failed: called with a job that can never run, after it has been removed.
 
     Attributes:
@@ -111,18 +111,11 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        tree: KVTree,
-        limits: SchedulerLimits,
-        stats: EngineStats,
-        *,
-        bytes_per_token: int,
-        failed: Callable[[Schedulable, Exception], None],
+        self, tree: KVTree, limits: SchedulerLimits, stats: EngineStats, *, failed: Callable[[Schedulable, Exception], None]
     ) -> None:
         self._tree = tree
         self._limits = limits
         self._stats = stats
-        self._bytes = bytes_per_token
         self._failed = failed
         self._waiting: list[Schedulable] = []
         self.running: list[Schedulable] = []
@@ -252,10 +245,10 @@ class Scheduler:
                 self._add(Feed(work.node, first, min(work.upto - first, step.left), work), step)
 
     def _cut_draft(self, sequence: DecodeSequence, length: int | None) -> int:
-        """Cut a draft to what finds room without evicting anything; return its tokens.
+        """Shorten a draft to what fits without evictions; return its number of tokens.
 
         Args:
-            length: tokens of the node that have keys and values, the one behind them to be fed; None: others come first, without a draft.
+            length: tokens of the node with keys and values, if only its last one has none; None: several are fed first, without a draft.
         """
         room = 0
         if length is not None and sequence.drafted:
@@ -276,10 +269,11 @@ class Scheduler:
         step.left -= feed.num_tokens - (1 + len(feed.work.drafted) if isinstance(feed.work, DecodeSequence) else 0)
 
     def _too_small(self, work: Schedulable) -> KVBudgetError:
-        needed = self._bytes * BLOCK * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())
+        block_bytes = BLOCK * self._tree.pool.shape.bytes_per_token
+        needed = block_bytes * sum(-(-len(node.tokens) // BLOCK) for node in work.node.path())
         return KVBudgetError(
             f"a path of {work.node.end} tokens needs {needed} bytes for keys and values, but there are "
-            f"{self._bytes * BLOCK * self._tree.pool.num_blocks}",
+            f"{block_bytes * self._tree.pool.num_blocks}",
             hint="give the engine a larger kv_budget",
         )
 

@@ -145,7 +145,7 @@ class Service:
         """Run the pending releases, at once if no step is under way; else after this step."""
         if self._stepping.acquire(blocking=False):
             try:
-                self._give_up()
+                self._run_releases()
             finally:
                 self._stepping.release()
 
@@ -171,7 +171,7 @@ class Service:
                 for runner in self._runners:
                     if runner.busy:
                         runner.step()
-                self._give_up()
+                self._run_releases()
                 more = queue.take(lambda task: task.done())
                 _start(more, deliver)
                 if not more and not any(runner.busy for runner in self._runners):
@@ -180,10 +180,10 @@ class Service:
             reason = failure if isinstance(failure, Exception) else RuntimeError(type(failure).__name__)
             for runner in self._runners:
                 runner.abandon(engine_error(reason))
-            self._give_up()
+            self._run_releases()
             raise
 
-    def _give_up(self) -> None:
+    def _run_releases(self) -> None:
         while self.gone:
             self.gone.popleft()()
 

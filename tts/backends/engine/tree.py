@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -26,48 +27,34 @@ CACHED: Rank = 0
 HELD: Rank = 1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class KVNode:
     """A segment of a path. Only the tree changes it; `tokens` grow while its row is under way.
 
     Attributes:
-        place: its row in the tree's table. parent: None for a root. start: position of its first token.
+        place: its row in the tree's table, -1 once it was removed. parent: None for a root. start: position of its first token.
         handles: references of callers. pins: running jobs that need it or a descendant. children: nodes below it.
         resident_children: those that hold keys and values. num_blocks: its blocks. computed: most tokens ever computed.
         pieces: text that each token completed, behind a prompt. scores: readings of value heads, one a token.
     """
 
-    __slots__ = (
-        "children",
-        "computed",
-        "handles",
-        "num_blocks",
-        "parent",
-        "pieces",
-        "pins",
-        "place",
-        "rank",
-        "resident_children",
-        "scores",
-        "start",
-        "tokens",
-        "used",
-    )
+    place: int
+    parent: KVNode | None
+    tokens: list[int]
+    rank: Rank
+    start: int = field(init=False)
+    handles: int = 1
+    pins: int = 0
+    children: int = 0
+    resident_children: int = 0
+    num_blocks: int = 0
+    computed: int = 0
+    used: int = 0
+    pieces: list[str] = field(default_factory=list[str])
+    scores: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
-    def __init__(self, place: int, parent: KVNode | None, tokens: Sequence[int], rank: Rank) -> None:
-        self.place = place
-        self.parent = parent
-        self.tokens = list(tokens)
-        self.start = 0 if parent is None else parent.end
-        self.rank: Rank = rank
-        self.handles = 1
-        self.pins = 0
-        self.children = 0
-        self.resident_children = 0
-        self.num_blocks = 0
-        self.computed = 0
-        self.used = 0
-        self.pieces: list[str] = []
-        self.scores: dict[str, list[float]] = {}
+    def __post_init__(self) -> None:
+        self.start = 0 if self.parent is None else self.parent.end
 
     @property
     def end(self) -> int:
@@ -123,7 +110,7 @@ class KVTree:
         if not self._places:
             self._grow()
         place = self._places.pop()
-        node = KVNode(place, parent, tokens, rank)
+        node = KVNode(place, parent, list(tokens), rank)
         self.nodes[place] = node
         table = self.table
         table.parent[place] = -1 if parent is None else parent.place

@@ -5,8 +5,8 @@ path computes only the tokens of new steps. Of a step that was scored before it 
 tokens, only those added since are computed. Keys and values of a view are a cache: they are evicted first, and are recomputed when a
 step is added below them.
 
-A likelihood is read in front of each token, and goes on from that of the step above. So its nodes are one token behind: a node begins with
-the last token of what stands above it, and ends before the step's own last token.
+A likelihood multiplies the probabilities of all tokens, each read at the token in front of it. So the nodes of such a view are shifted by
+one token: a node begins with the last token of what stands above it, and ends before the step's own last token.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class _StepNode:
             except Exception as broken:  # noqa: BLE001 - of the readout, so of this step only
                 self.failure = engine_error(broken)
 
-    def tell(self, job: PrefillJob) -> None:
-        """Tell all who wait that the job has ended."""
+    def notify(self, job: PrefillJob) -> None:
+        """Call all that wait for the end of the job."""
         waiting, self.waiting = self.waiting, []
-        for notify in waiting:
-            notify(self.failure, job.seconds)
+        for ended in waiting:
+            ended(self.failure, job.seconds)
 
 
 class View:
@@ -182,7 +182,7 @@ class View:
             step.take(job, read)
             if step.failure is not None and above.below.get(piece) is step:
                 del above.below[piece]  # so that it can be scored again
-            step.tell(job)
+            step.notify(job)
             if (step.failure is not None or above.released) and not step.released:  # no path leads to it any more
                 step.released = True
                 self._runner.tree.release(step.node)

@@ -23,7 +23,7 @@ class PrefillJob:
     """Computes keys and values of a node's first `upto` tokens, and logits or hidden states of the last of them.
 
     Args:
-        node: the job owns one handle of it, which it gives up at its end.
+        node: the job owns one handle of it, which it releases at its end.
         upto: number of its tokens. Ancestors without keys and values are computed first.
         wanted: first token whose logits (or hidden states) are wanted; `upto`: none.
         done: called with this job at its end; `failure` is set where it failed.
@@ -92,7 +92,7 @@ class SampleJob:
 
 @dataclass(slots=True, eq=False)
 class DecodeSequence:
-    """A row under way: the open node that its tokens are appended to, its state, and what is proposed for it, if anything is."""
+    """A row under way: the open node that its tokens are appended to, its state, and its draft, if it has one."""
 
     job: SampleJob
     node: KVNode
@@ -130,7 +130,7 @@ class RowEnd:
 
 
 def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> tuple[DrawRequest, list[int]]:
-    """Return what a step draws for some rows, and of each draw how many of its row stand before it; see `Runner`."""
+    """Return what a step draws, and for each draw the number of earlier draws of the same row (see `Runner`)."""
     places = [0] * len(sequences)
     for i in range(1, len(sequences)):
         places[i] = places[i - 1] + 1 if sequences[i] is sequences[i - 1] else 0

@@ -1,8 +1,8 @@
 """The plan of a step's attention, made once on the host: which keys every query reads.
 
 A *query* is one token that a step feeds to the model. Queries stand in depth-first order of their nodes, so that those that
-share an ancestor are neighbours. A *block* is room for `BLOCK` consecutive tokens of one node. An *item* says that a run of
-blocks is read by an interval of queries.
+share an ancestor are neighbours. A *block* is room for `BLOCK` consecutive tokens of one node. An *item* is a run of
+blocks and the interval of queries that read it.
 
 One rule of visibility serves prompts, decoding and scoring alike: a query reads key j of a block if and only if both hold:
 j < the block's count, and position of the block's first key + j <= position of the query.

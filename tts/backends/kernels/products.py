@@ -1,8 +1,7 @@
 """Small matrix products held in vector registers, for the CPU kernels: written as LLVM code, called from compiled functions.
 
-Every sum runs over depth in ascending order by fused
-multiply-adds, whatever `rows` is, so a row's bits are its own. A compiler would not keep the sums in registers by itself, since
-it cannot know that c does not overlap a or b. How many sums are kept at once is what `target.TILES` says; it changes no bit.
+Every sum runs over depth in ascending order by fused multiply-adds, whatever `rows` is, so a row's bits are its own. A compiler would
+not keep the sums in registers, since c might overlap a or b. `target.TILES` sets how many sums are kept at once, which changes no bit.
 """
 
 from __future__ import annotations

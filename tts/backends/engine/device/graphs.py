@@ -62,8 +62,8 @@ class FixedSteps:
     """Decode steps in fixed shapes, over buffers that stay where they are, so that a device can replay them as CUDA graphs.
 
     A graph has one grid for each kernel and one address for each array. So tokens are padded to one of some numbers, and runs of
-    attention to a power of two. Padding tokens write no keys, and nobody reads them; padding runs have no keys and no queries. A shape
-    that has come 8 times is captured. In strict mode a graph whose replay has other bits than its kernels had one by one is refused.
+    attention to a power of two. Padding tokens write no keys, and are not read; padding runs have no keys and no queries. A shape
+    that occurred 8 times is captured. In strict mode a graph whose replay has other bits than its kernels had one by one is refused.
 
     Args:
         operations: with Triton kernels. feed: `Decoder.feed`. pool: that steps read and write. room: of the buffers.
@@ -94,7 +94,7 @@ class FixedSteps:
         self._shapes: OrderedDict[WorkShape, _Shape] = OrderedDict()
 
     def run(self, ids: NDArray[np.int64], planned: StepPlan) -> Tensor | None:
-        """Run the layers of a step, and return what is behind the last one, [T, K], until the next step; None where it does not fit.
+        """Run the layers of a step; return its hidden states, [T, K], which are valid until the next step, or None where it does not fit.
 
         Args:
             ids: [T] tokens in the plan's order.
@@ -127,7 +127,7 @@ class FixedSteps:
         return [0, *np.cumsum([-(-length // 4) * 4 for length in lengths]).tolist()]
 
     def _shape(self, shape: WorkShape, work: KernelWork, starts: list[int]) -> _Shape:
-        """Return a shape, and forget the one that was not seen for longest where there are too many."""
+        """Return a shape; where there are too many, the least recently used one is dropped."""
         if shape not in self._shapes:
             ids, positions, blocks, offsets, *arrays = (self._numbers[start:] for start in starts)
             ids, positions, blocks, offsets = (part[: shape.queries] for part in (ids, positions, blocks, offsets))
