@@ -85,7 +85,7 @@ def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for options, message in (
         ({"kv_precision": "float8"}, "kv_precision is 'float8', but must be float32, float16 or None"),
         ({**HALVES, "executor": "triton"}, "the executor 'triton' reads float32 alone"),
-        ({**HALVES, "device": "cuda"}, "kv_precision is 'float16', which is a CPU's, but the device is cuda"),
+        ({**HALVES, "device": "cuda"}, "kv_precision is 'float16', which is for a CPU, but the device is cuda"),
     ):
         with pytest.raises(ConfigError, match=message):
             EngineOptions(**options)

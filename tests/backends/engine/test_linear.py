@@ -317,9 +317,9 @@ def test_strict_on_a_device_is_an_executor_of_its_own() -> None:
     assert EngineOptions(device="cpu", executor="triton_strict").exact
     with pytest.raises(ConfigError, match="drafts is True, but they change texts"):
         EngineOptions(device="cuda", drafts=True)
-    with pytest.raises(ConfigError, match="precision 'int8' is a CPU's, but the device is cuda"):
+    with pytest.raises(ConfigError, match="precision 'int8' is for a CPU, but the device is cuda"):
         EngineOptions(device="cuda", precision="int8")
-    with pytest.raises(ConfigError, match=r"executor 'reference' is a CPU's, but the device is cuda.*use executor='strict'"):
+    with pytest.raises(ConfigError, match=r"executor 'reference' is for a CPU, but the device is cuda.*use executor='strict'"):
         EngineOptions(device="cuda", executor="reference")
 
 

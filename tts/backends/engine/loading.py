@@ -97,9 +97,9 @@ class EngineOptions:
         if host and self.precision == "int8":
             check_int8()
         if not host and self.precision == "int8":
-            raise ConfigError(f"precision 'int8' is a CPU's, but the device is {self.place}", hint="leave it out")
+            raise ConfigError(f"precision 'int8' is for a CPU, but the device is {self.place}", hint="leave it out")
         if not host and self.executor == "reference":
-            raise ConfigError(f"executor 'reference' is a CPU's, but the device is {self.place}", hint="use executor='strict'")
+            raise ConfigError(f"executor 'reference' is for a CPU, but the device is {self.place}", hint="use executor='strict'")
         self._check_steps()
         self._check_kv_precision()
 
@@ -117,7 +117,7 @@ class EngineOptions:
         """Raise a `ConfigError` for keys and values that the device or the executor does not have, or that the CPU does not widen."""
         if self.kv_precision is not None and self.place.type != "cpu":
             raise ConfigError(
-                f"kv_precision is {self.kv_precision!r}, which is a CPU's, but the device is {self.place}",
+                f"kv_precision is {self.kv_precision!r}, which is for a CPU, but the device is {self.place}",
                 hint="leave it out: keys and values have the model's precision there",
             )
         if self.kv_precision != "float16":
