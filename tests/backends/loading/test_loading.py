@@ -139,7 +139,7 @@ def test_a_configuration_without_a_longest_path_is_refused() -> None:
     from tts.backends.loading.longest import longest_path
 
     with pytest.raises(ConfigError, match=r"names no longest path \(max_position_embeddings\), but the reader needs one"):
-        longest_path(transformers.MambaConfig(), "the reader", "take another")
+        longest_path(transformers.BloomConfig(), "the reader", "take another")
 
 
 @pytest.fixture(scope="module")

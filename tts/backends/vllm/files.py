@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import transformers
-from huggingface_hub import constants
 from safetensors import safe_open
 
-from tts.backends.loading.hub import HUB_HINT, NOT_LOADED, hub_answers, quiet, unavailable
-from tts.errors import ConfigError
+from tts.backends.loading.hub import local_first
 from tts.models.registry import ModelRecord
 
 _SAMPLED = 64  # stretches of a file that a checksum reads
@@ -41,7 +40,7 @@ class ModelFiles:
         Raises:
             ConfigError: its files cannot be had.
         """
-        config, generation, tokenizer = _described(record, location)
+        config, generation, tokenizer = local_first(record, partial(_read, location))
         folder = Path(location)
         local = folder.is_dir()
         return cls(
@@ -53,30 +52,14 @@ class ModelFiles:
         )
 
 
-def _described(record: ModelRecord, location: str) -> tuple[Any, Any, Any]:
-    """Return a model's configuration, its generation settings or None, and its tokenizer: from local files first, then from the Hub."""
-    local = record.source != "hub"
+def _read(location: str, *, local_files_only: bool) -> tuple[Any, Any, Any]:
+    """Return a model's configuration, its generation settings or None, and its tokenizer."""
+    config = transformers.AutoConfig.from_pretrained(location, local_files_only=local_files_only)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local_files_only)
     try:
-        return _read(location, local=True)
-    except NOT_LOADED as failure:
-        if local or constants.HF_HUB_OFFLINE:
-            raise unavailable(record, failure) from failure
-    if not hub_answers():
-        raise ConfigError(f"model {record.name!r} is not in the local cache, and {constants.ENDPOINT} does not answer", hint=HUB_HINT)
-    try:
-        return _read(location, local=False)
-    except NOT_LOADED as failure:
-        raise unavailable(record, failure) from failure
-
-
-def _read(location: str, *, local: bool) -> tuple[Any, Any, Any]:
-    with quiet():
-        config = transformers.AutoConfig.from_pretrained(location, local_files_only=local)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(location, local_files_only=local)
-        try:
-            generation = transformers.GenerationConfig.from_pretrained(location, local_files_only=local)
-        except OSError:  # many models have none
-            generation = None
+        generation = transformers.GenerationConfig.from_pretrained(location, local_files_only=local_files_only)
+    except OSError:  # many models have none
+        generation = None
     return config, generation, tokenizer
 
 
