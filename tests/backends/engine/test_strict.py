@@ -238,20 +238,6 @@ def test_a_second_thread_changes_no_bit(name: str, precision: str, threads: int,
     assert found == want
 
 
-def test_rows_that_threads_take_apart_between_the_products_have_the_bits_of_one_thread() -> None:
-    async def main(backend: Any) -> list[Any]:
-        [opened] = await backend.open([PROMPTS[0]])
-        return [(s.token_ids, s.logprobs) for s in await written(backend, opened.value, [Row(stream, 0, 4) for stream in range(20)])]
-
-    found = []
-    for threads in (1, 2):
-        backend = engine(threads=threads, executor="reference")
-        found.append(run(backend, lambda backend=backend: main(backend)))
-        assert len(backend.runner.decoder._apart) == (0 if threads == 1 else threads)
-        assert backend.stats.rows_histogram[20] == 3
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize("name", ["narrow", "wide"])
 def test_many_rows_on_two_threads_are_each_as_on_one_thread_alone(name: str) -> None:
     """So many rows that threads may take some each for themselves, some of which end before others."""
