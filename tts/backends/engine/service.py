@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tts.backends.base import Counters, Reply
@@ -38,14 +39,13 @@ class CallFuture:
         self.seconds = 0.0
         self.reply = future
         self.deliver: Deliver
-        self._begin = call.start
         self._counters = counters
 
-    def start(self, deliver: Deliver) -> None:
+    def start(self, begin: Callable[[CallFuture], None], deliver: Deliver) -> None:
         """Begin the call, in the engine's thread, unless it has ended."""
         self.deliver = deliver
         if not self.reply.done():
-            self._begin(self)
+            begin(self)
 
     def set_result(self, make: Callable[[], Any]) -> None:
         """Set the result to what `make` returns, called in the event loop's thread."""
@@ -121,8 +121,8 @@ class Service:
     async def ask(self, calls: Sequence[EngineCall]) -> list[Reply[Any]]:
         """Submit calls, and return their replies in order."""
         futures = [CallFuture(call, asyncio.get_running_loop().create_future(), self._counters) for call in calls]
-        for future in futures:
-            self.submit(EngineTask(future.start, future.fail, future.reply.done))
+        for call, future in zip(calls, futures, strict=True):
+            self.submit(EngineTask(partial(future.start, call.start), future.fail, future.reply.done))
         return await _replies(futures)
 
     async def ask_together(self, calls: Sequence[EngineCall], start: Callable[[Sequence[CallFuture]], None]) -> list[Reply[Any]]:
