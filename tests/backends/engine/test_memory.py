@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ from tests.backends.engine.stepping import (
 )
 from tests.backends.rows import drained, opened, start
 from tts.backends.base import Reply, Row
+from tts.backends.engine import service
+from tts.backends.engine.service import EngineTask
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.reads import read
 from tts.errors import KVBudgetError
@@ -282,6 +285,29 @@ def test_what_is_released_right_behind_the_last_row_is_given_back_without_a_furt
             assert_empty(backend.runner)
 
     asyncio.run(main())
+
+
+class State:
+    """What the start of a call refers to."""
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_task_that_has_begun_holds_no_state(breaks: bool) -> None:
+    """Its queue may drop it after the last sweep, and what it held would stay until the next call."""
+    failures: list[Exception] = []
+    state = State()
+    kept = weakref.ref(state)
+
+    def begin(deliver: Any, state: State = state) -> None:
+        if breaks:
+            raise ValueError("a call that cannot begin")
+
+    task = EngineTask(begin, failures.append, lambda: False)
+    del begin, state
+    service._start([task], lambda fn, *args: fn(*args))
+    assert [str(failure) for failure in failures] == ["a call that cannot begin"] * breaks
+    failures.clear()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("turns", [0, 1, 3, 10, 60])

@@ -84,9 +84,13 @@ class CallFuture:
             self.reply.set_result(Reply(make(), self.computed, self.reused, self.seconds, self.prompt))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class EngineTask:
-    """Work for the engine's thread. `start` gets the way back into the event loop, where `fail` and `done` run."""
+    """Work for the engine's thread. `start` gets the way back into the event loop, where `fail` and `done` run.
+
+    A task that has begun no longer holds its `start`, which refers to the states of paths: the queue may keep the task until after
+    the last sweep.
+    """
 
     start: Callable[[Deliver], None]
     fail: Callable[[Exception], None]
@@ -202,8 +206,9 @@ async def _replies(futures: Sequence[CallFuture]) -> list[Reply[Any]]:
 
 def _start(tasks: Sequence[EngineTask], deliver: Deliver) -> None:
     for task in tasks:
+        start, task.start = task.start, lambda _: None
         try:
-            task.start(deliver)
+            start(deliver)
         except Exception as failure:  # noqa: BLE001 - fails this task only
             deliver(task.fail, failure)
 
