@@ -1,16 +1,16 @@
-"""The errors that callers meet, each with its cause and, where there is one, its cure.
+"""The errors that callers may get, each with its cause and, if there is one, a hint how to correct it.
 
-    TTSError                      every error of ours; `hint` is the cure
+    TTSError                      every error of this package; `hint` states the correction
       ConfigError                 the caller's mistake, found before anything is spent (also a ValueError)
         CapabilityError           the backend cannot do what the strategy or verifier needs
         PromptTooLong             the prompt leaves no room in the model's context
-      BudgetExceeded              a part of ours spent, or asked to spend, more than it was granted
+      BudgetExceeded              a part of this package spent, or tried to spend, more than its grant
       EngineError                 a backend failed in the middle of a run
         KVBudgetError             one path needs more memory for keys and values than there is
       VerifierError               a verifier failed, or broke its own contract
       MissingDependency           an optional package is not installed (also an ImportError)
 
-`SearchEnded` (in `tts.search.ends`) is not here: it is no failure, and only the solver sees it.
+`SearchEnded` (in `tts.search.ends`) is not listed: it is not a failure, and only the solver catches it.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class EngineError(TTSError):
     """A backend failed while it was computing.
 
     Attributes:
-        kind: the word that a solution counts it by, where it lost rows or scores.
-        replies: of the other items of the call that failed, whose cost is booked.
+        kind: the word by which `Solution.failures` counts it, if rows or scores were lost.
+        replies: the replies to the other items of the failed call, whose cost is booked.
 
     Example:
         >>> import tts
@@ -128,7 +128,7 @@ class VerifierError(TTSError):
     """A verifier failed or returned what its contract forbids.
 
     Attributes:
-        partial: the `Solution` as far as it came, where `solve` or `asolve` raises this; else None.
+        partial: the `Solution` so far, if `solve` or `asolve` raises this; otherwise None.
 
     Example:
         >>> import tts
@@ -157,7 +157,7 @@ class MissingDependency(TTSError, ImportError):
 
 
 def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency:
-    """Return the error for a missing optional package, with the command that cures it."""
+    """Return the error for a missing optional package, with the command that installs it."""
     first = "; without a GPU install torch's CPU build first, 0.8 GB in place of 6 (README)" if package == "torch" else ""
     return MissingDependency(
         f"{needed_by} needs the optional dependency {package}, which is not installed",
@@ -166,7 +166,7 @@ def missing_extra(package: str, extra: str, needed_by: str) -> MissingDependency
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is in no table, with the nearest names that are."""
+    """Return the error for an unknown name, with the nearest known names."""
     names = sorted(known)
     near = difflib.get_close_matches(name[:200], names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
@@ -174,7 +174,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
 
 
 def shown(value: Any) -> str:
-    """Return the `repr` of a value for a message: on one line, at most 80 characters."""
+    """Return a value's text for a message: its `repr`, on one line and shortened if necessary."""
     try:
         text = " ".join(repr(value).split())
     except (ValueError, RecursionError):  # a number of more than 4300 digits, or a value that is nested too deeply

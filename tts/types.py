@@ -1,6 +1,6 @@
-"""The values that all parts share: frozen and plain.
+"""The values that all modules share. They are frozen.
 
-Problem -> (search) -> Trajectory ... -> Candidate -> (selection) -> Solution, and Usage for what it cost.
+Problem -> (search) -> Trajectory ... -> Candidate -> (selection) -> Solution. Usage has the costs.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Problem:
     """One task to solve.
 
     Args:
-        prompt: the problem as text, or as chat messages (`Message` or {"role": …, "content": …}); anything else is refused where
-            it is to be solved.
-        answer: the reference answer; only a checker gets it.
-        id: a name that is unique in its data set; randomness is addressed by it, or by the prompt without it.
-        task: the name of the task that frames it ("math", "arithmetic", …); None: the model record's default.
-        metadata: anything else; no strategy and no verifier but a checker sees it.
+        prompt: the problem as text, or as chat messages (`Message` or {"role": …, "content": …}). Other types are refused when the
+            problem is solved.
+        answer: the reference answer. Only oracles get it, that is, verifiers that need it.
+        id: a name that is unique in its data set. Random draws depend on it, or on the prompt if there is none.
+        task: the name of its task ("math", "arithmetic", …), which makes its prompt; None: the default of the model's record.
+        metadata: further values. Strategies do not get it, and of verifiers only oracles do.
 
     Example:
         >>> import tts
@@ -76,26 +76,28 @@ class Problem:
 
     @property
     def text(self) -> str:
-        """The prompt as one text: itself, or the contents of its messages, a blank line between."""
+        """The prompt as one text. The contents of messages are separated by blank lines."""
         return prompt_text(self.prompt)
 
     def stripped(self) -> Problem:
-        """Return this problem without its reference answer and metadata, as a strategy may see it."""
+        """Return this problem without its reference answer and metadata, as strategies get it."""
         return Problem(prompt=self.prompt, id=self.id, task=self.task)
 
 
 def _message(turn: Any) -> Any:
-    """Return a mapping of a role and a content as a message, and anything else as it is."""
+    """Return a mapping with a role and a content as a message, and any other value unchanged."""
     return Message(turn["role"], turn["content"]) if isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() else turn
 
 
 class Spread(NamedTuple):
-    """How sure a model was of one token, whichever was drawn: both in nats, at least 0, and high where it was sure; untempered.
+    """How sure a model was at one position, whichever token was drawn.
+
+    Both values are in nats, at least 0, and high if the model was sure. They are computed without temperature.
 
     Args:
-        certainty: the divergence of the law from the uniform one, -(1/V) sum over all V tokens of ln(V p); NaN where the backend
-            sees the most likely tokens alone.
-        top: the mean of -ln p over the `TOP_TOKENS` most likely tokens (over all, where there are fewer).
+        certainty: the divergence of the distribution from the uniform one, -(1/V) sum over all V tokens of ln(V p). NaN if the backend
+            has only the most likely tokens.
+        top: the mean of -ln p over the `TOP_TOKENS` most likely tokens (over all if there are fewer).
     """
 
     certainty: float
@@ -111,7 +113,7 @@ class Trajectory:
 
     Args:
         parent: the path before this piece; None for a root.
-        text: this piece alone; "" for a root. Of a root of another kind than "solve", see `root_kind`.
+        text: this piece alone; "" for a root.
         token_ids: the tokens of this piece, an end-of-sequence token included; empty where the backend gives none.
         logprobs: natural-log probabilities under the untempered model, one a token, or empty.
         status: "active" (may be expanded), "finished" (ended by itself), "truncated" (met a cap), "failed".
@@ -122,8 +124,8 @@ class Trajectory:
         root_kind: the kind of prompt its root was opened with.
         model: the role of the model that `handle` belongs to.
         handle: the backend's state; no part of equality, pickle or JSON.
-        spreads: how spread the law of each token was (see `Spread`), one a token, or empty.
-        marks: of the thought that its path may begin with.
+        spreads: the `Spread` of each token's distribution, one a token, or empty.
+        marks: the marks of the thought that the path may begin with.
 
     Example:
         >>> import tts
@@ -171,14 +173,14 @@ class Trajectory:
 
     @property
     def thought(self) -> str:
-        """The thought of the whole path as far as it is written, without its marks; "" where the model did not think."""
+        """The thought of the whole path as far as it is written, without its marks; "" if there is none."""
         text = self.full_text
         thought = text[: self.marks.split(text)[0]].strip()
         return thought.removeprefix(self.marks.open.strip()).strip()
 
     @property
     def response(self) -> str:
-        """The text of the whole path behind its thought; "" while the thought goes on. Answers are extracted from it."""
+        """The text of the whole path after its thought; "" while the thought has not ended. Answers are extracted from it."""
         return self.marks.response(self.full_text)
 
     @property
@@ -190,7 +192,7 @@ class Trajectory:
 
     @property
     def judged_text(self) -> str:
-        """What a verifier of whole texts reads: the response; while the thought goes on, the thought."""
+        """The text that a verifier of whole texts reads: the response, or the thought while it has not ended."""
         return self.full_text if self.is_thinking else self.response
 
     @property
@@ -235,9 +237,9 @@ class Candidate:
         answer: the extracted answer; None where none was found.
         answer_class: index of the class of equivalent answers it belongs to, in order of first appearance; None without an answer.
         index: its place among the candidates of its search, from 0.
-        group: the chain or subtree it came from: candidates of one group are not independent.
-        scores: one aggregated score by verifier role, NaN where unknown; and those that the strategy gave, by roles of their own.
-        weight: what it counted for in the selection, before that what the strategy gave it; NaN where neither weighed it.
+        group: the chain or subtree that it came from; candidates of one group are not independent.
+        scores: one aggregated score for each verifier role, NaN if unknown, and the scores that the strategy gave, by other roles.
+        weight: its weight in the selection; before the selection, the weight that the strategy gave; NaN if there is neither.
 
     Example:
         >>> import tts
@@ -322,7 +324,7 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """What the limit `tokens` counts: everything computed beyond prompts."""
+        """The tokens that count against the limit `tokens`: all computed tokens except prompts."""
         return self.generated_tokens + self.cancelled_tokens + self.verifier_tokens
 
     @property
@@ -392,7 +394,7 @@ class Solution:
     error: Exception | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        """One line: the answer, how sure, what it cost and why it ended; the fields have the rest."""
+        """Return one line with the answer, confidence, costs and reason of the end."""
         failed = "" if self.error is None else f", error={type(self.error).__name__}"
         return (
             f"Solution(answer={display.one_line(self.answer)}, confidence={self.confidence:.2f}, candidates={len(self.candidates)}, "
@@ -417,7 +419,7 @@ class Solution:
 
     @property
     def confidence_of(self) -> str:
-        """What `confidence` is, in words."""
+        """A description of `confidence`."""
         if self.calibrated:
             return "a probability of being right"
         return "of one sample, so it says nothing" if len(self.candidates) == 1 else "share of the selection's weight, not calibrated"

@@ -42,22 +42,22 @@ class WaveGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
-    """Divides what is left over problems, wave by wave; `next` is a function of its argument alone.
+    """Divides the rest of a budget among problems, wave by wave. `next` depends only on its argument.
 
     No problem gets a second sample before all have had a first. A first sample is granted all that it may need (`ProblemStates.most`).
     If the total does not cover that for all problems at once, the first problems are served first. What they leave pays for the next.
     If the total does not pay one sample for each problem, the first problems get one.
 
-    With a deadline (`ProblemStates.waves`), a wave is as wide as it must be to spend what is left in time. Samples for which successive
-    waves have no time are drawn in one wave, with less evidence to choose by.
+    With a deadline (`ProblemStates.waves`), a wave is wide enough to spend the rest in time. If there is no time for successive waves,
+    their samples are drawn in one wave, with less evidence for the choice.
 
     Args:
-        values: what samples are worth. pilots: samples that each problem gets before it is compared, at least 1; fewer where the
-            budget does not pay so many for all.
+        values: the values of samples. pilots: samples that each problem gets before problems are compared, at least 1; fewer if the budget
+            does not pay this number for all.
         growth: of a problem's samples in one wave, as a share of those it has; at least one sample, and more where time presses.
-        share: of what is left, and of what one turn of all worthwhile problems costs, that one wave may spend, in (0, 1]: those served
-            first may be worth more behind their turn than those served last.
-        price: right answers that a cost of 1 must bring; below it, what is left is not spent.
+        share: the part that one wave may spend of what is left, and of the cost of one round over all worthwhile problems, in (0, 1].
+            After a part of a round, the problems served first may again be worth more than the rest.
+        price: right answers that a cost of 1 must bring. Below this price, the rest is not spent.
 
     Example:
         >>> import tts

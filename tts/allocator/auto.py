@@ -1,20 +1,20 @@
-"""`auto`: draws as many samples as are worth their cost, judged by the samples so far, or turns to a better strategy.
+"""`auto`: draws as many samples as are worth their cost, judged by the samples so far, or changes to a better strategy.
 
-A few pilot samples give a posterior over how hard the problem is. From then on the pure `Allocator` decides, wave by wave: more
-samples, another strategy of the performance model, or the end, where the problem is settled. Pilots are candidates like any
-other: they count as samples, and every candidate enters the final selection; other strategies start from the root beside them. Where
-the performance model found one sample at another temperature better than one at the run's (mostly a greedy one), the first is such.
+A few pilot samples give a posterior over the difficulty of the problem. Then the class `Allocator` decides after each wave: more samples,
+another strategy of the performance model, or the end, because the problem is settled. Pilots are candidates like others: they count as
+samples and enter the final selection. Another strategy starts from the root, and the pilots remain. The performance model may show that a
+single sample is better at another temperature than the run's (mostly a greedy one). Then the first sample is drawn at that temperature.
 
-Where the selection uses a verifier, its scores are read as samples come. A checker's verdict (the greatest score of an oracle, or of
-`rules`) ends a problem, and without a performance model a sample is then worth the chance that it is right (`Checked`). Any other
-verifier's scores weigh the votes as the selection does: the leading answer's share of the votes is its share of the weight. So a constant
-score changes nothing, and a sure one settles the problem. That is our choice. Scores are not evidence of difficulty on top: counted
-twice, they cost up to six points of accuracy in simulation, where what the prompt or the log-probabilities say gained up to eight.
+If the selection uses a verifier, scores are computed as samples come. A checker's verdict (the greatest score of an oracle, or of `rules`)
+ends a problem, and without a performance model the value of a sample is then the chance that it is right (`Checked`). Any other verifier's
+scores weight the votes as the selection does: the leading answer's share of the votes is its share of the weight. So a constant score
+changes nothing, and a confident one settles the problem. That is our choice. Scores are not used as further evidence of difficulty: when
+counted twice, they cost up to six points of accuracy in simulation. Evidence from the prompt or log-probabilities gained up to eight.
 
-A strategy of the performance model may use models beside the policy, `best_of_n(writer='large')`: so the model is chosen too, by what it
-achieves for its price. The policy should be the cheapest. It draws the pilots, and its samples alone are evidence of difficulty. What a
-strategy with other models says last is the answer, unless it has none; with a checker any candidate may be. Models that no performance
-model names are not used: then the policy writes alone, and the solution has a warning.
+A strategy of the performance model may use other models, as in `best_of_n(writer='large')`. So `auto` also chooses the model, by its
+accuracy and price. The policy should be the cheapest. It draws the pilots, and only its samples are evidence of difficulty. If a strategy
+used other models, the answer comes from its last candidates, unless they have none; with a checker it may come from any candidate. Other
+models are used only if a performance model names them. Otherwise only the policy writes, and the solution states that.
 
 Source: the choice per prompt of algorithm A14 (Snell et al. 2408.03314), with a posterior in place of a bin; stopping where another
 sample is not worth its price is the saturation point of A17 (2505.20522), problem by problem. Without a performance model the values
@@ -63,25 +63,26 @@ _PRICE, _CERTAINTY = 0.001, 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto(Strategy):
-    """Draws a few samples, the pilots, and then what gains most for its cost: more samples, another strategy, or an end.
+    """Draws a few samples, the pilots, and then chooses what gains most for its cost: more samples, another strategy, or the end.
 
     Args:
         n: most plain samples, at least 1; None: as many as the budget pays and are worth it. Of many problems that share a total
             each gets at most 16, or, if that is more, eight times what the total pays for it.
         pilots: samples before the first decision, at least 1. None: for a problem with its own budget 4, or 1 with `mean`. For each of
             several that share a total 1, or 3 if the performance model has other models and there is no checker.
-        price: gain in the chance of a right answer below which no sample is drawn, at least 0; at 0 samples are drawn while they add
-            anything. None: the price that follows from `mean`, else 0.001; under a shared total 0.
+        price: gain in the chance of a right answer below which no sample is drawn, at least 0. At 0, samples are drawn while they add
+            anything. None: the price that follows from `mean`, otherwise 0.001; under a shared total 0.
         model: a performance model, the name of one that ships or the path of a file (`tts fit`). None: one that ships and fits, if any;
-            else it goes by verdicts or votes, with a prior of problems of all difficulties.
-        verifier: the role whose scores are read as samples are drawn. None: "main"; where the selection uses only other roles, its first.
+            otherwise verdicts or votes decide, with a prior over problems of all difficulties.
+        verifier: the role whose scores are computed as samples are drawn. None: "main"; if only other roles are used, the first role of
+            the selection.
         expected: your estimate of the success rate of one sample on these problems, in (0, 1); None: no estimate.
         certainty: the weight of that estimate, in samples of each problem, above 0; None: 4.
-        mean: mean number of samples a problem, above 0, for problems that come one at a time. It stands in place of a price, and is
-            reached on average over the expected problems. The budget of each problem is an upper limit beside it.
+        mean: mean number of samples a problem, above 0, for problems that come one at a time. It replaces `price`, and is reached on
+            average over the expected problems. The budget of each problem remains an upper limit.
 
     Raises:
-        ConfigError: a value is outside its range, or would be of no effect beside another.
+        ConfigError: a value is outside its range, or would have no effect together with another.
 
     Cost: at most n plain samples, or the budget; other strategies of the performance model at their own cost. A candidate is scored once,
         for this and for the selection.
@@ -121,17 +122,17 @@ class Auto(Strategy):
 
     @property
     def needs(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What the strategies that it may choose need."""
+        """The capabilities that the possible strategies need."""
         return tuple(dict.fromkeys(need for text in self._other_texts() for need in parse(text).strategy.needs))
 
     @property
     def verifiers(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The roles that the strategies that it may choose score with."""
+        """The roles of verifiers that the possible strategies use."""
         return tuple(dict.fromkeys(role for text in self._other_texts() for role in parse(text).strategy.verifiers))
 
     @property
     def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """What the strategies that it may choose use of models beside the policy."""
+        """The requirements of the possible strategies on models other than the policy."""
         found: dict[str, tuple[str, ...]] = {}
         for strategy in (parse(text).strategy for text in self._other_texts()):
             for role, needs in (strategy.needs_of_models if isinstance(strategy, UsesModels) else {}).items():
@@ -213,7 +214,7 @@ class Auto(Strategy):
         return False
 
     def _sized(self, search: Search, step: Round) -> StrategyProtocol:
-        """Return the strategy of a round in its size; samples of another model are as many as what was granted pays."""
+        """Return the strategy of a round with its size. The number of samples of another model is what the grant pays."""
         strategy = parse(self.plans()[step.plan]).strategy
         if not isinstance(strategy, BestOfN):  # without a width it would spend all that is left
             return strategy if getattr(strategy, "n", 1) is not None else dataclasses.replace(cast("Any", strategy), n=step.samples)
@@ -222,7 +223,7 @@ class Auto(Strategy):
         return dataclasses.replace(strategy, n=strategy.n or max(1, round(step.samples * own / max(1, other))))
 
     def _lent(self, search: Search, step: Round, unit: str) -> int:
-        """Return the limit of a round of a search that the budget alone would end: what its samples cost is added to what was spent."""
+        """Return the limit of a round for a search that only the budget ends: the spend so far plus the cost of its samples."""
         state = state_of(search)
         meter = state.accounting.meter
         return meter.spent[unit] + meter.held[unit] + step.samples * state.sample_cost("policy", unit)
@@ -237,7 +238,7 @@ class Auto(Strategy):
             await search.complete([search.root], n=samples)
 
     async def _found(self, search: Search) -> Evidence:
-        """Return what the candidates show, by their scores where the selection will need all of these anyway."""
+        """Return the evidence from the candidates, with their scores if the selection needs all of these in any case."""
         every = search.candidates
         candidates = [c for c in every if c.trajectory.model == "policy"]
         beside = len(every) - len(candidates)
@@ -260,7 +261,7 @@ class Auto(Strategy):
         return dataclasses.replace(found, checked=True, solved=accepted)
 
     async def _probed(self, search: Search) -> float:
-        """Return the reading of the prompt alone, by the performance model's probe; NaN where there is none, or no hidden state to read."""
+        """Return the estimate from the prompt by the performance model's probe; NaN without a probe or a hidden state."""
         probe = None if self.model is None else shipped.load(self.model).probe
         if probe is None:
             return math.nan
@@ -274,12 +275,12 @@ class Auto(Strategy):
 
     @property
     def estimators(self) -> Mapping[str, Estimator]:
-        """The estimators of difficulty beside votes and verdicts, by what each reads."""
+        """The evidence of difficulty besides votes and verdicts, by its source."""
         gauges = {} if self.model is None else shipped.load(self.model).gauges
         return {name: gauge for name, gauge in gauges.items() if name in READINGS}
 
     def plans(self) -> tuple[str, ...]:
-        """Return the strategies that it may choose, plain samples first."""
+        """Return the possible strategies, plain samples first."""
         return (PLAIN, *self._other_texts())
 
     def _other_texts(self) -> tuple[str, ...]:
@@ -288,7 +289,7 @@ class Auto(Strategy):
         return tuple(text for text in shipped.load(self.model).curves if not draws_plain(parse(text).strategy))
 
     def values(self, *, checked: bool = False, each: float = 0.0) -> Values:
-        """Return what samples are worth, before any is drawn.
+        """Return the values of samples, before any is drawn.
 
         Args:
             checked: whether a checker judges them. each: samples of a problem that are to be expected.
@@ -310,7 +311,7 @@ class Auto(Strategy):
         )  # fmt: skip
 
     def allocator(self, *, alone: bool, checked: bool = False, each: float = 0.0) -> Allocator:
-        """Return the allocator: for a problem alone, with waves that double at most; for many, with small ones. The rest as `values`."""
+        """Return the allocator. Waves at most double for a single problem, and are small for many. Other arguments: as in `values`."""
         values = self.values(checked=checked, each=each)
         price = (_PRICE if alone else 0.0) if self.price is None else self.price
         if alone and self.mean is not None:
@@ -325,13 +326,13 @@ class Auto(Strategy):
         return Weighted(verifier=self.verifier or "main") if verified else Majority()
 
     def check(self, selection: SelectionProtocol, roles: Collection[str]) -> None:
-        """Refuse a role whose scores are never made.
+        """Refuse a verifier whose scores would not be used.
 
         Args:
             selection: of the run. roles: that a verifier has.
 
         Raises:
-            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen makes scores.
+            ConfigError: no verifier has the role; or neither the selection nor a strategy that may be chosen asks for scores.
         """
         if self.verifier is None:
             return
@@ -348,7 +349,7 @@ class Auto(Strategy):
 
 
 def _bounded(strategy: StrategyProtocol) -> bool:
-    """Return whether a strategy ends where no budget ends it."""
+    """Return whether a strategy ends without a limit from the budget."""
     try:
         strategy.size(None)
     except ConfigError:
@@ -357,7 +358,7 @@ def _bounded(strategy: StrategyProtocol) -> bool:
 
 
 def _ended(reason: str, answer: slice) -> SearchEnded:
-    """Return the end of a search whose answer is chosen by some of its candidates."""
+    """Return the end of a search whose answer is chosen among some of its candidates."""
     return SearchEnded(reason, None if answer == slice(None) else StopDecision(reason, used=answer))
 
 
@@ -373,7 +374,7 @@ def _mean(values: Iterable[float]) -> float:
 
 @lru_cache(maxsize=8)
 def _values(known: PerformanceModel | None, room: int | None, guess: Guess | None) -> Values:
-    """Return what samples are worth by a performance model, or else by `room` votes; None: by a checker's verdicts."""
+    """Return the values of samples by a performance model, otherwise by `room` votes; None: by a checker's verdicts."""
     population = Population.beta() if known is None else known.population
     if guess is not None:  # it is the same for all problems: another population
         weight = population.posterior(guess.evidence(population, np.zeros(1), np.zeros(1)))[0]

@@ -1,11 +1,11 @@
-"""How hard problems are: a prior over kinds of problems, and the posterior of one from samples, scores and votes.
+"""How hard problems are: a prior over kinds of problems, and the likelihood of samples, scores and votes for each kind.
 
 Idea: a problem is of one of finitely many kinds. A kind has a success rate (the chance that one sample is right) and a lure (the
     chance that it is the most tempting wrong answer); all other wrong answers differ from each other. So every posterior is a row
     of weights over kinds, made by Bayes's rule without sampling or iteration, and the prior is a row of weights too: given, or
     fitted to many problems at once (a hierarchical model, by expectation and maximisation).
 Source: difficulty as the success rate of the policy itself is that of algorithm A14 (Snell et al. 2408.03314) and A15 (Liu et al.
-    2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are our choice.
+    2502.06703); a posterior over it in place of a point estimate from 2,048 samples, and kinds with lures, are ours to decide.
 
 Shapes: P problems, Z kinds, S observations.
 """
@@ -34,15 +34,15 @@ _SETTLED = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """How problems are spread over kinds: a prior for one, and the thing that is learnt from many.
+    """The distribution of problems over kinds: the prior for one problem, which is learnt from many.
 
     Args:
         rate: [Z], chance in [0, 1] that a sample of this kind is right. lure: [Z], chance that it is the most tempting wrong answer;
             rate + lure is at most 1. weight: [Z], share of problems, summing to 1.
-        problems: that it was fitted to; 0: it was given.
+        problems: number of problems that it was fitted to; 0: it was given.
 
     Raises:
-        ConfigError: shapes differ, a chance is outside its range, or weights are no shares.
+        ConfigError: shapes differ, a chance is outside its range, or weights are negative or do not sum to 1.
     """
 
     rate: Floats
@@ -82,8 +82,8 @@ class Population:
         """Return a Beta law of success rates with some problems that are never, and some that are always solved.
 
         Args:
-            mean: of the Beta law, in (0, 1): what a user or a probe takes the difficulty to be. strength: how many samples that is
-                worth, above 0; a small one puts most problems near 0 and 1.
+            mean: of the Beta law, in (0, 1): the estimate of a user or a probe. strength: the number of samples that it is
+            worth, above 0; a small number puts most problems near 0 and 1.
             hopeless, trivial: shares of problems at rates of exactly 0 and 1, on top.
 
         Raises:
@@ -104,21 +104,21 @@ class Population:
     # Likelihoods ----------------------------------------------------------------------------------------------------------------
 
     def checked(self, right: ArrayLike, wrong: ArrayLike) -> Floats:
-        """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf where a kind rules them out."""
+        """Return the log-likelihood [S, Z] of samples that a perfect checker judged; -inf for kinds that cannot give them."""
         from scipy import special
 
         won, lost = _counts("right", right), _counts("wrong", wrong)
         return special.xlogy(won[:, None], self.rate) + special.xlog1py(lost[:, None], -self.rate)
 
     def voted(self, leader: ArrayLike, second: ArrayLike, samples: ArrayLike) -> Floats:
-        """Return the log-likelihood [S, Z] of votes: which of the answers is right is not known, and summed over.
+        """Return the log-likelihood [S, Z] of votes. The right answer is unknown, so the likelihood is a sum over the possible ones.
 
         Args:
-            leader, second: samples that gave the most and the second most frequent answer, [S]. samples: in all, [S]; those that are
-                neither (without an answer, or in smaller classes) count as scattered.
+            leader, second: numbers of samples with the most and the second most frequent answer, [S]. samples: numbers of all samples,
+                [S]. Other samples (without an answer, or in smaller classes) count as scattered.
 
         Raises:
-            ConfigError: counts are negative, or do not fit in each other.
+            ConfigError: counts are negative or inconsistent.
         """
         from scipy import special
 
@@ -140,7 +140,7 @@ class Population:
         return np.where((b >= 2)[:, None], both, np.where((a >= 2)[:, None], led, alone))
 
     def posterior(self, log_likelihood: Floats) -> Floats:
-        """Return the weights [S, Z] of the kinds behind observations; the prior's where no kind can have made them."""
+        """Return the posterior weights [S, Z] of kinds given observations; the prior's if no kind can give the observations."""
         with np.errstate(divide="ignore"):
             joint = log_likelihood + np.log(self.weight)
         top = joint.max(axis=1, keepdims=True)
@@ -212,14 +212,14 @@ def shift(population: Population, leader: ArrayLike, second: ArrayLike, samples:
 
 
 def _patterns(first: int, other: int, rest: int) -> float:
-    """Return in how many ways a row of samples shows classes of so many samples, and `rest` that stand alone."""
+    """Return the number of ways in which samples form classes of given sizes, with `rest` samples alone."""
     n = first + other + rest
     ways = math.comb(n, first) * math.comb(n - first, other)
     return ways / 2 if first == other else ways
 
 
 def _merged(expected: Floats, found: Floats) -> list[tuple[float, float]]:
-    """Return groups (expected, found) of at least five expected, neighbours taken together."""
+    """Return groups (expected, found) with at least five expected each, by merging neighbours."""
     groups: list[tuple[float, float]] = []
     wanted = seen = 0.0
     for each, of_it in zip(expected.tolist(), found.tolist(), strict=True):

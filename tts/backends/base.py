@@ -139,13 +139,13 @@ def _check(name: str, value: object, valid: Callable[[float], bool], rule: str) 
 class StopCondition:
     """Where a row ends, besides its end of sequence and its cap.
 
-    A step boundary is the end of a `step` text, searched in the text since the last boundary. The row's text is cut there;
-    characters of the last token beyond it belong to the row's continuation.
+    A step boundary is the end of a `step` text, which is searched in the text since the last boundary. A row that ends there is cut at
+    the boundary. Further characters of its last token begin its continuation.
 
     Args:
         step: texts that end a step. at_step: whether the row ends at the first boundary.
-        finished: called at each boundary with the whole path's text; True ends the row ("answer").
-        at: with `at_step`, those of `step` at which the row ends; None: each of them.
+        finished: called at each boundary with the text of the whole path; True ends the row ("answer").
+        at: with `at_step`, the texts of `step` at which the row ends; None: all of them.
     """
 
     step: tuple[str, ...] = ()
@@ -256,7 +256,7 @@ class RowSet:
         self._wake()
 
     def cancel(self) -> None:
-        """Request that unresolved rows stop at the next step; they resolve as "cancelled", with their cost."""
+        """Request that unresolved rows stop at the next step. They are resolved as "cancelled", with their cost."""
         self.cancelled = True
 
     async def row(self, index: int) -> Sample:
@@ -413,11 +413,11 @@ class Backend:
         raise self._refusal("extend")
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probability of each token of a text behind its handle, untempered; the state is dropped."""
+        """Return the log-probability of each token of a text after its handle, without temperature; the new state is dropped."""
         raise self._refusal("score")
 
     async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probabilities, untempered, that each of `tokens` comes next behind handle and text.
+        """Return the log-probabilities, without temperature, that each of `tokens` comes next after handle and text.
 
         Raises:
             ConfigError: one of `tokens` is not exactly one token.
@@ -425,7 +425,7 @@ class Backend:
         raise self._refusal("next_logprobs")
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        """Return a head's readings at each step boundary of the paths behind the prompt."""
+        """Return the values of a head at each step boundary of the paths, after the prompt."""
         raise self._refusal("value")
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
@@ -443,7 +443,7 @@ class Backend:
         return [handle] * count
 
     def release(self, handles: Sequence[Any]) -> None:
-        """Give up handles; their state may be dropped. Releasing one twice does nothing."""
+        """Release handles; their state may be dropped. Releasing a handle twice has no effect."""
 
     async def close(self) -> None:
         """Free everything."""

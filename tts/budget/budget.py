@@ -1,6 +1,7 @@
-"""Limits with units: `Budget` is what the caller allows.
+"""Limits with units, and grants that never exceed them.
 
-`tts.budget.meter` hands out grants against it, and `tts.budget.ledger` has the record of what was spent.
+`Budget` has the caller's limits; `Meter` grants amounts within them; `tts.budget.ledger` records what was spent.
+The meter uses integers (dollars in units of 1e-15), so that rounding cannot make a search exceed a limit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LEAST = {"flops": 1, "seconds": 0, "usd": 1 / USD_UNIT}  # the meter counts who
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Upper limits on what one problem may cost; the first one met ends the search.
+    """Upper limits on the cost of one problem. The first limit that is reached ends the search.
 
     Args:
         tokens: generated tokens plus verifier tokens. Prompts of the policy are not counted.
@@ -34,8 +35,8 @@ class Budget:
             cancelled rows included.
         verifier_tokens: tokens that verifiers compute, a judge's prompts and replies included.
         verifier_calls: sequences that verifiers score.
-        samples: branches from the root to a leaf. A row from the root costs 1. A row behind another path costs 0 if it is the
-            first there, else 1.
+        samples: branches from the root to a leaf. A row from the root costs 1. The first row that continues another
+            path costs 0, and each further one costs 1.
         flops: floating-point operations, prompts included. usd: dollars, prompts included.
         seconds: wall-clock time; exceeded by at most one engine step or one network read.
 
@@ -71,7 +72,7 @@ class Budget:
 
     @classmethod
     def of(cls, value: Budget | float) -> Budget:
-        """Return a budget as it is, and a bare number as a limit on `tokens`."""
+        """Return a budget unchanged, and a plain number as a limit on `tokens`."""
         return value if isinstance(value, Budget) else cls(tokens=value)  # pyright: ignore[reportArgumentType]
 
     @property
@@ -88,10 +89,10 @@ class Budget:
 
 
 def check_units(given: Iterable[str]) -> None:
-    """Refuse a unit that no budget has.
+    """Refuse an unknown unit.
 
     Raises:
-        ConfigError: with the nearest of those that there are.
+        ConfigError: a unit is unknown; the error names the nearest one.
     """
     units = list(Budget.__dataclass_fields__)
     for unit in given:

@@ -1,4 +1,4 @@
-"""`tts strategies`: the parts of a strategy's text, the documentation of each, and which strategies run in a setting."""
+"""`tts strategies`: lists the parts of a plan, shows the documentation of one part, and shows which strategies run in a setting."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ For = Annotated[
 def strategies(name: Name = None, *, setting: For = None) -> None:
     """List the strategies, stop rules and selections with their parameters, or show one of them.
 
-    They are written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; the last two may be left out.
-    With --for, for example "server chat-only no-verifier", the strategies that can run there are listed, and what the others lack.
+    A plan is written STRATEGY | STOP RULE | SELECTION, for example "beam(n=8) | weighted"; stop rule and selection may be left out.
+    With --for, for example "server chat-only no-verifier", the list shows which strategies can run in that setting, and what the
+    others lack.
     """
     from tts.errors import ConfigError
     from tts.search.plan import SELECTIONS, STOP_RULES, STRATEGIES
@@ -95,7 +96,7 @@ def _show(name: str, tables: tuple[Names, ...], console: Console) -> None:
 
 
 def _parameters(made: Any) -> list[str]:
-    """Return the parameters of a class or function with their defaults, as they are written, its own before those of its bases."""
+    """Return the parameters of a class or function with their defaults, as source text. Its own come before those of its bases."""
     bases = inspect.getmro(made) if isinstance(made, type) else (made,)
     place = {name: place for place, base in reversed(list(enumerate(bases))) for name in inspect.get_annotations(base)}
     found = sorted(inspect.signature(made).parameters.values(), key=lambda p: place.get(p.name, 0))
@@ -103,7 +104,7 @@ def _parameters(made: Any) -> list[str]:
 
 
 def _inherited(made: Any) -> list[str]:
-    """Return the documentation of parameters that the bases of a class have."""
+    """Return the documentation of parameters from the bases of a class."""
     bases = inspect.getmro(made)[1:] if isinstance(made, type) else ()
     said = [(base.__name__, re.search(r"^Args:\n(?: {4}.*\n?)+", _doc(base), re.MULTILINE)) for base in bases]
     return [f"{name}: {args[0].rstrip()}" for name, args in said if args]

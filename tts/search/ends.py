@@ -21,7 +21,7 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    r"""Where `Search.expand` ends a row: after so many tokens.
+    r"""Where `Search.expand` ends a row: after `count` tokens.
 
     Args:
         count: tokens, at least 1.
@@ -50,7 +50,7 @@ MOST_TOKENS = 1 << 40  # of a row without a cap
 
 @dataclass(frozen=True, slots=True)
 class Thought(Tokens):
-    r"""Where `Search.expand` ends a row: behind the mark that ends its thought, or after so many tokens.
+    r"""Where `Search.expand` ends a row: after the mark that ends its thought, or after `count` tokens.
 
     Args:
         count: most tokens, at least 1.
@@ -81,13 +81,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    r"""Where `Search.expand` ends a row: behind the first of these texts, which stays in it; else at the end of the solution.
+    r"""Where `Search.expand` ends a row: after the first of these texts, which stays in it; otherwise at the end of the solution.
 
     Args:
         texts: at least one.
 
     Raises:
-        ConfigError: `texts` is no tuple of texts, or empty.
+        ConfigError: `texts` is not a tuple of texts, or is empty.
 
     Example:
         >>> import tts

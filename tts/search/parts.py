@@ -51,18 +51,18 @@ class _Roles:
 
 
 class Strategy(Named, ABC):
-    """How compute is spent on one problem. A subclass defines `run`; the rest has defaults.
+    """An algorithm that spends the budget of one problem. A subclass defines `run`; the rest has defaults.
 
     Attributes:
         registered_as: its name in text forms; by default its place, "module:Class".
-        needs: capabilities (`Caps`) that it needs of the policy's backend. A backend that lacks one is refused before anything is spent.
-            By default those that its own methods ask for: "steps" for `expand` by steps or `rollout`, "extend", "token_ids" for `fork`,
+        needs: capabilities (`Caps`) that the policy's backend must have. A backend that lacks one is refused before anything is spent.
+            The default is read from calls in its methods: "steps" for `expand` by steps or `rollout`, "extend", "token_ids" for `fork`,
             "next_logprobs" for `ask`, "hidden".
-        verifiers: roles of the verifiers that it asks during the search; the cost of a score is reserved with every row. By default
-            its parameter `verifier`, else "main" if its own methods call `score` or `step_scores`, else none.
+        verifiers: roles of the verifiers that it uses during the search; the cost of a score is reserved with every row. The default is
+            its parameter `verifier`. Without that, it is "main" if its methods call `score` or `step_scores`, otherwise none.
         gives_scores: roles under which it scores candidates itself, by `search.finish(t, scores=…)`. No verifier may have such a role.
             Selections by score may name it.
-        sized_by_budget: parameters that may be None, and then stand for what the budget pays.
+        sized_by_budget: parameters that may be None, which means as many as the budget pays.
         always_votes: whether the default selection is `majority` also with a verifier.
 
     The defaults of `needs` and `verifiers` are read from the code of the class, its bases and mixins. Calls count on a parameter that is
@@ -94,7 +94,7 @@ class Strategy(Named, ABC):
     def size(self, units: int | None) -> Self:
         """Return the strategy with parameters left None filled in from what the budget pays.
 
-        The default returns the strategy itself: what is left None stands for as many as the budget turns out to pay.
+        The default returns the strategy itself: a parameter left None means as many as the budget pays.
 
         Args:
             units: plain samples of typical length that the budget pays; None: the budget does not bound them.
@@ -111,12 +111,12 @@ class Strategy(Named, ABC):
         return self
 
     def default_selection(self, *, verified: bool) -> SelectionProtocol:
-        """Return the selection where the caller names none: `weighted` if there is a verifier, else `majority`."""
+        """Return the selection if the caller names none: `weighted` with a verifier, otherwise `majority`."""
         return SELECTIONS.get("weighted" if verified and not self.always_votes else "majority")()
 
 
 class StopRule(Named, ABC):
-    """When to stop before the budget does. A subclass defines `should_stop`.
+    """A rule that ends a search before its budget is used up. A subclass defines `should_stop`.
 
     Example:
         >>> import tts
@@ -131,17 +131,18 @@ class StopRule(Named, ABC):
 
     @abstractmethod
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
-        """Return a decision on the candidates so far, in index order; it must depend on nothing else. None: go on."""
+        """Return a decision on the candidates so far, in index order. It must depend on these alone. None: continue."""
         ...
 
 
 class Selection(Named, ABC):
-    """How candidates become an answer. A subclass defines `select`; the rest has defaults.
+    """A method to choose an answer from candidates. A subclass defines `select`; the rest has defaults.
 
     Attributes:
         registered_as: its name in text forms; by default its place, "module:Class".
-        verifiers: the roles that it may score with; their worst case is reserved with every row. Default: as `Strategy.verifiers`.
-        scores_all: whether it scores every candidate that it may score; such scores may be made before it asks.
+        verifiers: roles of the verifiers that it may use; their worst-case cost is reserved with every row. Default: as for
+            `Strategy.verifiers`.
+        scores_all: whether it scores every candidate that it may score; such scores may be computed before it runs.
 
     Example:
         >>> import tts
@@ -158,7 +159,7 @@ class Selection(Named, ABC):
     scores_all: bool = False
 
     def may_score(self, candidate: Candidate, agreeing: int) -> bool:
-        """Return whether it may ever score a candidate; what was reserved for the score is free again where it may not.
+        """Return whether it may ever score a candidate. If not, the amount reserved for the score is freed.
 
         Args:
             agreeing: earlier candidates of the same answer that were not truncated.

@@ -1,8 +1,7 @@
-"""What a strategy works with: a tree, a budget and a seed; expand, score, finish.
+"""The interface of a strategy: a tree, a budget and a seed, with methods such as expand, score and finish.
 
-Batching, metering, tracing and cancellation happen behind it. One call of a search is in flight at a time; width is several
-trajectories in one call. `SearchEnded` leaves a call when not one more row can start or when the stop rule fires; only the
-solver catches it.
+It hides batching, metering, tracing and cancellation. One call of a search is in flight at a time, often with several trajectories.
+A call raises `SearchEnded` if no row can start or if the stop rule fires; only the solver catches it.
 """
 
 from __future__ import annotations
@@ -77,10 +76,13 @@ class Search:
         return self._state.accounting.spent
 
     def affordable_samples(self, *, stepwise: bool = False) -> int | None:
-        """Return the plain samples of expected length that the budget still pays, scored once or at each step; None: no bound.
+        """Return the number of plain samples of expected length that the budget still pays; None: no limit.
 
-        The expected length is learnt from what the search has written. Before that it is given by the caller, the model's record or the
-        task. Where only time bounds the search, they are as many again as have ended.
+        The expected length is learnt during the search. At first it is that of the caller, the model's record or the task. If only time
+        is limited, the number is that of the samples that have ended, and at least 4.
+
+        Args:
+            stepwise: whether samples are scored at each step instead of once.
         """
         return self._state.affordable_samples(stepwise=stepwise)
 
@@ -273,7 +275,7 @@ class Search:
 
 
 def state_of(search: Search) -> SearchState:
-    """Return the search from within, for the package's own parts that need more than `Search` offers: allocator, pairwise votes."""
+    """Return the full state of a search, for built-in parts that need more than `Search`: allocator, pairwise votes."""
     return search._state  # pyright: ignore[reportPrivateUsage]
 
 

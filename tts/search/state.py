@@ -1,8 +1,8 @@
-"""A search from within: the tree, the books, the rows and the candidates of one problem.
+"""The full state of a search: the tree, the accounting, the rows and the candidates of one problem.
 
-Strategies and selections see it through `tts.search.search.Search`. Batching, metering, tracing and cancellation happen here. One call
-of a search is in flight at a time; width is several trajectories in one call. `SearchEnded` leaves a call when not one more row can start
-or when the stop rule fires; only the solver catches it.
+Strategies and selections use it through `tts.search.search.Search`. Batching, metering, tracing and cancellation happen here. One call
+of a search is in flight at a time, often with several trajectories. A call raises `SearchEnded` if no row can start or if the stop rule
+fires; only the solver catches it.
 """
 
 from __future__ import annotations
@@ -52,15 +52,16 @@ REMARKS = frozenset({"critique", "verify"})  # kinds of prompts behind which no 
 
 
 class SearchState:
-    """One problem's search, from within. Made by the solver, which opens `root` before a strategy runs.
+    """The full state of one problem's search. The solver makes it, and opens `root` before the strategy runs.
 
     Attributes:
-        problem: without its reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
-        candidates: what `finish` and `complete` made so far, in order. failures: failed rows by kind. causes: of the first of each.
-        answered: whether a candidate has an answer. stopped: the stop rule's verdict, once there is one. judges: whether it goes by scores.
-        unscorable: nodes of candidates that no verifier will be asked about. warnings: lines for the solution, each once.
-        reasons: why the search continued as it did, for the trace. timed: whether any decision depended on elapsed time.
-        tree, accounting, prompts, scoring: its parts, for the solver and the trace.
+        problem: the problem without reference answer and metadata. task: its task. root: the root of the "solve" prompt, read once.
+        candidates: the candidates so far, in order. failures: numbers of failed rows by kind. causes: the first cause of each kind.
+        answered: whether a candidate has an answer. stopped: the decision of the stop rule, once it has stopped.
+        judges: whether the stop rule uses scores. unscorable: nodes of candidates that no verifier will score.
+        warnings: lines for the solution, each once. reasons: reasons of decisions, for the trace.
+        timed: whether any decision depended on elapsed time.
+        tree, accounting, prompts, scoring: parts of the search, for the solver and the trace.
     """
 
     def __init__(  # noqa: PLR0913 - the solver's parts, by name
@@ -148,12 +149,12 @@ class SearchState:
         return self.rows.sizes.affordable_samples(self.root_tokens, stepwise=stepwise)
 
     def sample_cost(self, role: str, unit: str) -> int:
-        """Return what a plain sample of expected length by the model of a role costs, in whole units of the meter."""
+        """Return the cost of a plain sample of expected length by the model of a role, in whole units of the meter."""
         return self.rows.sizes.sample_cost(self.root_tokens, role, unit)
 
     @property
     def given_roles(self) -> dict[str, bool]:
-        """The roles that the strategy itself scores candidates by, and whether all of a role's scores lie in [0, 1]."""
+        """The roles of scores that the strategy itself gives, and whether all scores of a role lie in [0, 1]."""
         roles: dict[str, bool] = dict.fromkeys(self._gives_scores, True)
         for role, score in ((role, score) for c in self.candidates for role, score in c.scores.items()):
             if role not in self.scoring.verifiers:
@@ -173,7 +174,7 @@ class SearchState:
 
     @property
     def root_tokens(self) -> int:
-        """The tokens of the "solve" prompt; counted, while it has not been read."""
+        """The tokens of the "solve" prompt. They are counted by the tokenizer until the prompt is read."""
         if self._root is None:
             return self._backends["policy"].count(self.task.prompt(self.problem, "solve", ()))
         return self.tree.prompt_tokens[self._root.node]
@@ -183,7 +184,7 @@ class SearchState:
         return randomness.generator(self._seed, self._key, purpose, *address)
 
     def sampling_at(self, temperature: float | None, max_tokens: int | None = None, effort: str | None = None) -> Sampling:
-        """Return the run's sampling at another temperature, with another cap of a row, or with an effort; None: as it is."""
+        """Return the run's sampling with another temperature, cap of a row or effort; None: unchanged."""
         given = (("temperature", temperature), ("max_tokens", max_tokens), ("effort", effort))
         changed = {name: value for name, value in given if value is not None}
         return dataclasses.replace(self._sampling, **changed) if changed else self._sampling
@@ -249,7 +250,7 @@ class SearchState:
         return children
 
     async def _add_child(self, children: list[list[Trajectory]], row: QueuedRow) -> None:
-        """Put the path of a row, unless it failed, into its place."""
+        """Put the path of a row into its place, unless the row failed."""
         if (path := row.made) is not None:
             await self.answers.add([path])
             children[row.place % len(children)].append(path)
@@ -289,7 +290,7 @@ class SearchState:
         return self.candidates[first:]
 
     def _free_waves(self, free: int, spent: Mapping[str, int], tokens: int) -> int:
-        """Return the waves in a row that were free, of which the first `free` came before the last.
+        """Return the number of consecutive waves without cost, given that `free` such waves came before the last wave.
 
         Args:
             spent, tokens: of the limits, and in all, before the last wave.
@@ -304,7 +305,7 @@ class SearchState:
         return free
 
     async def _completed(self, queue: RowQueue, made: list[Trajectory]) -> None:
-        """Make one call for rows of a queue, and finish those that are over; `made`: their paths."""
+        """Make one call for rows of a queue, and finish the rows that have ended; `made`: their paths."""
         with self._call(writes=True):
             async with aclosing(self.rows.wave(queue, answered=self.answered, completed=bool(self.candidates))) as rows:
                 async for row in rows:
@@ -320,9 +321,9 @@ class SearchState:
                 self.finish(t)
 
     async def _score_held(self) -> bool:
-        """Score the candidates whose scores are held for and will be asked for anyway; return whether there were any.
+        """Score candidates whose scores are needed in any case and whose cost is reserved; return whether there were any.
 
-        What they cost less than their bound pays more rows.
+        If they cost less than reserved, the difference pays more rows.
         """
         held = [c.trajectory for c in self.candidates if self.accounting.is_reserved(c.trajectory.node)] if self._asked_of_all else []
         for role in self._asked_of_all if held else ():
@@ -330,7 +331,7 @@ class SearchState:
         return bool(held)
 
     def _leave(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], end: SearchEnded) -> None:
-        """Cancel the rows of a queue that a stop rule left without a use; keep those that the budget left open."""
+        """Cancel the rows of a queue that are useless after a stop rule; keep rows that the budget left open."""
         if self.stopped is not None:
             self.drop(self.rows.discard(queue))
         else:
@@ -338,14 +339,14 @@ class SearchState:
             self._count_short(queue, first, n, ts, end.reason)
 
     def _count_short(self, queue: RowQueue, first: int, n: int | None, ts: Sequence[Trajectory], why: str) -> None:
-        """Warn where not all of a fixed number of rows came to their end; `first`: the candidate that was the first of them."""
+        """Warn if not all of a fixed number of rows were finished; `first`: the first candidate of these rows."""
         made = [c.trajectory for c in self.candidates[first:]] + [row.path for row in queue.begun if row.path is not None]
         ended, wanted = sum(t.status == "finished" for t in made), (n or 0) * len(ts)
         if self._root in ts and wanted > 1 and ended < wanted and (queue.given_up or why.startswith("budget")):
             self.warn(f"{ended} of {wanted} samples came to their end, {why}")
 
     async def conclude(self) -> None:
-        """Make candidates of all rows that were begun: those that wait for others, and those that the budget leaves open."""
+        """Make candidates of all rows that were begun: rows that wait for others, and rows that the budget leaves open."""
         for row in list(self.rows.conclude()):
             if (path := row.made) is not None:
                 await self.answers.add([path])
@@ -406,7 +407,7 @@ class SearchState:
             raise SearchEnded(self.stopped.reason, self.stopped)
 
     async def judge(self, ts: Sequence[Trajectory]) -> None:
-        """Score trajectories that have ended for a stop rule that goes by scores, before `finish` asks it; without one do nothing."""
+        """Score ended trajectories for a stop rule that uses scores, before `finish` calls it. Do nothing for other stop rules."""
         rule = self._stopping
         if not self.judges or not isinstance(rule, GoesByScores):
             return
@@ -455,7 +456,7 @@ class SearchState:
         return known
 
     async def score_affordable(self, ts: Sequence[Trajectory], verifier: str = "main", aggregate: str = "last") -> NDArray[np.float64]:
-        """Return what `score` does, but NaN, not an end, where the budget cannot pay: for selections, which come after the end."""
+        """Return the scores like `score`, but NaN if the budget cannot pay: selections run after the end of the search."""
         return (await self._scored(ts, verifier, aggregate))[0]
 
     async def _scored(self, ts: Sequence[Trajectory], verifier: str, aggregate: str) -> tuple[NDArray[np.float64], Exhausted | None]:
@@ -472,7 +473,7 @@ class SearchState:
         return None if scores is None else scores.steps
 
     def test_outcomes(self, t: Trajectory, verifier: str) -> tuple[float, ...] | None:
-        """Return the outcomes of the tests that a role's verifier ran (`StepScores.tests`); None: it states none, or was not asked."""
+        """Return the outcomes of the tests that a role's verifier ran (`StepScores.tests`); None: there are none."""
         scores = self.tree.scores.get((t.node, verifier))
         return None if scores is None else scores.tests
 
@@ -506,7 +507,7 @@ class SearchState:
             return await self._within_time(in_thread(fn, *args))
 
     async def _within_time(self, work: Awaitable[T]) -> T:
-        """Await work that is not a model's, within the time that is left, and book its seconds.
+        """Await work outside of models, within the time that is left, and book its seconds.
 
         Raises:
             Exhausted: the time is over; a thread cannot be stopped and ends by itself.
@@ -522,7 +523,7 @@ class SearchState:
             self.accounting.book("search", "", 0, Usage(seconds=seconds, work_seconds=seconds))
 
     def warn(self, line: str, *, timed: bool = False) -> None:
-        """Add a line to the solution's warnings, once; `timed`: it depends on the time that something took."""
+        """Add a line to the solution's warnings, once; `timed`: whether it depends on elapsed time."""
         self.timed = self.timed or timed
         if line not in self.warnings:
             self.warnings.append(line)
@@ -552,7 +553,7 @@ class SearchState:
 
     @contextmanager
     def _call(self, *, writes: bool = False) -> Generator[None]:
-        """Hold the one call in flight; turn a limit that is met into the end of the search."""
+        """Ensure that one call is in flight at a time; end the search if a limit is reached."""
         if writes:
             self._check_going()
         if self._busy:
@@ -575,7 +576,7 @@ class SearchState:
 
 
 def _content(prompt: Prompt) -> tuple[str, ...]:
-    """Return the address of a caller's own prompt: no kind of a task's begins like it."""
+    """Return the address of a caller's own prompt. It differs from the addresses of all prompts of a task."""
     if isinstance(prompt, str):
         return ("\0text", prompt)
     return ("\0messages", *(part for turn in prompt for part in (turn.role, turn.content)))

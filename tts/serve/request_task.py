@@ -1,4 +1,4 @@
-"""A task as one request changes it: texts that end an answer, and tools that an answer may call.
+"""A task with the changes of one request: texts that end an answer, and tools that an answer may call.
 
 Tools are shown to the model in a system message, and calls are read from its text:
 
@@ -34,7 +34,7 @@ class Tool:
     """A function that an answer may call.
 
     Args:
-        name: its name. shown: its description as JSON text. validator: of its arguments, by its JSON schema.
+        name: its name. shown: its description as JSON text. validator: checks its arguments by its JSON schema.
     """
 
     name: str
@@ -47,8 +47,8 @@ class Tools:
     """The tools of a request.
 
     Args:
-        tools: by name. required: whether an answer must call one. only: the one that it must call; "": any. parallel: whether it may call
-            several.
+        tools: the tools by name. required: whether an answer must call one. only: the tool that it must call; "": any.
+            parallel: whether it may call several.
     """
 
     tools: Mapping[str, Tool]
@@ -57,7 +57,7 @@ class Tools:
     parallel: bool = True
 
     def told(self) -> str:
-        """Return the text that shows the tools to a model."""
+        """Return the text of the system message that shows the tools."""
         lines = "\n".join(tool.shown for tool in self.tools.values())
         which = f" Call {self.only}." if self.only else " Call at least one." if self.required else ""
         number = "" if self.parallel else " Make at most one call."
@@ -86,10 +86,11 @@ class Tools:
 
 
 class RequestTask(Task):
-    """A task with the stop texts and tools of one request. Equal calls are equal answers: names and arguments as values.
+    """A task with the stop texts and tools of one request. Tool calls are equal answers if their names and arguments are equal values.
 
     Args:
-        inner: the task of answers without calls. stops: texts that end an answer, and are no part of it. tools: that it may call.
+        inner: the task for answers without tool calls. stops: texts that end an answer, and are not part of it.
+        tools: the tools that an answer may call.
     """
 
     def __init__(self, inner: TaskProtocol, stops: Sequence[str] = (), tools: Tools | None = None) -> None:
@@ -100,7 +101,7 @@ class RequestTask(Task):
         self._keyed = keyed(inner)
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Sequence[str] = ()) -> Prompt:
-        """Return the inner task's prompt, behind the system message that shows the tools."""
+        """Return the inner task's prompt, after the system message that shows the tools."""
         if self.tools is not None:
             given = (Message("user", problem.prompt),) if isinstance(problem.prompt, str) else problem.prompt
             first = [given[0].content] if given and given[0].role == "system" else []
@@ -113,11 +114,11 @@ class RequestTask(Task):
         return self.inner.split(text)
 
     def is_finished(self, text: str) -> bool:
-        """Whether the inner task is finished, or the answer has come to a stop text."""
+        """Whether the inner task is finished, or the answer has a stop text."""
         return self.inner.is_finished(text) or self.cut(answer := THINK.response(text)) != answer
 
     def typical_tokens(self, kind: str = "solve") -> int:
-        """Return the inner task's length."""
+        """Return the usual length of the inner task."""
         return self.inner.typical_tokens(kind)
 
     def cut(self, text: str) -> str:
@@ -125,7 +126,7 @@ class RequestTask(Task):
         return text[: min((at for stop in self.stops if (at := text.find(stop)) >= 0), default=len(text))]
 
     def calls(self, text: str) -> tuple[str, list[dict[str, Any]]]:
-        """Return the text beside the calls, and the valid calls."""
+        """Return a text without its calls, and its valid calls."""
         found = None if self.tools is None else self.tools.calls_in(text)
         return (_CALL.sub("", text).strip(), found) if found else (text, [])
 
@@ -144,7 +145,7 @@ class RequestTask(Task):
         return self.inner.canonical(answer)
 
     def known_key(self, answer: str) -> str | None:
-        """Return the key, where the inner task has it at once."""
+        """Return the key if the inner task has it without computation."""
         own = self._keyed is None or answer.startswith(_MARK)
         return self.canonical(answer) if own else self._keyed.known_key(answer)  # pyright: ignore[reportOptionalMemberAccess]
 
@@ -153,13 +154,13 @@ class RequestTask(Task):
         return self.canonical(answer) if self._keyed is None or answer.startswith(_MARK) else self._keyed.key(answer)
 
     def decide(self, a: str, b: str) -> bool | None:
-        """Whether two answers are equal calls, else as the inner task decides."""
+        """Whether two answers are equal calls, otherwise the decision of the inner task."""
         if _MARK in (a[: len(_MARK)], b[: len(_MARK)]):
             return self.canonical(a) == self.canonical(b)
         return self.inner.decide(a, b)
 
     def equivalent(self, a: str, b: str) -> bool:
-        """Whether two answers are equal calls, else as the inner task decides."""
+        """Whether two answers are equal calls, otherwise whether the inner task treats them as equal."""
         return bool(self.decide(a, b)) if a.startswith(_MARK) or b.startswith(_MARK) else self.inner.equivalent(a, b)
 
 
@@ -179,7 +180,7 @@ def tools_of(given: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any]
     """Return the tools of a request; None where there are none, or none may be called.
 
     Raises:
-        ConfigError: one is no function with a name and a JSON schema, or the choice is none of them.
+        ConfigError: a tool is not a function with a name and a JSON schema, or the chosen tool is not among them.
     """
     tools = {tool.name: tool for tool in map(_tool, given)}
     if len(tools) < len(given):

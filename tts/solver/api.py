@@ -72,11 +72,11 @@ def solve(
         strategy: a plan as text, such as "best_of_n(n=8) | majority", or an object; None: the default of `Solver`.
         seed: the same seed gives the same solution, unless `Solution.reproducible` is False.
         model, verifier, task, sampling, allow_oracle, expected_tokens, on_error, on_event: as in `Solver`.
-        backend: the name of a backend, a backend, or a function (`FunctionBackend`) that stands for the model.
-        url: of a server that runs the model; None: the model's record names a server, or the model runs in this process.
+        backend: the name of a backend, a backend, or a function (`FunctionBackend`) that serves as the model.
+        url: the url of a server with the model; None: that of the model's record; without one, the model runs in this process.
 
     Raises:
-        ConfigError: an argument is wrong; nothing has been spent.
+        ConfigError: an argument is not valid; nothing has been spent.
         VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
         TTSError: the run failed before it had a single candidate.
         Interrupted: Ctrl-C; its `partial` is the solution so far.

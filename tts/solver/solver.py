@@ -40,21 +40,21 @@ class Solver:
     """Models, verifiers and a task, kept ready to solve problems; a context manager.
 
     Args:
-        models: by role; "policy" is needed. A name, a record, a backend, or a (plain or async) function (`FunctionBackend`). None:
-            "pocket"; with `url`, the only model that the server has.
-        verifiers: by role; strategies and selections use "main" by default. A name ("process", "toy(error=0.1)"), a verifier, or a
-            function of (problem, text). None: the verifier that the policy's record names, if any; it is left out, with a warning,
-            where the backend or the task does not support it. "none" or {}: no verifier.
+        models: the models by role; "policy" is required. Each is a name, a record, a backend, or a plain or async function
+            (`FunctionBackend`). None: "pocket"; with `url`, the only model on the server.
+        verifiers: the verifiers by role; strategies and selections use "main" by default. Each is a name ("process", "toy(error=0.1)"), a
+            verifier, or a function of (problem, text). None: the verifier that the policy's record names, if any; it is left out, with a
+            warning, if the backend or the task does not support it. "none" or {}: no verifier.
         backend: name of the backend that runs models given by name; None: their records' own.
-        task: a name, a task or its class; None: the problem's own, else the policy's record's.
+        task: a name, a task or its class; None: the problem's own task, otherwise that of the policy's record.
         strategy: a plan or its text; None: `auto`, with the performance model that ships for this policy, task and verifiers, if any.
             Free text without a verifier gets one greedy sample, and a warning.
         sampling: sampling parameters of all rows, except where the strategy sets its own.
         allow_oracle: whether verifiers may see reference answers. concurrency: problems that `solve_many` has in flight at once.
         expected_tokens: usual length of a solution, at least 1, or a function of the problem that returns it, such as a
-            `tts.LengthForecast`; None: the policy's record's, else the task's constant. It sizes the first rows; then lengths are learnt
-            from what was written.
-        on_error: what happens where a verifier raises, or breaks its contract. "raise": `solve` and `asolve` raise the `VerifierError`,
+            `tts.LengthForecast`; None: that of the policy's record, otherwise the task's constant. It determines the first token
+            limits; later ones follow from the lengths seen.
+        on_error: what happens if a verifier raises, or breaks its contract. "raise": `solve` and `asolve` raise the `VerifierError`,
             whose `partial` is the solution so far; `solve_many` returns it in `Solution.error`. Nothing more is spent, and the
             confidence is NaN. "keep": the answer and the confidence are those of a majority vote, and `Solution.error` has the error.
             In both cases a failed call of a verifier's model is an unknown score.
@@ -140,8 +140,8 @@ class Solver:
         """Return the solution of a problem; works in a script, in a notebook and inside a running event loop.
 
         Raises:
-            ConfigError: an argument is wrong, and nothing has been spent; or this was called, without await, in
-                the library's own thread.
+            ConfigError: an argument is not valid, and nothing has been spent; or this was called, without await, in the library's own
+                thread.
             VerifierError: a verifier failed, unless `on_error="keep"`; its `partial` is the solution so far.
             TTSError: the run failed before it had a single candidate; with one, the solution is returned with its `error` set.
             Interrupted: Ctrl-C; its `partial` is the solution so far.
@@ -157,7 +157,7 @@ class Solver:
     def prepared(
         self, problem: ProblemLike, budget: Budget | float, *, strategy: str | Plan | StrategyProtocol | None = None, seed: int = 0
     ) -> ProblemRun:
-        """Return the run that `solve` would make, not begun.
+        """Return the run that `solve` would make, without starting it.
 
         `ProblemRun.check` refuses what cannot run; `ProblemRun.solve` is awaited in the library's own loop (`tts.solver.model_cache.LOOP`).
 

@@ -1,4 +1,4 @@
-"""Chat prompts: the problem, then earlier solutions where the kind has them, then what is asked for."""
+"""Chat prompts: the problem, then earlier solutions if the kind of prompt has them, then the request."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _PROGRAM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """The requests of a chat task and the usual lengths of what they bring.
+    """The requests of a chat task, and the usual lengths of replies.
 
     Args:
-        requests: by kind of prompt ("solve", "revise", "critique", "fuse"), what stands at its end; "" for nothing.
-        tokens: usual length in tokens, by kind of prompt, and of one step under "step".
+        requests: the text at the end of each kind of prompt ("solve", "revise", "critique", "fuse"); "" for none.
+        tokens: the usual length in tokens of the reply to each kind of prompt, and of one step under "step".
     """
 
     requests: Mapping[str, str]
     tokens: Mapping[str, int]
 
     def prompt(self, task: str, problem: Problem, kind: str, texts: Sequence[str]) -> tuple[Message, ...]:
-        """Return the messages of a prompt: one user message, behind the earlier turns of a problem given as a conversation.
+        """Return the messages of a prompt: one user message, after the earlier turns if the problem is a conversation.
 
         Args:
-            task: the task's name, for messages. problem: what to solve.
+            task: the task's name, for error messages. problem: the problem to solve.
             kind: "solve" and "program" take no text, "revise" and "critique" take the last of `texts`, "fuse" takes them all. "program"
-                asks for what "solve" does, by programs.
+            requests a solution by programs.
             texts: earlier solutions.
 
         Raises:
@@ -54,7 +54,7 @@ class Framing:
         return (*turns, Message("user", _joined(last.content, appended)))
 
     def typical_tokens(self, task: str, kind: str) -> int:
-        """Return the usual length in tokens for a kind of prompt or for "step"; `task`: its name, for messages.
+        """Return the usual length in tokens for a kind of prompt or for "step"; `task`: the task's name, for error messages.
 
         Raises:
             ConfigError: `kind` is neither.
@@ -90,7 +90,7 @@ def short_answers(told: str, noun: str = "solution") -> Framing:
     """Return the framing of problems whose answer may stand alone.
 
     Args:
-        told: how it is to be written. noun: what earlier texts are called.
+        told: the instruction how to write it. noun: the word for earlier texts.
     """
     requests = {
         "solve": told,
@@ -105,7 +105,7 @@ def worked_solutions(told: str) -> Framing:
     """Return the framing of problems that are solved step by step.
 
     Args:
-        told: how steps and the answer are to be written.
+        told: the instruction how to write steps and the answer.
     """
     requests = {
         "solve": told,

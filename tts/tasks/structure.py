@@ -12,11 +12,11 @@ _CLOSING = frozenset(_OPENING.values())
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    r"""An answer taken apart.
+    r"""The outermost structure of an answer.
 
     Args:
-        brackets: what opens and what closes around all of it, ("[", ")") for a half-open interval; ("", "") without.
-        items: the texts between the commas or semicolons of the outermost level, at least one.
+        brackets: the brackets around the whole answer, such as ("[", ")") for a half-open interval; ("", "") if there are none.
+        items: the texts between commas or semicolons outside of inner brackets, at least one.
     """
 
     brackets: tuple[str, str]
@@ -24,17 +24,17 @@ class Parts:
 
     @property
     def bracketed(self) -> bool:
-        """Whether brackets are around all of it."""
+        """Whether brackets are around the whole answer."""
         return self.brackets != ("", "")
 
     @property
     def unordered(self) -> bool:
-        r"""Whether the order of the items means nothing: in a set `\{…\}`, and in a list without brackets."""
+        r"""Whether the order of the items is irrelevant, as in a set `\{…\}` or a list without brackets."""
         return self.brackets in ((r"\{", r"\}"), ("", ""))
 
 
 def top_level_parts(text: str) -> Parts:
-    """Return the brackets around a text, of whatever kinds, and its outermost items. Unbalanced text is one item."""
+    """Return the brackets around a text, of any kind, and its outermost items. Text with unbalanced brackets is one item."""
     whole = Parts(("", ""), (text,))
     depth = 0
     first_close = -1  # where the depth first falls back to nothing
@@ -66,7 +66,7 @@ def _cut(text: str, begin: int, end: int, separators: list[int]) -> tuple[str, .
 
 
 def unwrapped(text: str, opening: str) -> str:
-    """Return a text without the brackets that are around all of it, however many; `opening` has those that count."""
+    """Return a text without the pairs of brackets around all of it; only brackets in `opening` are removed."""
     while text and text[0] in opening:
         parts = top_level_parts(text)
         if parts.brackets != (text[0], _OPENING[text[0]]) or len(parts.items) != 1:
@@ -76,7 +76,7 @@ def unwrapped(text: str, opening: str) -> str:
 
 
 def split_outside(text: str, mark: re.Pattern[str]) -> tuple[list[str], list[str]]:
-    """Return the pieces of a text between the marks that stand outside of brackets, and these marks."""
+    """Return the pieces of a text between the marks outside of brackets, and these marks."""
     pieces, marks, depth, start = list[str](), list[str](), 0, 0
     for match in re.finditer(r"[(\[{]|[)\]}]|" + mark.pattern, text):
         if match[0] in "([{":

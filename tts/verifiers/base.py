@@ -55,13 +55,13 @@ from tts.types import Problem, Prompt, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class StepScores:
-    """The scores of one trajectory, each in the verifier's range; NaN where a score is unknown.
+    """The scores of one trajectory, each in the verifier's range, or NaN if unknown.
 
     Args:
-        steps: one score for each step (a piece of `Task.split` of the trajectory's text); None: the verifier scored no steps.
+        steps: one score for each step, that is, each piece of the trajectory's text from `Task.split`; None: the verifier scored no steps.
         whole: one score for the whole trajectory; None: the verifier scored only steps.
-        tests: the outcome of each of the tests that the trajectory was run with, 1 where it passed, else 0; NaN: unknown; None: the
-            verifier states none. The selection `codet` reads them.
+        tests: the outcome of each test of the trajectory's program, for the selection `codet`: 1 if passed, 0 if failed, NaN if unknown.
+            None: the verifier has no tests.
 
     Example:
         >>> import tts
@@ -217,14 +217,14 @@ class Traits:
     Args:
         head: name of the value head that it reads. The backend must have it, read at the task's steps; checked before anything is spent.
         window: tokens of the groups that its score averages over; a shorter trajectory has no full group.
-        prompt_bound: from a prompt's tokens of the policy to the most tokens of it that the verifier's model reads, once each time the
-            prompt is opened; booked as prompt tokens, apart from `Verifier.bound`.
-        filled: from the record of its model (None for a backend of the caller's) and the backend to the verifier with all parameters
-            set. A solver calls it once; it raises ConfigError for a parameter that is in neither, or does not fit the model.
+        prompt_bound: a function that maps a prompt's number of policy tokens to the most tokens that the verifier's model reads of it,
+            once each time the prompt is opened. They are booked as prompt tokens, apart from `Verifier.bound`.
+        filled: a function of the model's record (None for a backend of the caller's) and the backend, which returns the verifier with
+            all parameters set. A solver calls it once. It raises ConfigError if a parameter is missing or does not fit the model.
         check: raises ConfigError for a problem whose solutions it cannot score; called before anything is spent. The problem has its
             answer only if the verifier is an oracle.
-        proves: whether its greatest score means that the answer is right, though it sees no reference answer. `auto` ends a problem there.
-        range_by_scores: whether its range is not stated. Scores that all lie in [0, 1] are taken as they are, others as log-odds.
+        proves: whether its greatest score means that the answer is right, although it has no reference answer. `auto` ends a problem there.
+        range_by_scores: whether its range is unknown. If all scores lie in [0, 1] they are used unchanged, otherwise as log-odds.
         comparison: how it compares pairs. composition: its members. own_model: the model that it runs itself.
 
     Raises:

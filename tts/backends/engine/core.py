@@ -1,7 +1,7 @@
-"""One model's step loop: decoding and prefill of all problems, one forward pass a step.
+"""One model's step loop: decoding and prefill of all problems, with one forward pass in each step.
 
-The loop is synchronous and used by one thread at a time: jobs are added, and `step` is called until it is no longer busy. Jobs
-report their ends by callbacks. A row's result depends neither on the rows that share its steps nor on their order: its draws are
+The loop is synchronous and used by one thread at a time: jobs are added, and `step` is called until all jobs have ended. A callback
+reports the end of each job. A row's result depends neither on the rows that share its steps nor on their order: its draws are
 addressed by its own stream, and with the strict executor its numbers are bit for bit the same.
 """
 
@@ -33,15 +33,17 @@ _KEPT_LOGITS = 64  # nodes whose logits are kept for further rows
 
 
 class Runner:
-    """Runs one model.
+    """The step loop of one model.
 
     Args:
-        decoder: the model. tree: over the runner's own pool. limits: of a step. heads: value heads on its hidden states, by name.
-        decode: turns token ids into text. eos: ids that end a row. share: whether rows read common ancestors together.
-        drafts: what proposes tokens to rows; None: nothing does.
+        decoder: the model. tree: its KV tree, with a pool of its own. limits: limits of a step.
+        decode: turns token ids into text. eos: ids that end a row. heads: value heads on the model's hidden states, by name.
+        share: whether rows with common ancestors read their keys and values together.
+        drafts: proposes tokens to rows; None: no drafts.
 
     Attributes:
-        stats: exact counters. report: called after each step, if set. fixed: runs the layers of decode steps, over the tree's pool, if set.
+        stats: exact counters. report: if set, called after each step.
+        fixed: if set, runs the layers of decode steps in fixed shapes, for CUDA graphs.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Runner:
 
     @property
     def context(self) -> int:
-        """Most tokens of a path."""
+        """The largest number of tokens of a path."""
         return self.decoder.config.context
 
     def add_prefill(self, prefill: PrefillJob) -> None:
@@ -161,7 +163,7 @@ class Runner:
             self._draw([sequence for sequence in sequences if sequence is not None], on, None)
 
     def _logits_behind(self, job: SampleJob) -> Floats | None:
-        """Return the logits behind a job's node; where they are not kept, start computing them, and return None until then."""
+        """Return the logits after a job's node. If they are not kept, start computing them, and return None until they are ready."""
         if job.logits is None and (logits := self._kept_logits.get(job.node)) is not None:
             self._kept_logits.move_to_end(job.node)
             job.logits = logits
@@ -210,7 +212,7 @@ class Runner:
         return sequence
 
     def _propose(self, drafts: Drafts) -> None:
-        """Choose the drafts of all rows under way, within their caps and the context."""
+        """Propose tokens for the running rows, within their caps and the context."""
         running = [work for work in self._scheduler.every() if isinstance(work, DecodeSequence)]
         drafts.choose([(work.draft, min(work.state.room, self.context - work.node.end) - 1) for work in running if work.draft is not None])
 
@@ -277,9 +279,9 @@ class Runner:
         """Draw tokens for each sequence, and end those that are complete.
 
         Args:
-            sequences: one with a draft is listed once more for each token of its draft, in a run. Entries of a run behind the first
-                drafted token that was not drawn are skipped.
-            logit_rows: the row of `logits` that each draws from; None: all from the first.
+            sequences: a sequence with a draft is repeated once for each drafted token. The repetitions after the first drafted token
+                that was not drawn are dropped.
+            logit_rows: the row of `logits` for each sequence; None: the first row for all.
         """
         if not sequences:
             return
@@ -293,7 +295,7 @@ class Runner:
                 over = sequence
 
     def _goes_on(self, sequence: DecodeSequence, place: int, token: int, logprob: float, logits: torch.Tensor) -> bool:
-        """Append a drawn token; return whether it is the drafted token at `place`, so that the next draw of this row counts as well."""
+        """Append a drawn token; return whether the draw at the next position is valid, because this token equals the drafted one."""
         finish: Finish | None = None
         error = ""
         if token < 0:
@@ -315,7 +317,7 @@ class Runner:
         return False
 
     def _settle(self, sequence: DecodeSequence, accepted: int, *, missed: bool) -> None:
-        """Drop the keys and values of drafted tokens that were not drawn; those of the last token are computed by the next step."""
+        """Discard drafted tokens beyond those that were drawn. As without drafts, the last drawn token counts as not read."""
         draft = sequence.draft
         if draft is not None and self._drafts is not None:
             self._drafts.acceptance.note(draft.common, accepted, missed=missed)
@@ -379,5 +381,5 @@ class Runner:
 
 
 def _note(scores: list[float], first: int, values: NDArray[np.float32]) -> None:
-    """Store readings from token `first` on; those of tokens read again are the same."""
+    """Store readings from token `first` on; tokens that are read again have the same readings."""
     scores[first : first + len(values)] = values.tolist()

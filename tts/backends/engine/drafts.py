@@ -1,12 +1,12 @@
 """Drafts: tokens that a row may draw next, read in one pass with its last token, and kept as far as the row draws them.
 
-Siblings and earlier samples of a problem write much of the same text, and a text repeats its prompt. A draft is what followed the last
-tokens of a row where they stood before. The row then draws each position from its own stream as it would without drafts. Its text, its
-log-probabilities and its charge are the same for every draft; with exact rows so are all bits. Tokens that were read in vain are
-counted in `EngineStats.drafted` alone.
+Siblings and earlier samples of a problem share much of their text, and a text repeats its prompt. A draft is the continuation of an
+earlier occurrence of a row's last tokens. The row then draws each position from its own stream as it would without drafts. So its text,
+its log-probabilities and its charge do not depend on drafts; with exact rows the bits do not either. Only `EngineStats.drafted` counts
+discarded tokens.
 
-Source: prompt lookup (Saxena, 2023) and SuffixDecoding (Oliaro et al., 2411.04975), both cited from memory. Differs: a draft is accepted
-where it equals the draw of the row's stream, not by rejection sampling. The index is of the paths behind one prompt. Lengths are chosen by
+Source: prompt lookup (Saxena, 2023) and SuffixDecoding (Oliaro et al., 2411.04975), both from memory. Differs: a draft is accepted if it
+equals the draw of the row's stream, not by rejection sampling. The index covers the paths after one prompt. Lengths are chosen by
 measured costs of steps and measured acceptance.
 """
 
@@ -39,13 +39,13 @@ _LONGEST_PAUSE = 128  # steps without a look at drafts, where they did not pay
 
 
 class Line:
-    """A text behind a prompt, as far as it is indexed.
+    """A text after a prompt, with the part of it that is indexed.
 
     Args:
-        before: the last tokens of the path before it. tokens: its own, which may grow.
+        before: the last tokens of the path before the text. tokens: the tokens of the text, which may grow.
 
     Attributes:
-        seen: the indexed tokens, those before it included. read: how many of `tokens` they hold. open: whether `tokens` may grow.
+        seen: the indexed tokens, with `before`. read: the number of indexed tokens of `tokens`. open: whether `tokens` may grow.
     """
 
     __slots__ = ("open", "read", "seen", "tokens")
@@ -58,7 +58,7 @@ class Line:
 
 
 class SuffixIndex:
-    """The places where the last tokens of a text stood before, over all texts behind one prompt; the last place of each."""
+    """An index of short token sequences in all texts after one prompt: the last place of each sequence."""
 
     def __init__(self, prompt: list[int]) -> None:
         self._places: dict[tuple[int, ...], tuple[list[int], int]] = {}
@@ -76,7 +76,7 @@ class SuffixIndex:
             self._lines = [one for one in old if one.open or one is self._prompt] + new
 
     def catch_up(self) -> None:
-        """Index what texts have gained, the oldest first; a few thousand tokens of it, so that no step waits long."""
+        """Index new tokens of texts, the oldest text first, and at most a few thousand tokens, so that no step waits long."""
         places, left = self._places, _AT_ONCE
         for line in self._lines:
             seen = line.seen
@@ -95,7 +95,7 @@ class SuffixIndex:
                 del places[old]
 
     def following(self, line: Line, most: int) -> tuple[list[int], int]:
-        """Return at most `most` tokens that followed the end of a line before, and how many tokens the two places have in common."""
+        """Return at most `most` tokens that followed an earlier occurrence of a line's last tokens, and the number of tokens in common."""
         seen = line.seen
         if line.read < len(line.tokens):
             return [], 0  # its end is not known yet
@@ -111,13 +111,13 @@ class SuffixIndex:
 
 
 class Draft:
-    """What is proposed for a row under way.
+    """The draft of a running row.
 
     Args:
-        index: of the texts behind its prompt. line: its own text.
+        index: the index of the texts after its prompt. line: the row's own text.
 
     Attributes:
-        tokens: of the next step. common: tokens that the row has in common with the place that they are from.
+        tokens: the drafted tokens of the next step. common: the number of last tokens that the row shares with their source.
     """
 
     __slots__ = ("common", "index", "line", "tokens")
@@ -134,7 +134,7 @@ class Draft:
 
 
 class Acceptance:
-    """The probability that a drafted token is drawn, by the number of tokens in common, as far as it was measured."""
+    """The measured probability that a drafted token is drawn, by the number of tokens in common."""
 
     def __init__(self) -> None:
         self._drawn = [0.5] * (_LONGEST + 1)
@@ -144,16 +144,16 @@ class Acceptance:
         return self._drawn[common] / self._asked[common]
 
     def note(self, common: int, accepted: int, *, missed: bool) -> None:
-        """Note the tokens of a draft that were drawn, and whether the one behind them was not."""
+        """Note the number of drafted tokens that were drawn, and whether the next drafted token was not drawn."""
         self._drawn[common] = self._drawn[common] * _FORGET + accepted
         self._asked[common] = self._asked[common] * _FORGET + accepted + missed
 
 
 class StepCost:
-    """The seconds of a step without drafts by its rows, and of one with drafts by its tokens, as they were measured.
+    """The measured seconds of steps: without drafts by the number of rows, with drafts by the number of tokens.
 
-    A step's cost is not linear in its tokens: it rises where a product takes another block of rows, and a step of single tokens may have a
-    shorter way through the layers. So each size is measured by itself. All sizes share a pace, since other processes slow all of them.
+    A step's cost is not linear in its tokens: it rises where a product takes another block of rows, and a step of single tokens may
+    run through the layers faster. So each size is measured separately. All sizes share a pace, since other processes slow all of them.
     """
 
     def __init__(self) -> None:
@@ -162,10 +162,10 @@ class StepCost:
         self._drafted: dict[int, tuple[float, int]] = {}  # by tokens
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
-        """Note a step: one of more tokens than rows has drafts.
+        """Note a step. A step with more tokens than rows has drafts.
 
-        Of the first measurements of a size the shortest counts, since the first ones compile and allocate. Later ones that are far longer
-        than expected count as twice as long.
+        Of the first measurements of a size the shortest counts, since the first ones compile and allocate. Later measurements count as
+        at most twice the mean.
         """
         table = self._plain if tokens == rows else self._drafted
         self._pace = self._pace or seconds
@@ -185,9 +185,10 @@ class StepCost:
         return self._plain.get(rows, (0.0, 0))[1] >= _FIRST
 
     def __call__(self, rows: int, most: int) -> list[float]:
-        """Return the measures of steps of rows with 0, 1, ... drafted tokens, at most `most` and few beyond what was measured.
+        """Return the expected costs of steps of `rows` rows with 0, 1, ... drafted tokens.
 
-        Values between two measured sizes are interpolated. Beyond the last size they rise by the mean slope from the first to the last.
+        The list ends at `most` drafted tokens, or a few tokens above the largest measured size. Between measured sizes costs are
+        interpolated linearly. Above the largest one, they have the mean slope from no draft to that size.
         """
         at, costs = rows, [self._plain[rows][0]]
         for size in sorted(size for size in self._drafted if rows < size <= rows + most):
@@ -201,9 +202,9 @@ class StepCost:
 
 
 class Turns:
-    """Chooses the steps of one number of rows that have drafts, and those that have longer ones than pay, so that both are measured.
+    """Decides, for one number of rows, which steps have drafts, and which have longer ones, to measure their costs.
 
-    Where drafts do not pay they are looked at less and less. Where they pay, every 16th step goes without, and the one before has more.
+    If drafts do not pay, they are tried less and less often. If they pay, every 16th step has none, and the step before has longer ones.
     """
 
     __slots__ = ("_pause", "_run", "_waited")
@@ -223,7 +224,7 @@ class Turns:
         return True
 
     def tried(self, *, paid: bool, offered: bool) -> bool:
-        """Record whether drafts pay in this step, and whether there are any; return whether a few more tokens than pay are proposed."""
+        """Note whether drafts pay in this step, and whether there are any; return whether to propose a few more tokens than pay."""
         self._run = self._run + 1 if paid else 0
         if offered:
             self._pause = 0 if paid else min(_LONGEST_PAUSE, 2 * self._pause + 1)
@@ -231,7 +232,7 @@ class Turns:
 
 
 class Drafts:
-    """Chooses the drafts of each step, by what steps cost and what was accepted."""
+    """Chooses the drafts of each step, by the measured costs of steps and the measured acceptance."""
 
     def __init__(self) -> None:
         self.cost = StepCost()
@@ -255,11 +256,10 @@ class Drafts:
         return made
 
     def choose(self, rows: Sequence[tuple[Draft, int]]) -> None:
-        """Set the tokens of drafts for the next step, as long as each is expected to pay.
+        """Set the tokens of drafts for the next step, if they are expected to pay.
 
-        The expected tokens of a step over its expected seconds are maximised. A token of a draft is drawn with the product of the
-        probabilities up to it, and has more weight the further its row is behind. The unweighted tokens of a second must not become
-        fewer.
+        The choice maximizes the expected tokens of the step per expected second. A drafted token is drawn with the product of the
+        probabilities up to it, and counts more if its row lags the others. The unweighted tokens per second must not fall.
 
         Args:
             rows: the drafts of all rows of the step, each with the most tokens that the row may take.
@@ -281,11 +281,11 @@ class Drafts:
             del draft.tokens[kept:]
 
     def _offers(self, rows: Sequence[tuple[Draft, int]]) -> list[tuple[float, float, int]]:
-        """Set the drafts to all that could be proposed; return the value of each token, its probability, and the number of its row.
+        """Set the drafts to all tokens that could be proposed; return the value of each token, its probability, and its row's number.
 
-        The value is the probability, times a weight of the token's place, which is 1 where all rows are at the same place. A search waits
-        for its last row, which is most likely the one that has written least. With equal weights, drafts of rows that are ahead took more
-        time than they saved.
+        The value is the probability times a weight of the token's place in the row, which is 1 if all rows are at the same place. A
+        search waits for its last row, and the length written so far is the best estimate of which row this is. When all tokens had
+        the same weight, drafts of rows that were ahead took more time than they saved.
         """
         for index in dict.fromkeys(draft.index for draft, _ in rows):
             index.catch_up()
@@ -309,7 +309,7 @@ class Drafts:
         return offers
 
     def _worth(self, offers: list[tuple[float, float, int]], rows: int) -> int:
-        """Sort offers, the best first; return how many of them give the most value in a second, without fewer tokens in a second."""
+        """Sort offers, the best first; return the number of them with the highest value per second, without fewer tokens per second."""
         offers.sort(reverse=True)
         costs = self.cost(rows, len(offers))
         best, best_rate, least = 0, _MARGIN * rows / costs[0], rows / costs[0]

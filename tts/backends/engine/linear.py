@@ -3,9 +3,9 @@
 Shapes: M rows, K inputs, N outputs. Rows may be of any floating dtype; a layer computes in its own and returns theirs.
 
 The choices were measured. In float32 the product of this package is faster than oneDNN's on weights laid out beforehand: 1.0 to 14
-times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither (`docs/explanation/engine.md`). In bfloat16 there is
-oneDNN's alone (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs): its rows are exact from two rows on, up to
-2,000, and the same under 1 to 16 threads. Bringing in a second thread takes about 80 µs, so small products stay on one.
+times with AVX-512, 1.3 to 20 times with AVX2, 0.94 to 15 times with neither (`docs/explanation/engine.md`). In bfloat16 only
+oneDNN has a product (torch 2.13, two cores with AVX-512, layers of 64 to 9,728 inputs and outputs). Its rows are exact from two rows on,
+up to 2,000, and the same under 1 to 16 threads. Waking a second thread takes about 80 µs, so small products stay on one.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class TiledLinear(PlainLinear):
 
 
 class DeviceTiledLinear(TiledLinear):
-    """The same in tiles of 128 rows: below about so many a GPU waits for the weights, however many rows read them."""
+    """The same in tiles of 128 rows. With fewer rows, a GPU's time is that of reading the weights, and does not fall."""
 
     tile_rows = 128
 
@@ -117,7 +117,7 @@ class PackedLinear:
     Args:
         weight: `[N, K]`, bfloat16 or float32, on CPU; not kept.
         bias: `[N]` or None; of the weight's dtype.
-        least_rows: fewer rows are filled up with zeros to so many, from 1 on: oneDNN has other code for few rows.
+        least_rows: smaller batches are padded with zeros to this number, at least 1, because oneDNN has other code for few rows.
         exact_rows: whether rows are known to be exact from `least_rows` on.
     """
 
@@ -173,14 +173,14 @@ class HostLinear:
 
 
 class SharedLinear:
-    """A layer that computes few rows on one thread, and more on as many as torch is set to.
+    """A layer that computes small batches on one thread, and larger ones on all of torch's threads.
 
-    torch has one number for the calling thread and for threads yet to start: one that first uses torch in the middle of a small
-    product starts out with one thread.
+    torch has one setting for the calling thread and for threads that start later. So a thread that first uses torch during a small
+    product starts with one thread.
 
     Args:
-        layer: has the same bits under both numbers of threads, where it is exact.
-        shared_from: rows from which on a call is shared.
+        layer: the layer. If its rows are exact, they must have the same bits under both numbers of threads.
+        shared_from: the smallest number of rows that uses all threads.
     """
 
     def __init__(self, layer: Linear, *, shared_from: int) -> None:
@@ -250,7 +250,7 @@ def make_linear(
 
 
 def _shared(layer: Linear, precision: Precision, threads: int) -> Linear:
-    """Return the layer, on one thread for so few rows that a second one does not pay."""
+    """Return the layer with small batches on one thread, if a second thread does not pay for them."""
     work = layer.in_features * layer.out_features
     if threads == 1 or work * _LEAST_ROWS >= _SHARED_FROM[precision]:
         return layer
@@ -261,12 +261,12 @@ _known: dict[tuple[object, ...], int | None] = {}
 
 
 def least_exact_rows(kind: LinearOf, weight: torch.Tensor, bias: torch.Tensor | None, threads: Sequence[int]) -> int | None:
-    """Return from how many rows on a kind of layer is exact, of up to 16; None where it is not even from there.
+    """Return the number of rows, at most 16, from which on a kind of layer is exact; None if there is none.
 
     Args:
         kind: makes a layer of a weight and a bias.
-        weight: `[N, K]`: its shape, dtype and device count, its values do not.
-        bias: whether there is one counts.
+        weight: `[N, K]`; only its shape, dtype and device matter.
+        bias: only its presence matters.
         threads: numbers of torch's threads under which rows must have the same bits.
     """
     outputs, inputs = weight.shape

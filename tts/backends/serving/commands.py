@@ -1,4 +1,4 @@
-"""The launch of a vLLM or llama.cpp server: the location of the model's files, and the server's command."""
+"""How a vLLM or llama.cpp server is started: the location of the model's files, and the server's command."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ServerLaunch:
     """A server to start.
 
     Args:
-        command: without host and port. health: the path that answers 200 when it is ready.
-        environment: variables beside those that this process has.
+        command: the command without host and port. health: the path that answers 200 when the server is ready.
+        environment: variables in addition to those of this process.
     """
 
     command: tuple[str, ...]
@@ -45,12 +45,12 @@ class ServerLaunch:
 
 @contextmanager
 def readable(record: ModelRecord, *, gguf: bool) -> Generator[str]:
-    """Yield the location of a model's files: a folder of the transformers library, a Hub name, or with `gguf` a GGUF file.
+    """Yield the location of a model's files: a GGUF file with `gguf`, otherwise a folder for transformers or a Hub name.
 
-    For programs that read no GGUF files, one is dequantised into a folder that exists within the block.
+    Without `gguf`, a model in a GGUF file is dequantised into a temporary folder, which is deleted at the end of the block.
 
     Raises:
-        ConfigError: the model has no weights of the format, or they cannot be had.
+        ConfigError: the model has no weights, or with `gguf` no GGUF file.
     """
     path = locate(record)
     if gguf and (path is None or path.suffix != ".gguf"):
@@ -87,8 +87,8 @@ def launch(record: ModelRecord, location: str, engine: ServerEngine, python: str
     """Return the launch of a server of a model.
 
     Args:
-        record: of the model. location: of its files, as `readable` gives it.
-        python: the interpreter of an environment that has the engine.
+        record: the record of the model. location: the location of its files, from `readable`.
+        python: the Python of an environment in which vLLM or llama.cpp is installed.
 
     Raises:
         ConfigError: the engine is not installed there, or does not run this model.

@@ -38,11 +38,11 @@ class ReplayedCurve:
     """A curve that was computed from pools.
 
     Args:
-        curve: its costs are means over runs. unit, sizes: limits of the runs, as in `replay`.
-        errors: the standard error of each accuracy from random subsets; 0: it is exact, given the pools. The accuracy's interval over
-            problems includes it.
-        too_small: problems left out of each point, because all their pools are too small.
-        order: of the samples: "recorded", or "all": a point is the mean over all orders.
+        curve: the curve; its costs are means over runs. unit, sizes: limits of the runs, as in `replay`.
+        errors: the standard error of each accuracy from random subsets; 0 if the accuracy is exact for the given pools. The interval
+            of the accuracy over problems includes this error.
+        too_small: for each point, the number of problems left out because all their pools are too small.
+        order: "recorded" if runs take the samples in recorded order; "all" if a point is the mean over orders.
     """
 
     curve: Curve
@@ -74,22 +74,22 @@ def replay(  # noqa: PLR0913 - the options of a replay
     shared: bool = False,
     prices: Prices | None = None,
 ) -> list[ReplayedCurve]:
-    """Return the curves of strategies on recorded samples: for each strategy, one for each data set, model, setting and law of samples.
+    """Return the curves of strategies on recorded samples. Each strategy has one for each data set, model, setting and sampling.
 
-    A problem's share at a point is the mean over its seeds. A point is the mean over problems.
+    The value of a problem at a point is the mean over its seeds. A point is the mean over problems.
 
     Args:
-        pools: recorded. strategies: such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k".
+        pools: the recorded samples. strategies: such as "best_of_n | weighted", "best_of_n | unanimous(window=4) | majority", or "pass@k".
         sizes: n, or the tokens of a problem. unit: with "tokens", samples are drawn while the next one fits, with its score if the
             selection needs one. A live run also starts the first one that does not fit, and truncates it.
-        first: only the first samples, in the order of drawing. draws: random subsets of a pool, at least 2.
-        by_group: a curve for each group of problems. seed: of the subsets, and of the intervals.
-        shared: whether `auto` divides one total, of which a size is the mean over problems; other strategies get the size for each.
+        first: whether to take only the first samples, in the order of drawing. draws: random subsets of a pool, at least 2.
+        by_group: whether each group of problems has its own curve. seed: for random subsets and intervals.
+        shared: whether `auto` divides one total among the problems, whose mean is the size. Other strategies have the size for each.
         prices: for costs in dollars; None: there are none.
 
     Raises:
-        ConfigError: there is nothing to replay; a strategy is of neither best_of_n nor auto, names its n, or has another law; a score
-            was not recorded; no problem has a reference answer; a total is given without `auto`; or all pools are too small.
+        ConfigError: there is nothing to replay; a strategy is neither best_of_n nor auto, names its n, or has another sampling; a score
+            was not recorded; no problem has a reference answer; a total is requested without `auto`; or all pools are too small.
 
     Problems without a reference answer are left out; see `unanswered`.
     """
@@ -116,7 +116,7 @@ def replay(  # noqa: PLR0913 - the options of a replay
 
 
 def fitting_strategies(pools: Sequence[ProblemPool]) -> list[str]:
-    """Return what is replayed by default: pass@k, the majority vote, and selections by score or tests where every sample has these."""
+    """Return the default strategies: pass@k, the majority vote, and selections by score or tests if every sample has these."""
     by_score = ("best", "weighted", "best_of_majority") if all(pool.has("main") for pool in pools) else ()
     tested = all("tests" in drawn.steps for pool in pools for drawn in pool.drawn)
     by_tests = ("codet(verifier='tests')",) if tested else ()
@@ -153,7 +153,7 @@ def _answered(pools: Sequence[ProblemPool]) -> Sequence[ProblemPool]:
 
 
 def _plan(strategy: str) -> Plan | None:
-    """Return the plan of a strategy; None: a perfect selection."""
+    """Return the plan of a strategy; None for pass@k, a perfect selection."""
     if strategy.strip() == COVERAGE:
         return None
     plan = parse(strategy)
@@ -166,7 +166,7 @@ def _plan(strategy: str) -> Plan | None:
 
 
 def _of_law(lines: Sequence[list[ProblemPool]], plan: Plan | None) -> list[list[ProblemPool]]:
-    """Return the lines of a plan's law: all, unless the plan states a temperature."""
+    """Return the lines with a plan's sampling: all lines, unless the plan states a temperature."""
     if plan is None or is_auto(plan) or plan.strategy == BestOfN():
         return list(lines)
     of_law = [line for line in lines if line[0].law == plan.strategy]

@@ -28,22 +28,22 @@ def load(
     task: str | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> list[Problem]:
-    """Return the problems of a data set of the Hub; fields without a meaning here become their metadata.
+    """Return the problems of a data set on the Hub. Fields other than problem, answer and id become metadata.
 
     Args:
-        path: its name (organisation/name), or a local folder that the package `datasets` reads.
-        config: which of its configurations. split: of it. revision: a commit, which never changes; None: the newest.
-        limit: the most problems; None: all. seed: draws their order, and so which of them a limit takes; None: the source's order.
-        task: of every problem; None: the study's, else the model's.
-        fields: names of fields, where they are others: {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a list of
-            chat messages; answers and ids may be missing; without an id, the problem's hash is used.
+        path: its name (organisation/name), or a local folder that the package `datasets` can read.
+        config: the name of a configuration. split: the name of a split. revision: a commit, whose rows never change; None: the newest.
+        limit: the largest number of problems; None: all. seed: shuffles the problems before the limit; None: the source's order.
+        task: the task of every problem; None: the study's, otherwise the model's.
+        fields: names of the fields, if they differ from {"problem": "problem", "answer": "answer", "id": "id"}. The problem may be a
+            list of chat messages. Answers and ids may be missing; without an id, the problem's hash is its id.
 
     Raises:
-        ConfigError: it cannot be loaded, no row is a problem, or two have one id.
+        ConfigError: the data set cannot be loaded, no row is a problem, or two problems have the same id.
         MissingDependency: the package `datasets` is not installed.
 
     Warns:
-        RowsLeftOut: rows are no problems, or have the problem of an earlier row.
+        RowsLeftOut: rows are left out because they are not problems, or repeat an earlier problem.
     """
     if not path:
         raise ConfigError("path is not given, but the data set 'hub' needs one", hint="set path: organisation/name")
@@ -82,7 +82,7 @@ def _gsm8k(row: Mapping[str, Any]) -> Problem:
 
 
 def _mathematics(name: str, question: str, number: str, kept: Sequence[str]) -> Callable[[Mapping[str, Any]], Problem]:
-    """Return what reads the rows of a benchmark of mathematics, by the names of its columns."""
+    """Return a function that reads the rows of a mathematical benchmark, by the names of its columns."""
 
     def read(row: Mapping[str, Any]) -> Problem:
         return Problem(

@@ -1,4 +1,4 @@
-"""What selections have in common: who may win, what they score, and how classes of answers are weighed and ranked."""
+"""Common code of selections: which candidates may win, their scores, and the weights and ranks of answer classes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Scores = tuple[str, NDArray[np.float64]]  # a role, and its score of each candid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByScore(Selection):
-    """The parameters of selections that go by the scores of candidates. By default they score all of them.
+    """The parameters of selections that use scores of candidates. By default they use the scores of all candidates.
 
     Args:
-        verifier: the role that scores. aggregate: step scores to one. truncated: "vote": a truncated candidate with an answer counts;
-            "drop": it does not.
+        verifier: the role that scores. aggregate: how step scores are combined, such as "last", "min", "prod" or "mean".
+        truncated: "vote": a truncated candidate with an answer counts; "drop": it does not.
     """
 
     scores_all = True
@@ -41,7 +41,7 @@ class ByScore(Selection):
 
 
 def check_truncated(value: str) -> None:
-    """Raise ConfigError where a selection's rule for truncated candidates is none."""
+    """Raise ConfigError if a selection's rule for truncated candidates is not valid."""
     check_choice("truncated", value, ("vote", "drop"))
 
 
@@ -59,7 +59,7 @@ def members_of(candidates: Sequence[Candidate], voters: Sequence[int]) -> dict[i
 
 
 async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: str, aggregate: str) -> NDArray[np.float64]:
-    """Return a role's score of each candidate: its verifier's, or the strategy's own; NaN where unknown, or not affordable."""
+    """Return a role's score of each candidate, from its verifier or the strategy; NaN if unknown or not affordable."""
     if not candidates:
         return np.zeros(0)
     if verifier in state_of(search).given_roles:
@@ -70,7 +70,7 @@ async def scores_of(candidates: Sequence[Candidate], search: Search, verifier: s
 def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDArray[np.float64]:
     """Return a role's scores mapped from its verifier's range to [0, 1].
 
-    Those of a strategy have no range: they stay as they are where all lie in [0, 1], and are log-odds where one does not.
+    Scores of a strategy have no range: if all lie in [0, 1] they are unchanged, otherwise they are log-odds.
     """
     if verifier in (given := state_of(search).given_roles):
         return scores if given[verifier] else to_unit(scores, (-math.inf, math.inf))
@@ -78,7 +78,7 @@ def units_of(scores: NDArray[np.float64], search: Search, verifier: str) -> NDAr
 
 
 def warn_of_scores(selection: ByScore, search: Search, paper: str) -> None:
-    """Warn where a selection that goes by the policy's own confidence reads another verifier by default."""
+    """Warn if a selection made for the policy's confidence uses another verifier by default."""
     state = state_of(search)
     if selection.verifier != "main" or "main" in state.given_roles or (name := state.scoring.get("main").name) == "confidence":
         return
@@ -102,7 +102,7 @@ def with_weights(candidates: Sequence[Candidate], weights: NDArray[np.float64], 
 def by_class(
     candidates: Sequence[Candidate], weights: NDArray[np.float64], voters: Sequence[int], scores: Scores | None = None
 ) -> Selected:
-    """Return the class of greatest summed weight; the ranking goes by class, then by weight."""
+    """Return the class with the largest sum of weights; candidates are ranked by class, then by weight."""
     members, listed = members_of(candidates, voters), weights.tolist()
     totals = {kind: math.fsum(listed[i] for i in of_kind) for kind, of_kind in members.items()}
     ranked = ranked_by(with_weights(candidates, weights, scores), voters, totals)
@@ -128,7 +128,7 @@ def ranked_by(judged: Sequence[Candidate], voters: Sequence[int], totals: Mappin
 
 
 def in_order(judged: Sequence[Candidate], order: Sequence[int]) -> tuple[Candidate, ...]:
-    """Return candidates in an order of some of their indices, and all others behind them as they are."""
+    """Return candidates in the order of the given indices, followed by all others in their order."""
     rest = sorted(set(range(len(judged))) - set(order))
     return tuple(judged[i] for i in [*order, *rest])
 
@@ -139,14 +139,14 @@ def first_writing(winner: Candidate, candidates: Sequence[Candidate]) -> str:
 
 
 def share_of(ranked: Sequence[Candidate], weights: NDArray[np.float64]) -> float:
-    """Return the share that the first candidate's class has in all weight."""
+    """Return the share of the first candidate's class in the total weight."""
     everything = math.fsum(weights.tolist())
     mine = math.fsum(c.weight for c in ranked if c.answer_class == ranked[0].answer_class)
     return mine / everything if everything > 0 else 0.0
 
 
 def led_by(selected: Selected, answer: str) -> Selected:
-    """Return what was selected with another answer in front: its candidates lead, and the confidence is theirs."""
+    """Return a selection with another answer in front: its candidates come first, and the confidence is theirs."""
     answers = (answer, *(each for each in selected.answers if each != answer))
     kind = next((c.answer_class for c in selected.ranked if c.answer == answer), None)
     if selected.answers[:1] == (answer,) or kind is None:
@@ -156,16 +156,16 @@ def led_by(selected: Selected, answer: str) -> Selected:
 
 
 def no_answer(candidates: Sequence[Candidate]) -> float:
-    """Return the confidence where no candidate has an answer: 0, and NaN without candidates."""
+    """Return the confidence if no candidate has an answer: 0, or NaN without candidates."""
     return 0.0 if candidates else math.nan
 
 
 def mean_of(scores: Sequence[float]) -> float:
-    """Return the mean of what is known; NaN where nothing is."""
+    """Return the mean of known values; NaN if there are none."""
     known = [score for score in scores if not math.isnan(score)]
     return math.fsum(known) / len(known) if known else math.nan
 
 
 def low(value: float) -> float:
-    """Return a score to sort by: one that is unknown comes after all others."""
+    """Return a score for sorting; unknown scores come last."""
     return -math.inf if math.isnan(value) else value

@@ -18,23 +18,21 @@ from tts.verifiers.ranges import range_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepConfidence(ByScore):
-    """Keeps the candidates whose score is among the highest, and chooses the answer whose kept scores sum highest.
+    """Keeps the candidates with the highest scores, and chooses the answer with the largest sum of kept scores.
 
-    With `keep=100` nothing is dropped: a confidence-weighted vote. The paper's confidence is
-    `verifier="confidence(measure='top', over='lowest')"`, on a backend that keeps top log-probabilities; any score will do.
+    With `keep=100` all candidates are kept, as in a confidence-weighted vote. The paper's confidence is
+    `verifier="confidence(measure='top', over='lowest')"`, on a backend that keeps top log-probabilities. Other scores work too. A
+    warning names the paper's score if the role `main` has another verifier.
 
-    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs:
-    - The percentile is taken over the candidates that may win.
-    - Scores that may be negative are mapped to [0, 1] first.
-    - An unknown score is dropped. Without a single known one it is a majority vote.
-
-    With `among` it is the vote of the online form, `deepconf_online`, which stops traces while they are written. A warning names the
-    paper's score where the role `main` has another verifier.
+    Source: algorithm B6, offline form, Fu, Wang, Tian, Zhao, "Deep Think with Confidence" (2508.15260), from code. Differs: the
+    percentile is taken over the candidates that may win. Scores that may be negative are mapped to [0, 1] first. Candidates with an
+    unknown score are dropped; if all scores are unknown, the majority wins. With `among` it is the vote of the online form,
+    `deepconf_online`, which stops traces while they are written.
 
     Args:
-        keep: percent of the candidates kept, above 0 and at most 100, inclusive of ties; η in the paper, 10 or 90. 10 can lock on
-            confident wrong answers.
-        among: the percentile is that of the first so many candidates, and all others are held against it; None: of all.
+        keep: percent of the candidates that are kept, ties included, above 0 and at most 100. It is η in the paper, 10 or 90. With 10,
+            confident wrong answers can win.
+        among: the number of first candidates from which the percentile is computed, for all candidates; None: all of them.
         verifier, aggregate, truncated: as in `ByScore`.
 
     Cost: one verifier call a candidate.
@@ -56,7 +54,7 @@ class DeepConfidence(ByScore):
         check_int("among", self.among, 1)
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose by the summed confidence of those that are kept."""
+        """Choose the answer with the largest sum of confidence among the kept candidates."""
         warn_of_scores(self, search, "confidence(measure='top', over='lowest')")
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         voters = voters_of(candidates, self.truncated)

@@ -1,4 +1,4 @@
-"""Weighted: the answer whose candidates' scores sum highest."""
+"""Weighted: the answer with the largest sum of its candidates' scores."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tts.types import Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighted(ByScore):
-    """Chooses the answer whose candidates' scores sum highest (weighted best-of-N).
+    """Chooses the answer with the largest sum of its candidates' scores (weighted best-of-N).
 
-    Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores outside [0, high] are
-    mapped to [0, 1] first, since sums of signed scores mean nothing; without a single known score it is a majority vote.
+    Source: algorithm A1, mode weighted (Li et al. 2206.02336; Snell et al. 2408.03314). Differs: scores are mapped from the
+    verifier's range to [0, 1], since sums of signed scores mean nothing. If all scores are unknown, it is a majority vote.
 
     Args:
         verifier, aggregate, truncated: as in `ByScore`.
 
-    Cost: one verifier call for each candidate, with or without an answer, since the confidence needs all scores.
+    Cost: one verifier call for each candidate, also for those without an answer, since the confidence needs all scores.
 
     Example:
         >>> import tts
@@ -35,7 +35,7 @@ class Weighted(ByScore):
     registered_as = "weighted"
 
     async def select(self, candidates: Sequence[Candidate], search: Search) -> Selected:
-        """Choose by summed score."""
+        """Choose the answer with the largest sum of scores."""
         scores = await scores_of(candidates, search, self.verifier, self.aggregate)
         weights = np.ones(len(candidates))
         if not np.isnan(scores).all():

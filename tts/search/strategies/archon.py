@@ -1,15 +1,17 @@
 """Archon: layers of calls that generate, criticize, rank, verify and fuse solutions.
 
-    generate: each writer draws its samples          critique: strengths and weaknesses of each solution, for the layers behind
-    rank: the judge orders all ; the first `keep` stay    verify: the judge reasons about each ; those it calls wrong leave
-    fuse: new solutions behind all that are left, in their place
+    generate: each writer draws its samples
+    critique: the judge names strengths and weaknesses of each solution, for later layers
+    rank: the judge orders all solutions ; the first `keep` stay
+    verify: the judge reasons about each solution ; those that it calls wrong are dropped
+    fuse: new solutions, written from all that are left, replace them
 
 Source: algorithm B17, Saad-Falcon et al., "Archon: An Architecture Search Framework for Inference-Time Techniques" (2409.15254), read in
-the code: the order of layers, the ranker's reply "[2] > [1]", of which what is missing follows in order, five that stay. Differs:
-- Layers are given, not searched for. Layers of unit tests are left out: the selection `codet` goes by them.
+the code: the order of layers; the ranker's reply "[2] > [1]", after which missing solutions follow in order; five kept. Differs:
+- Layers are given, not searched for. There are no layers of unit tests; the selection `codet` uses such tests.
 - A critique is a call for each solution; the paper's critic reads all solutions at once. Prompts are ours, and "fuse" is the task's.
-- Where all are called wrong, all stay. A solution that was cut short is in no prompt, and leaves with the next layer that reads.
-- What the last layer leaves votes; the paper's last layer leaves one.
+- If all solutions are called wrong, all stay. A truncated solution is not shown, and is dropped by the next layer that reads.
+- The solutions after the last layer vote; the paper's last layer leaves one solution.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _MOST = 64  # samples of a writer, where the budget decides: all are shown at on
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """A solution on its way through the layers, with what was said of it."""
+    """A solution between layers, with its critique."""
 
     made: Candidate
     critique: str = ""
@@ -59,14 +61,14 @@ class Archon(Strategy):
     """An architecture of layers.
 
     Args:
-        layers: their names in order: "generate" first and only there; then any of "critique", "rank", "verify" and "fuse". Behind a
-            critique must come a rank or a fuse, which reads it.
-        n: samples of each writer, at least 1; None: what the budget pays, again and again.
+        layers: their names in order. The first, and only the first, is "generate"; then any of "critique", "rank", "verify" and
+            "fuse". A rank or a fuse must follow a critique, and reads it.
+        n: samples of each writer, at least 1; None: as many as the budget pays, with all layers repeated while it lasts.
         writers: roles of the models that generate, each once. judge: role that criticizes, ranks and verifies. aggregator: role that fuses.
-        keep: solutions that a rank leaves, at least 1. fused: solutions that a fuse writes, at least 1.
-        temperature: of all; None: the run's.
+        keep: number of solutions that a rank keeps, at least 1. fused: number of solutions that a fuse writes, at least 1.
+        temperature: of all models; None: the run's.
 
-    Cost: n x writers samples, a reply for each solution at a critique and at a verify, one at a rank, and `fused` at a fuse.
+    Cost: n x writers samples; one reply for each solution in a critique or verify, one reply in a rank, and `fused` in a fuse.
     Random: none of its own.
 
     Example:
@@ -105,13 +107,13 @@ class Archon(Strategy):
 
     @property
     def needs_of_models(self) -> Mapping[str, tuple[str, ...]]:
-        """What is used of the models beside the policy: that they write."""
+        """Requirements on models other than the policy: they only write."""
         judges = (self.judge,) if {"critique", "rank", "verify"} & {*self.layers} else ()
         fusers = (self.aggregator,) if "fuse" in self.layers else ()
         return {role: () for role in (*self.writers, *judges, *fusers) if role != "policy"}
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Go through the layers; with n left out, again for what is left."""
+        """Run the layers; without n, repeat them while the budget lasts."""
         for _ in rounds(search, None if self.n is None else 1):
             first = len(search.candidates)
             n = self.n or await self._affordable(search)
@@ -132,7 +134,7 @@ class Archon(Strategy):
         return [Reviewed(c) for c in search.candidates[first:]]
 
     async def _passed(self, search: Search, layer: str, given: Sequence[Reviewed]) -> list[Reviewed]:
-        """Return what a layer leaves of solutions, or writes in their place."""
+        """Return the solutions that a layer keeps, or writes in their place."""
         whole = [one for one in given if not one.made.truncated]
         if layer == "fuse":
             root, before = await root_showing(search, "fuse", [one.text for one in whole]), len(search.candidates)
@@ -158,7 +160,7 @@ class Archon(Strategy):
         return [replies[0].response if replies else "" for replies in told]
 
     async def _affordable(self, search: Search) -> int:
-        """Return the samples of a writer, where the budget decides."""
+        """Return the number of samples of a writer that the budget pays."""
         units = await affordable_width(search, self.temperature, stepwise=False)
         others = self.layers.count("rank") + self.fused * self.layers.count("fuse")
         each = len(self.writers) * (1 + self.layers.count("critique") + self.layers.count("verify"))
@@ -166,7 +168,7 @@ class Archon(Strategy):
 
 
 def order_of(reply: str, count: int) -> list[int]:
-    """Return the order of solutions, from 0, in the last line of a reply that has numbers in brackets; what is missing follows in order."""
+    """Return the order of solutions, from 0, by the last line of a reply that has numbers in brackets. Missing ones follow in order."""
     lines = [found for line in reply.splitlines() if (found := re.findall(r"\[(\d{1,9})\]", line))]
     named = [int(one) - 1 for one in (lines[-1] if lines else ())]
     return list(dict.fromkeys([*(i for i in named if 0 <= i < count), *range(count)]))
@@ -176,7 +178,7 @@ def _checked(layers: Any) -> tuple[str, ...]:
     """Return a list of layers.
 
     Raises:
-        ConfigError: it is none, or a layer stands where nothing reads it.
+        ConfigError: it is not a list of layers, or no later layer reads a critique.
     """
     if not isinstance(layers, list | tuple) or not layers or not all(isinstance(one, str) and one in _LAYERS for one in layers):
         raise ConfigError(f"layers is {shown(layers)}, but must be a list of {', '.join(_LAYERS)}")

@@ -48,7 +48,7 @@ class PoolingServer:
     Args:
         url: of the server, without a path; the environment variable TTS_REWARD_KEY has its key, if it needs one.
         model: the model's name on the server; None: the record's.
-        timeout_s: seconds for one request, above 0. tries: most attempts while the server accepts nothing (no connection, 425, 429, 503).
+        timeout_s: seconds for one request, above 0. tries: most attempts if the server does not accept it (no connection, 425, 429, 503).
         batch: most trajectories in one request.
 
     Raises:
@@ -99,11 +99,11 @@ class Pooled(ABC):
         """Return the scores of solutions.
 
         Args:
-            seconds: left of the budget; None: not limited.
+            seconds: the time left of the budget; None: no limit.
 
         Raises:
-            ServerError: the request failed for no fault of the caller; `again`: nothing was computed.
-            VerifierError: the server was never reached, refuses the request, or replies in an unexpected form.
+            ServerError: the request failed, and the caller is not at fault. Its `again` is True if the server computed nothing.
+            VerifierError: the server was never reached, refused the request, or replied in an unexpected form.
         """
 
     def scores(self, rows: Floats, solution: RenderedSolution) -> tuple[float, ...]:
@@ -179,7 +179,7 @@ class PoolingModel(Pooled):
         return self._read(reply, solutions)
 
     async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        """Send a request, and retry while the server accepts nothing.
+        """Send a request, and retry while the server does not accept it.
 
         Raises:
             ServerError: there is no reply, or its status is not 200. ConfigError: see `checks`.
