@@ -96,11 +96,11 @@ def _method(root: Path, title: str, place: str, begin: Sequence[str], boxes: Map
     shown = source[source.find("\n@dataclass") + 1 :] if "\n@dataclass" in source else source
     code = ["", f'```python title="{path.relative_to(root).as_posix()}"', shown.rstrip(), "```", ""]
     if found:
-        lines += ["## The box and our lines", "", '<div class="box-and-lines" markdown>', "<div markdown>", ""]
+        lines += ["## The published pseudocode and our code", "", '<div class="box-and-lines" markdown>', "<div markdown>", ""]
         lines += [f"### {box}" for box in found]
-        lines += ["</div>", "<div markdown>", "", "### Our lines", *code, "</div>", "</div>"]
+        lines += ["</div>", "<div markdown>", "", "### Our code", *code, "</div>", "</div>"]
     else:
-        lines += ["## Our lines", *code]
+        lines += ["## Our code", *code]
     return "\n".join(lines) + "\n"
 
 

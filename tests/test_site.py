@@ -58,7 +58,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 def test_every_part_has_a_page_with_its_lines(registry: object, site: Path) -> None:
     for name in registry.entries:  # type: ignore[attr-defined]
         text = (site / "reference" / "methods" / f"{name}.html").read_text(encoding="utf-8")
-        assert "our lines" in text.lower(), name
+        assert "our code" in text.lower(), name
         assert re.search(r"\bdef \w", re.sub(r"<[^>]+>", "", text)), name
 
 
