@@ -147,6 +147,14 @@ def test_one_generator_gives_one_interval_in_blocks_of_whatever_size() -> None:
     assert clustered_mean(values, rng=rng(3)) != clustered_mean(values, rng=rng(4))
 
 
+def test_values_that_differ_by_rounding_have_the_interval_of_equal_ones() -> None:
+    equal, rounded = [0.3, 0.3, 0.3, 0.9, 0.9, 0.0], [0.3, 0.1 + 0.2, 0.3, 0.9, 0.3 * 3, 0.0]
+    assert len(set(rounded)) > len(set(equal))
+    for bounds in (None, (0, 1)):
+        one, two = (clustered_mean(values, rng=rng(), bounds=bounds) for values in (equal, rounded))
+        assert (two.low, two.high) == pytest.approx((one.low, one.high), rel=1e-12)
+
+
 @repeats(60, 200)
 @pytest.mark.parametrize(("problems", "a", "b"), [(10, 2, 2), (10, 9, 1), (10, 0.5, 9.5), (40, 2, 2), (40, 9, 1), (40, 0.5, 9.5)])
 def test_the_interval_of_an_accuracy_covers_it(problems: int, a: float, b: float, runs: int) -> None:

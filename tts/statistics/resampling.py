@@ -141,7 +141,8 @@ def clustered_mean(
     if not (num := len(total)):
         return Estimate(math.nan, math.nan, math.nan, level, 0)
     value = float(total.sum() / size.sum())
-    (total, size), alike = np.unique(np.stack([total, size]), axis=1, return_counts=True)
+    different, alike = kinds(np.stack([total, size], axis=1))
+    total, size = different.T
 
     def mean(counts: Floats) -> Floats:
         return ratio(counts @ total, counts @ size)
@@ -176,6 +177,17 @@ def _counts(rng: np.random.Generator, rows: int, sizes: Whole) -> Floats:
         return rng.multinomial(num_clusters, sizes / num_clusters, rows).astype(np.float64)
     drawn = rng.integers(kinds, size=(rows, kinds)) + kinds * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * kinds).reshape(rows, kinds).astype(np.float64)
+
+
+def kinds(rows: Floats) -> tuple[Floats, Whole]:
+    """Return the different rows of a table [P, D] in ascending order, and how often each occurs.
+
+    Rows that differ by rounding are equal. So the number of kinds, and the draws of resamples, do not depend on the machine.
+    """
+    scale = np.abs(rows).max(axis=0)
+    keys = np.round(rows / np.where(scale > 0, scale, 1), 12)
+    _, first, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
+    return rows[first], counts
 
 
 def blocks(rows: int, width: int) -> list[int]:

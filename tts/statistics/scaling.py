@@ -19,7 +19,7 @@ from scipy import special
 
 from tts.errors import ConfigError
 from tts.statistics.proportions import LEVEL, Estimate, numbers
-from tts.statistics.resampling import RESAMPLES, Floats, bootstrap_kinds, vector
+from tts.statistics.resampling import RESAMPLES, Floats, bootstrap_kinds, kinds, vector
 
 _FURTHEST = 20.0  # where a coordinate on the whole line is as good as at its end
 _ROUNDS = 100
@@ -222,7 +222,7 @@ def _fitted(
         raise ConfigError(f"the curves are of shape {curves.shape}, but must be [problems, {len(sizes)}], a value for each k")
     if not ((curves >= 0) & (curves <= 1)).all():
         raise ConfigError("the curves have values that are not from 0 to 1", hint="ask for no k beyond the samples of a problem")
-    curves, alike = np.unique(curves, axis=0, return_counts=True)
+    curves, alike = kinds(curves)
 
     def placed(counts: Floats) -> tuple[Floats, Floats]:
         means = counts @ curves / counts.sum(axis=1, keepdims=True)

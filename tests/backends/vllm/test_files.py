@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 import torch
 from safetensors.torch import save_file
 
+from tts.backends.loading import hub
 from tts.backends.vllm import engine, files
 from tts.backends.vllm.loading import _kv_bytes
 from tts.errors import ConfigError
@@ -52,13 +53,13 @@ def test_files_are_sought_here_first_and_then_on_the_hub(
 ) -> None:
     read: list[bool] = []
 
-    def missing(_location: str, *, local: bool) -> Any:
-        read.append(local)
+    def missing(_location: str, *, local_files_only: bool) -> Any:
+        read.append(local_files_only)
         raise OSError("no file\nand more")
 
     monkeypatch.setattr(files, "_read", missing)
-    monkeypatch.setattr(files, "hub_answers", lambda: answers)
-    monkeypatch.setattr(files.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "hub_answers", lambda: answers)
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(ConfigError, match=cause):
         files.ModelFiles.of(record, record.location)
     assert read == reads

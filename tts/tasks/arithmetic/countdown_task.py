@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from tts.errors import ConfigError, shown
+from tts.errors import ConfigError
 from tts.tasks.arithmetic import countdown
 from tts.tasks.arithmetic.countdown import FEWEST, LARGEST_NUMBER, LARGEST_RESULT, MOST, CountdownProblem, composed
 from tts.tasks.arithmetic.expression import Expression, numbers, parsed, value
 from tts.tasks.arithmetic.expression import text as expression_text
 from tts.tasks.arithmetic.lines import LinesTask, read_step
-from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text
+from tts.tasks.arithmetic.reading import ELSEWHERE, asked_text, quoted
 from tts.tasks.base import folded
 from tts.tasks.framing import unknown_kind
 from tts.types import Problem
@@ -84,7 +84,7 @@ def _read(written: str) -> CountdownProblem:
     problem = countdown.read(written)
     if problem is None:
         raise ConfigError(
-            f"the problem is {shown(written)}, but the task 'countdown' reads only problems such as 'Reach 39 with 17 22.'",
+            f"the problem is {quoted(written)}, but the task 'countdown' reads only problems such as 'Reach 39 with 17 22.'",
             hint=f"other arithmetic has --task pocket; for anything else, {ELSEWHERE}",
         )
     if not FEWEST <= len(problem.numbers) <= MOST:
@@ -98,4 +98,4 @@ def _read(written: str) -> CountdownProblem:
 
 
 def _outside(written: str, has: str, rule: str) -> ConfigError:
-    return ConfigError(f"the countdown {shown(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}")
+    return ConfigError(f"the countdown {quoted(written)} has {has}, but {rule}", hint=f"stay within that; or {ELSEWHERE}")
