@@ -198,6 +198,6 @@ class _Loader:
 
 
 def install() -> None:
-    """Serve the old paths, behind all other finders."""
+    """Serve the old paths, after all other finders."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -52,12 +52,12 @@ class ThoughtMarks:
         return 0, 0
 
     def response(self, text: str) -> str:
-        """Return what stands behind the thought of a path's text; "" while the thought goes on."""
+        """Return what stands after the thought of a path's text; "" while the thought goes on."""
         begin = self.split(text)[1]
         return text[begin:].lstrip() if begin else text
 
     def behind(self, prompt: object) -> ThoughtMarks:
-        """Return these marks for the paths behind a prompt: a text of the caller's own is not rendered, so that its end decides."""
+        """Return these marks for the paths after a prompt: a text of the caller's own is not rendered, so that its end decides."""
         opened = prompt.rstrip().endswith(self.open.strip()) if isinstance(prompt, str) else self.opened
         return self if opened == self.opened else dataclasses.replace(self, opened=opened)
 

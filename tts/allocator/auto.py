@@ -344,7 +344,7 @@ class Auto(Strategy):
         if not (selection.verifiers or self.verifiers):
             raise ConfigError(
                 f"auto reads the scores of the role {self.verifier!r}, but the selection {selection} asks for none",
-                hint="choose one that goes by scores, such as weighted, or leave the role out",
+                hint="choose one that uses scores, such as weighted, or leave the role out",
             )
 
 

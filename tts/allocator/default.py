@@ -21,7 +21,7 @@ _MORE = (
 )
 _IDLE = (
     "auto writes nothing with the models of the roles {roles}: what a model is worth is known from a performance model that names it "
-    "(tts fit), and the strategy cascade goes by thresholds of yours"
+    "(tts fit), and the strategy cascade uses thresholds of yours"
 )
 
 
@@ -64,7 +64,7 @@ def _with_model(
     """Return `auto` with a performance model, where there is one, the selection, and notes on them."""
     if auto.model is None:
         if (name := shipped.fitting(model, task, verifiers, others)) is None:
-            why = "auto has no performance model: it goes by votes, under a broad population of problems, and draws plain samples"
+            why = "auto has no performance model: votes decide, under a broad population of problems, and draws plain samples"
             return auto, selection, (why,)
         auto = dataclasses.replace(auto, model=name)
     known = shipped.load(str(auto.model))

@@ -1,6 +1,6 @@
 """What the next samples of each problem are worth: three estimates behind one protocol.
 
-    Checked   a perfect checker ends a problem at its first right sample: the expected success rate behind the failures so far
+    Checked   a perfect checker ends a problem at its first right sample: the expected success rate after the failures so far
     Voted     no verifier: the exact index of the votes so far (`tts.allocator.votes`)
     Curved    any strategies, by their measured accuracy at each difficulty and size (`tts.allocator.performance`)
 
@@ -163,7 +163,7 @@ class Checked:
         return state.solved.astype(np.float64)
 
     def price(self, samples: float) -> float:
-        """Return the rate behind as many failures as bring the samples of all to so many on average."""
+        """Return the rate after as many failures as bring the samples of all to so many on average."""
         failures = np.arange(_FAILURES)
         reached = np.exp(self.population.checked(0 * failures, failures)) @ self.population.weight
         return float(np.interp(samples, np.cumsum(reached), self._rates(failures, None)))

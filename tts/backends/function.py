@@ -29,7 +29,7 @@ _HOW_THOUGHTS = "FunctionBackend(write, thoughts=tts.thoughts.ThoughtMarks()) st
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The argument of the function: continue `text` behind the prompt.
+    """The argument of the function: continue `text` after the prompt.
 
     Args:
         prompt: text or messages. text: the solution so far. max_tokens: most tokens to generate.
@@ -214,7 +214,7 @@ class FunctionBackend(Backend):
         finish: Finish = (scanner.ended or "stop") if ended else "eos" if answer.finished else "length"
         estimate = min(row.max_tokens, len(answer.text.encode()) + 1)
         tokens = estimate if answer.tokens is None else int(answer.tokens)
-        # text behind a boundary is dropped, not carried: the next call continues from the boundary
+        # text after a boundary is dropped, not carried: the next call continues from the boundary
         handle = _Handle(request.handle.prompt, request.handle.text + scanner.text, "")
         return Sample(scanner.text, (), (), finish, handle, tokens, estimated=answer.tokens is None)
 

@@ -53,7 +53,7 @@ class BackendMetadata:
 
     Args:
         value_heads: its value heads, by name; None: not known, so that any name may be tried.
-        count_text: returns the exact number of tokens of a text behind a path; None: that number is bounded by `count` and by bytes.
+        count_text: returns the exact number of tokens of a text after a path; None: that number is bounded by `count` and by bytes.
         text_of: returns the text of the first tokens of a path, given its whole text and those tokens, ends of sequence as "";
             None: tokens cannot be told apart in its text. Inside of a character that text is no beginning of the whole one.
         template_tokens: most tokens that a chat template adds to a message; `TEMPLATE_TOKENS` is assumed where it is less.

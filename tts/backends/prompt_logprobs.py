@@ -28,7 +28,7 @@ class PromptLogprobs:
     Args:
         token_ids: [T], or () where a server shows none.
         texts: [T] that each token completes; they join to the prompt's text, with the names of special tokens and "" for ends of sequence.
-        logprobs: [T], natural, of the untempered distribution behind the tokens before; NaN where the model has none, as at the first.
+        logprobs: [T], natural, of the untempered distribution after the tokens before; NaN where the model has none, as at the first.
         tops: [T] the most likely tokens at each place, best first and the lowest id among equals, () where `logprobs` is NaN; () where
             none were asked for.
         behind: those behind the last token; () where none were asked for, or a server shows none.

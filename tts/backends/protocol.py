@@ -84,11 +84,11 @@ class BackendProtocol(Protocol):
         ...
 
     async def score(self, handles: Sequence[Any], texts: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probability of each token of a text behind its handle, untempered; the state is dropped."""
+        """Return the log-probability of each token of a text after its handle, untempered; the state is dropped."""
         ...
 
     async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return the log-probabilities, untempered, that each of `tokens` comes next behind handle and text.
+        """Return the log-probabilities, untempered, that each of `tokens` comes next after handle and text.
 
         Raises:
             ConfigError: one of `tokens` is not exactly one token.
@@ -96,7 +96,7 @@ class BackendProtocol(Protocol):
         ...
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        """Return a head's readings at each step boundary of the paths behind the prompt."""
+        """Return a head's readings at each step boundary of the paths after the prompt."""
         ...
 
     async def hidden(self, handles: Sequence[Any]) -> list[Reply[NDArray[np.float32]]]:
@@ -174,7 +174,7 @@ def counts_texts(backend: BackendProtocol) -> bool:
 
 
 def text_bound(backend: BackendProtocol, text: str) -> int:
-    """Return the most tokens that a text can be behind a path: exact where the backend's metadata has `count_text`.
+    """Return the most tokens that a text can be after a path: exact where the backend's metadata has `count_text`.
 
     Elsewhere neither the count of the text as a prompt nor its bytes bound every tokenizer alone.
     """

@@ -48,7 +48,7 @@ class Accounting:
         self._read: set[tuple[str, int]] = set()  # (role, root) whose prompt a verifier's own model has read
 
     def row_cost(self, backend: BackendProtocol, prefix: int, computed: int = 0, written: int = 0) -> RowCost:
-        """Return the bound of a row behind `prefix` tokens, of which it may compute `computed` again; declared verifiers included.
+        """Return the bound of a row after `prefix` tokens, of which it may compute `computed` again; declared verifiers included.
 
         Args:
             written: tokens that the row has already; they are verified with the new ones.
@@ -72,7 +72,7 @@ class Accounting:
         )
 
     def _bound_of(self, role: str) -> Callable[[int, int], int]:
-        """Return the most verifier tokens of a role for a path, by the tokens of its prefix and those behind it."""
+        """Return the most verifier tokens of a role for a path, by the tokens of its prefix and those after it."""
         comparison = traits_of(self._verifiers[role]).comparison if role in self._pairs else None
         if comparison is None:
             return self._verifiers[role].bound
@@ -82,7 +82,7 @@ class Accounting:
     def before_prompts(self, cost: RowCost, prompts: Mapping[int, int]) -> RowCost:
         """Return the bound of a row that may have to pay what verifiers' own models read of its prompt; tokens by root.
 
-        Each row of a call has this bound, because any of them may be the first. Behind the call, one such amount a root stays held (see
+        Each row of a call has this bound, because any of them may be the first. After the call, one such amount a root stays held (see
         `reserve_prompt`).
         """
         dearest = {unit: max(self._prompts_cost(unit, *one) for one in prompts.items()) for unit in ("flops", "usd")}
@@ -107,7 +107,7 @@ class Accounting:
         return role in self._prompt_bounds
 
     def prompts_were_read(self, role: str, roots: Iterable[int], tokens: int) -> None:
-        """Note which prompts a verifier's own model has read: it reads each once, with the first text behind it.
+        """Note which prompts a verifier's own model has read: it reads each once, with the first text after it.
 
         Args:
             roots: whose paths with text were scored. tokens: of prompts that it read; models that read the problem once read none later.

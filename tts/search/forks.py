@@ -1,4 +1,4 @@
-"""Forks inside of a node, at a token or before a text: the node is divided there, and what is drawn behind its first part branches off."""
+"""Forks inside of a node, at a token or before a text: the node is divided there, and what is drawn after its first part branches off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fork:
 
 
 def check_fork(t: Trajectory, at: int | str, backend: BackendProtocol, tree: Tree) -> Fork:
-    """Return where a node is divided: behind so many tokens, or before the last occurrence of a text.
+    """Return where a node is divided: after so many tokens, or before the last occurrence of a text.
 
     Raises:
         CapabilityError: the backend cannot append text, or does not show the text of single tokens.
@@ -63,7 +63,7 @@ def _before(t: Trajectory, text: str, size: int, metadata: BackendMetadata) -> F
     """Return the place before the last occurrence of a text in a node of `size` tokens."""
     head = t.text[: max(0, t.text.rfind(text))] if text else ""
     if not head or size < 2:
-        raise ConfigError(f"at is {shown(text)}, but node {t.node} has no such text behind its first token", hint="give a text of the node")
+        raise ConfigError(f"at is {shown(text)}, but node {t.node} has no such text after its first token", hint="give a text of the node")
     if metadata.text_of is None or len(t.token_ids) != size:
         behind = 1 if metadata.count_text is None else metadata.count_text(t.text[len(head) :])
         return Fork(min(size - 1, max(1, size - behind)), head, aligned=False)

@@ -18,7 +18,7 @@ _LONGER = 1 - QUANTILE + 1e-9  # share of the solutions that may be longer
 
 
 class Lengths:
-    """Lengths of the paths behind one kind of prompt.
+    """Lengths of the paths after one kind of prompt.
 
     Of n paths, let i have ended at some length or before, and let o open ones be shorter. The estimated share of longer solutions is
     (n - i - o) / n, times the product of r / (r - 1) over these o. Here r counts the paths that are at least as long as the open one.
@@ -95,7 +95,7 @@ class Lengths:
         products, count = self._known_products(), len(ended) - first + len(open_) - shorter
 
         def is_within(place: int) -> bool:
-            """Whether the share of longer paths is small enough behind the ended path at a place."""
+            """Whether the share of longer paths is small enough after the ended path at a place."""
             before = bisect_left(open_, ended[place])
             left = count - (place - first + 1) - (before - shorter)
             return left / count * float(products[before] / products[shorter]) <= _LONGER
@@ -112,6 +112,6 @@ class Lengths:
             return _NOTHING_OPEN
         if self._products is None:
             at_risk = np.arange(len(self._open), 0, -1) + np.array(self._longer)
-            # where the longest path is open, its factor is infinite and no ended path comes behind it
+            # where the longest path is open, its factor is infinite and no ended path comes after it
             self._products = np.concatenate(([1.0], np.cumprod(at_risk / np.maximum(at_risk - 1, 0.5))))
         return self._products

@@ -168,7 +168,7 @@ class MeteredCalls:
         self.causes.setdefault(kind, cause)
 
     async def _opened(self, prompts: Sequence[Prompt], written: int = 0) -> list[Any]:
-        """Return the handles of prompts, behind each of which so many tokens may be written.
+        """Return the handles of prompts, after each of which so many tokens may be written.
 
         Raises:
             Exhausted: the time is over. BudgetExceeded: the bound does not cover them.

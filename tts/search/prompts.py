@@ -29,7 +29,7 @@ Charge = Callable[[Sequence[Reply[Any]]], object]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A prompt that was read, and maybe a path behind it: the handle, the prompt's tokens, and the path's; None: not known."""
+    """A prompt that was read, and maybe a path after it: the handle, the prompt's tokens, and the path's; None: not known."""
 
     handle: Any
     tokens: int
@@ -37,7 +37,7 @@ class Opened:
 
 
 class Prompts:
-    """Opens prompts and reads texts behind trajectories, on the models of one search, and books what that costs.
+    """Opens prompts and reads texts after trajectories, on the models of one search, and books what that costs.
 
     Args:
         backends: by role. clock: seconds.
@@ -57,7 +57,7 @@ class Prompts:
         self._prompts[root.node] = prompt
 
     async def read(self, model: str, prompt: Prompt, path: str = "", charge: Charge | None = None) -> Opened:
-        """Open a prompt, with the text of a path behind it.
+        """Open a prompt, with the text of a path after it.
 
         Args:
             charge: called with what was read, in place of a grant and a ledger row of its own.
@@ -114,7 +114,7 @@ class Prompts:
                 self._accounting.book(kind, model, rows, usage, rates=self._backends[model].rates, grant=grant)
 
     def recomputed(self, ts: Sequence[Trajectory], model: str) -> int:
-        """Return the most tokens of its path that a row behind one of `ts` computes again: none where forks are native."""
+        """Return the most tokens of its path that a row after one of `ts` computes again: none where forks are native."""
         backend = self._backends[model]
         if backend.caps.fork == "native":
             return 0
@@ -150,7 +150,7 @@ class Prompts:
         return handles
 
     def _nearest(self, t: Trajectory, model: str) -> tuple[Trajectory, Any] | None:
-        """Return the nearest path above that a model has a state of, with its handle; None: there is none, or no text behind it."""
+        """Return the nearest path above that a model has a state of, with its handle; None: there is none, or no text after it."""
         for node in reversed(t.path[:-1]):
             own = self._tree.held.get(node.node) if node.model == model else None
             handle = self._abroad.get((node.node, model)) if own is None else own.handle
@@ -159,7 +159,7 @@ class Prompts:
         return None
 
     async def _read_on(self, above: Trajectory, handle: Any, t: Trajectory, model: str) -> Any:
-        """Return the handle of a path on a model that has read it up to a place above: the text behind that is appended.
+        """Return the handle of a path on a model that has read it up to a place above: the text after that is appended.
 
         Raises:
             Exhausted: the budget cannot pay it.
@@ -257,7 +257,7 @@ class Prompts:
         return [reply.value for reply in made]
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], model: str) -> NDArray[np.float64]:
-        """Return the probabilities [trajectories, tokens] behind an appended text, which is charged as verifier tokens.
+        """Return the probabilities [trajectories, tokens] after an appended text, which is charged as verifier tokens.
 
         Raises:
             Exhausted: the budget cannot pay it.
@@ -284,7 +284,7 @@ class Prompts:
         return np.array([reply.value for reply in replies], dtype=np.float64)
 
     def _cost(self, backend: BackendProtocol, ts: Sequence[Trajectory], text: str, more: int = 0) -> tuple[int, dict[str, int]]:
-        """Return the most tokens that reading a text behind each computes, and what that costs; `more`: that the paths have beside."""
+        """Return the most tokens that reading a text after each computes, and what that costs; `more`: that the paths have beside."""
         paths, size = sum(map(self._tree.path_tokens, ts)) + more, text_bound(backend, text) * len(ts)
         return size, {unit: backend.rates.cost(unit, computed=size, reused=paths) for unit in ("flops", "usd")}
 

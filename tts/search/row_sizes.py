@@ -46,12 +46,12 @@ class RowSizes:
         self._lengths: dict[str, Lengths] = {}
         self._steps = [0, 0]  # tokens and number of the steps that have ended
         self._chains: dict[int, tuple[int | None, int]] = {}  # of nodes that end pieces of given sizes: the cap of a row, and their tokens
-        self._forced: set[int] = set()  # nodes of forced text, and what was written behind them: no measure of lengths
+        self._forced: set[int] = set()  # nodes of forced text, and what was written after them: no measure of lengths
 
     # What is known --------------------------------------------------------------------------------------------------------------
 
     def lengths(self, kind: str) -> Lengths:
-        """Return what is known of the lengths of paths behind a kind of prompt."""
+        """Return what is known of the lengths of paths after a kind of prompt."""
         if (known := self._lengths.get(kind)) is None:
             typical, solve = self._typical, self._lengths.get("solve")
             known = self._lengths[kind] = Lengths(
@@ -99,7 +99,7 @@ class RowSizes:
         return max(_FIRST_WIDTH, sum(known.ended for known in self._lengths.values()))
 
     def room(self, model: str, t: Trajectory) -> int:
-        """Return the tokens that a model's context leaves behind a trajectory."""
+        """Return the tokens that a model's context leaves after a trajectory."""
         backend = self._backends[model]
         return NO_CAP if backend.context is None else backend.context - self._tree.path_tokens(t)
 
@@ -118,7 +118,7 @@ class RowSizes:
             self._steps[1] += 1
 
     def exclude(self, node: int) -> None:
-        """Take what is written behind a node, which is forced text, for no measure of lengths."""
+        """Take what is written after a node, which is forced text, for no measure of lengths."""
         self._forced.add(node)
 
     # What may begin, and go on --------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """How rows become trajectories: their calls, and the nodes that they leave in the tree.
 
-*Row law.* The text of row j behind a path is a function of the problem, the seed, the sampling and j. Budgets, widths and lengths decide
+*Row law.* The text of row j after a path is a function of the problem, the seed, the sampling and j. Budgets, widths and lengths decide
 only how many rows begin and how far each is written. A row that its cap cuts stays open and is continued where it was: same stream,
 absolute positions, same node, no further sample. It is handed on once it has ended or was given up.
 Open rows go on before others begin; `tts.search.row_sizes` has how many begin, and when one is given up.
@@ -40,7 +40,7 @@ _STATUS: Mapping[str, Status] = {
     "eos": "finished", "answer": "finished", "stop": "active", "length": "active", "cancelled": "truncated", "error": "failed",
 }  # fmt: skip
 
-# Appends a text behind trajectories on a model, for so many samples.
+# Appends a text after trajectories on a model, for so many samples.
 Extend = Callable[[Sequence[Trajectory], str, str, int], Awaitable[list[Extension]]]
 
 
@@ -56,7 +56,7 @@ class _GrantedCall:
 
 
 class RowRunner:
-    """Writes rows behind trajectories of one search.
+    """Writes rows after trajectories of one search.
 
     Args:
         spreads: whether `Sample.spreads` are wanted. unscorable: nodes for whose scores nothing is to be held.
@@ -360,7 +360,7 @@ class RowRunner:
         width: float = math.inf,
         redraw: bool = False,
     ) -> RowQueue:
-        """Return the queue of `most` rows behind each parent, first children of all before second ones; open rows of before lead it."""
+        """Return the queue of `most` rows after each parent, first children of all before second ones; open rows of before lead it."""
         if isinstance(until, Share):
             until = Tokens(max(1, round(until.part * self.sizes.lengths(parents[0].root_kind).expected())))
         turns = chain.from_iterable(repeat(parents) if most is None and parents else repeat(parents, most or 0))
@@ -417,7 +417,7 @@ class RowRunner:
         self._interrupted.clear()
 
     async def forced(self, ts: Sequence[Trajectory], text: str, model: str, extend: Extend) -> list[Trajectory]:
-        """Return one child of each trajectory with forced text behind it; one that has ended goes on without its end of sequence."""
+        """Return one child of each trajectory with forced text after it; one that has ended goes on without its end of sequence."""
         tree = self._tree
         self.check_usable(ts, ended=True)
         reread = await self._prompts.reopened(ts, model)
@@ -441,7 +441,7 @@ class RowRunner:
         """Raise ConfigError for a trajectory that cannot be continued; `ended`: whether a finished one can."""
         for t in ts:
             if t.status != "active" and not (ended and t.status == "finished"):
-                hint = "search.extend([t], text) goes on behind it" if t.status == "finished" else ""
+                hint = "search.extend([t], text) continues it" if t.status == "finished" else ""
                 which = "an active or finished" if ended else "an active"
                 raise ConfigError(f"node {t.node} is {t.status}, but only {which} trajectory can be continued", hint=hint)
             if t.node in self._tree.pruned:

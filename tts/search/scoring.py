@@ -218,7 +218,7 @@ class Scoring:
     def _affordable(self, todo: Sequence[Trajectory], role: str) -> tuple[list[Trajectory], dict[str, int], Exhausted | None]:
         """Return the trajectories that can be paid, freeing what was reserved for them, and their bound by unit.
 
-        In order, until one cannot be paid; behind that one, those alone for which something was held.
+        In order, until one cannot be paid; after that one, those alone for which something was held.
         """
         meter, verifier, tree = self._accounting.meter, self.get(role), self._tree
         paid: list[Trajectory] = []

@@ -105,7 +105,7 @@ class Search:
 
         Args:
             kind: of the task's prompts ("revise", "fuse", "critique", …). With `prompt` any name: lengths are learnt by it, at first
-                from the task's constant for it, or for "solve". What is written behind "critique" or "verify" is no solution, and
+                from the task's constant for it, or for "solve". What is written after "critique" or "verify" is no solution, and
                 is not scored for a stop rule.
             texts: earlier solutions that the task's prompt shows.
             prompt: in place of the task's: exact text, or chat messages.
@@ -134,7 +134,7 @@ class Search:
 
         Args:
             ts: active trajectories; one listed twice is two requests. n: children of each.
-            until: where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), behind the first, or Thought(m), behind the thought.
+            until: where a row ends: STEP, END, Tokens(m), Share(part), Stops(texts), after the first, or Thought(m), after the thought.
             temperature: None for the run's. max_tokens: of a row; None for the run's. model: the role that writes.
 
         Raises:
@@ -164,10 +164,10 @@ class Search:
         return await self._state.complete(ts, n, self._state.sampling_at(temperature, max_tokens, effort), model)
 
     async def extend(self, ts: Sequence[Trajectory], text: str, *, model: str = "policy") -> list[Trajectory]:
-        """Return one child of each trajectory with forced text behind it (an answer cue, "Wait"); input, not generated tokens.
+        """Return one child of each trajectory with forced text after it (an answer cue, "Wait"); input, not generated tokens.
 
-        A finished trajectory goes on behind its text without the end of sequence, which stays charged: prompt and path are read anew, as
-        input. It stays a candidate where it was one; what is written behind it is of its group.
+        A finished trajectory goes on after its text without the end of sequence, which stays charged: prompt and path are read anew, as
+        input. It stays a candidate where it was one; what is written after it is of its group.
 
         Raises:
             ConfigError: a trajectory is truncated, failed or pruned. SearchEnded: the budget cannot pay it.
@@ -178,7 +178,7 @@ class Search:
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """Return the path up to a place in a trajectory's last piece, to branch off there: `expand([prefix], n)` makes n forks.
 
-        The node is divided. What stands behind the token is the first child of the prefix, so that every fork costs a sample. Fork j >= 1
+        The node is divided. What stands after the token is the first child of the prefix, so that every fork costs a sample. Fork j >= 1
         has a stream of its own, by (stream, position, j). Forks of one place are counted on over all calls. The state is read anew, as
         input. Trajectories that the caller has, candidates and scores stay as they are.
 
@@ -241,7 +241,7 @@ class Search:
         return self._state.step_scores(t, verifier)
 
     async def ask(self, ts: Sequence[Trajectory], text: str, tokens: Sequence[str], *, model: str = "policy") -> NDArray[np.float64]:
-        """Return the probabilities [trajectories, tokens] that each token comes next behind an appended text, untempered.
+        """Return the probabilities [trajectories, tokens] that each token comes next after an appended text, untempered.
 
         The text is read and dropped; it is charged as verifier tokens.
         """

@@ -48,7 +48,7 @@ T = TypeVar("T")
 _CLOSING_S = 2e-5  # a candidate, for the selection and the solution
 _TRIES = 3  # calls in a row of which every row fails
 _FREE = 8  # waves in a row without a token, each twice as wide as the one before
-REMARKS = frozenset({"critique", "verify"})  # kinds of prompts behind which no solutions are written
+REMARKS = frozenset({"critique", "verify"})  # kinds of prompts after which no solutions are written
 
 
 class SearchState:

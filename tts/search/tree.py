@@ -30,7 +30,7 @@ class Tree:
         self.peak_live = 0
         self.peak_logical = 0
         self._root: list[int] = []  # the root of each node
-        self._reread: dict[int, int] = {}  # of nodes behind one whose path was read anew: tokens of the path less those of its nodes
+        self._reread: dict[int, int] = {}  # of nodes after one whose path was read anew: tokens of the path less those of its nodes
         self._fresh: set[int] = set()  # the nodes whose path was read anew
         self._groups: dict[int, int] = {}  # of roots whose candidates belong to earlier ones
         self._first_groups: dict[int, int] = {}  # of first parts of first steps
@@ -95,7 +95,7 @@ class Tree:
         return t
 
     def piece_at(self, t: Trajectory, position: int) -> tuple[Trajectory, Trajectory]:
-        """Return the part of a node that has a position behind its first token and not behind its last, and the node above that part."""
+        """Return the part of a node that has a position after its first token and not after its last, and the node above that part."""
         rest, above = t, self.parent_of(t)
         while above is not None and above.num_tokens > position:
             rest, above = above, self.parent_of(above)
@@ -103,7 +103,7 @@ class Tree:
         return rest, above
 
     def divide(self, t: Trajectory, first: Trajectory, reread: int) -> Trajectory:
-        """Put the first part of a node above it: the rest, with all that is behind it, becomes the first child of that part.
+        """Put the first part of a node above it: the rest, with all that is after it, becomes the first child of that part.
 
         Args:
             first: the new node, whose state was read anew. reread: as in `add`.

@@ -215,7 +215,7 @@ class LoopThread:
 def _watched() -> tuple[Future[Any], threading.Lock]:
     """Return a future, and a lock that is held until it has ended.
 
-    Ctrl-C may strike while a thread waits. In `Future.result` it could strike just behind the lock that the loop's thread needs to
+    Ctrl-C may strike while a thread waits. In `Future.result` it could strike just after the lock that the loop's thread needs to
     end the future, and leave it locked.
     """
     future: Future[Any] = Future()

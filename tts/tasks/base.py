@@ -105,7 +105,7 @@ class CuesAnswers(Protocol):
 
     @property
     def answer_cue(self) -> str:
-        """Behind a solution, or a part of one, its continuation is an answer that `extract` reads; "": there is no such text."""
+        """After a solution, or a part of one, its continuation is an answer that `extract` reads; "": there is no such text."""
         ...
 
 
@@ -201,7 +201,7 @@ def keyed(task: TaskProtocol) -> KeyedTaskProtocol | None:
 
 
 def split_at(text: str, stops: Sequence[str]) -> list[str]:
-    """Cut a text behind each leftmost occurrence of a stop text, which stays at the end of its piece.
+    """Cut a text after each leftmost occurrence of a stop text, which stays at the end of its piece.
 
     Args:
         text: any text; "" gives no piece.
@@ -221,7 +221,7 @@ def split_at(text: str, stops: Sequence[str]) -> list[str]:
 
 
 def find_stop(text: str, stops: Sequence[str], start: int = 0) -> int | None:
-    """Return the index just behind the stop text that *ends* first at or after `start`, or None.
+    """Return the index just after the stop text that *ends* first at or after `start`, or None.
 
     The one that ends first wins, as it does for a model that writes token by token.
     """

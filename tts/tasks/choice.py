@@ -17,7 +17,7 @@ from tts.types import Problem, Prompt
 class ChoiceTask(Task):
     r"""Questions whose answer is one of a few texts, such as labels of a classification.
 
-    The answer is the last boxed choice (`\boxed{yes}`), else the one behind the last marker ("Answer: yes"). Without these it is the choice
+    The answer is the last boxed choice (`\boxed{yes}`), else the one after the last marker ("Answer: yes"). Without these it is the choice
     that is the whole text or its last line. A choice may be in quotes or bold, and in upper or lower case. A text that only mentions a
     choice has no answer. For letters of a list A to J use the task `multiple_choice`.
 

@@ -1,4 +1,4 @@
-r"""The final answer in a text: the last complete `\boxed{}`, else what stands behind the last marker. Never a guess."""
+r"""The final answer in a text: the last complete `\boxed{}`, else what stands after the last marker. Never a guess."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_marker(text: str) -> int | None:
-    """Return the index behind the last answer marker ("####", "A:", "Answer:", "the answer is", …), or None."""
+    """Return the index after the last answer marker ("####", "A:", "Answer:", "the answer is", …), or None."""
     stop, size = len(text), _LAST
     while stop > 0:
         start = max(0, stop - size)
@@ -64,7 +64,7 @@ def last_marker(text: str) -> int | None:
 
 
 def after_last_marker(text: str) -> str | None:
-    """Return the rest of the line behind the last answer marker, cleaned; None without a marker or with nothing behind it.
+    """Return the rest of the line after the last answer marker, cleaned; None without a marker or with nothing after it.
 
     Where the marker ends its line, the next line that is not blank is the answer.
     """
@@ -78,7 +78,7 @@ def after_last_marker(text: str) -> str | None:
 
 
 def final_answer(text: str) -> str | None:
-    r"""Return the last boxed answer, else the one behind the last marker, else None."""
+    r"""Return the last boxed answer, else the one after the last marker, else None."""
     boxed = last_boxed(text)
     return after_last_marker(text) if boxed is None else boxed
 

@@ -28,7 +28,7 @@ _OWN_PART = 'write {"$ref": "#/$defs/…"}'
 class JsonTask(Task):
     """Structured answers: one JSON value.
 
-    The answer is the first of these that is JSON and fits the schema: the whole text; the last fenced block; what stands behind the last
+    The answer is the first of these that is JSON and fits the schema: the whole text; the last fenced block; what stands after the last
     answer marker; the last object or list in the text. Without one the candidate has no answer and cannot win. Answers are
     equal as values: the order of members, spaces and the form of numbers (1, 1.0, 1e0) do not count; case and order in lists do.
 

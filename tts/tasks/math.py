@@ -43,7 +43,7 @@ class MathTask(Task):
         return last_boxed(text) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return the last boxed answer, else the rest of the line behind the last marker, else None."""
+        """Return the last boxed answer, else the rest of the line after the last marker, else None."""
         return final_answer(text)
 
     def canonical(self, answer: str) -> str:

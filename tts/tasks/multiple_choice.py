@@ -36,7 +36,7 @@ _REASON = re.compile(r"\s*(?:because|since|as|for|due|which)\b")
 class MultipleChoiceTask(Task):
     r"""Questions with choices A to J.
 
-    The answer is the last boxed choice (`\boxed{B}`), else the one behind the last marker ("Answer: (B)", "the answer is B."), else the
+    The answer is the last boxed choice (`\boxed{B}`), else the one after the last marker ("Answer: (B)", "the answer is B."), else the
     last bold one (`**C**`), else a letter alone on the last line. Two letters at once ("B or C") are no choice.
     """
 
@@ -45,7 +45,7 @@ class MultipleChoiceTask(Task):
     framing = _FRAMING
 
     def is_finished(self, text: str) -> bool:
-        """Whether a choice is boxed, or the last line that is not empty states one behind a marker and its newline is there."""
+        """Whether a choice is boxed, or the last line that is not empty states one after a marker and its newline is there."""
         if _boxed_choice(text) is not None:
             return True
         return text.endswith("\n") and _marked_choice(_last_line(text)) is not None

@@ -2,7 +2,7 @@ r"""A cheap normal form of mathematical answers, in microseconds and without a p
 
 Equal forms mean equivalent answers; unequal ones decide nothing, save where `are_different` says so. A form is LaTeX that a parser reads.
 
-By convention, as graders have it: a unit, a currency, a degree sign and a percent sign behind a quantity are no part of an answer
+By convention, as graders have it: a unit, a currency, a degree sign and a percent sign after a quantity are no part of an answer
 (`50\%` is `50`, `90^\circ` is `90`, `5\text{ cm}` is `5`). Neither is the variable that a value is given to (`x = 5` is `5`).
 A list without brackets and a set have no order. Numbers are exact: `0.50` is `1/2`, and `0.333` is not `1/3`.
 A whole number before a fraction is a mixed number. Thousands are separated by a comma without a space: `1, 234` are two numbers.
@@ -156,7 +156,7 @@ def is_words(text: str) -> bool:
 
 
 def _without_variable(text: str) -> str:
-    """Return the value behind "x =" or "x in", where it is one: without another relation and without letters."""
+    """Return the value after "x =" or "x in", where it is one: without another relation and without letters."""
     match = _ASSIGNMENT.fullmatch(text)
     if match is None:
         return text

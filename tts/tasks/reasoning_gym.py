@@ -63,7 +63,7 @@ class ReasoningGymTask(Task):
         return _tagged(text) is not None
 
     def extract(self, text: str) -> str | None:
-        """Return what stands between the last tags, else the last boxed answer or the one behind the last marker, else None."""
+        """Return what stands between the last tags, else the last boxed answer or the one after the last marker, else None."""
         tagged = _tagged(text)
         answer = final_answer(text) if tagged is None else tagged
         return None if answer is None or answer.startswith(_REFERENCE) else answer  # no model writes its own reference

@@ -12,6 +12,6 @@ class TextTask(Task):
     name: str = "text"
 
     def extract(self, text: str) -> str | None:
-        """Return all that stands behind the last answer marker, without one the whole text; None where that is empty."""
+        """Return all that stands after the last answer marker, without one the whole text; None where that is empty."""
         end = last_marker(text)
         return (text.strip() if end is None else clean(text[end:])) or None

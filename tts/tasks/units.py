@@ -1,4 +1,4 @@
-r"""Units, percent and degree signs behind a quantity, which are no part of an answer's value."""
+r"""Units, percent and degree signs after a quantity, which are no part of an answer's value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ month months year years degree degrees radians percent unit units cent cents dol
 """
 _UNITS = frozenset(_UNIT_WORDS.split())
 _SHORT_UNITS = frozenset(["m", "s", "g", "h", "l", "L", "N", "J", "W", "V"])
-# Words that make a text behind a number more than a unit: "3 or more", "2 million", "6 p.m.", "4 (mod 9)".
+# Words that make a text after a number more than a unit: "3 or more", "2 million", "6 p.m.", "4 (mod 9)".
 _MEANING_WORDS = """
 or and more less fewer least most million thousand billion trillion hundred dozen am pm a.m. p.m. ad bc mod if is are when for
 not no to than base

@@ -101,7 +101,7 @@ def sharing(record: Mapping[str, Any]) -> str:
     """
     tree = _read(record["nodes"])
     live = max((_live(tree, wave) for wave in range(tree.waves + 1)), key=lambda found: _tokens(tree, found), default=set[int]())
-    rows: dict[int, tuple[int, int]] = {}  # of a node: its first path, and behind its last
+    rows: dict[int, tuple[int, int]] = {}  # of a node: its first path, and after its last
     begins: dict[int, int] = {}  # tokens above
     paths, alone = 0, 0
     stack = [(root, 0) for root in reversed(tree.roots) if root in live]
@@ -206,7 +206,7 @@ def _read(record: Sequence[Mapping[str, Any]]) -> _Tree:
 
 
 def _parents_first(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return nodes in their order, each behind its parent: where a piece was cut in two, the upper part has the higher number."""
+    """Return nodes in their order, each after its parent: where a piece was cut in two, the upper part has the higher number."""
     known = {node["node"]: node for node in nodes}
     made: dict[int, Mapping[str, Any]] = {}
     for node in nodes:

@@ -106,7 +106,7 @@ class Calls(Protocol):
         ...
 
     async def choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> NDArray[np.float64]:
-        """Return the log-probabilities [prompts, tokens] of next tokens behind prompts of the verifier's own."""
+        """Return the log-probabilities [prompts, tokens] of next tokens after prompts of the verifier's own."""
         ...
 
     def count(self, prompt: Prompt) -> int:

@@ -39,10 +39,10 @@ def verdict_of(reply: str, yes: str, no: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictVerifier(ReplyingVerifier):
-    """The parameters of a verifier that asks questions which are answered with yes or no, each behind sampled reasoning.
+    """The parameters of a verifier that asks questions which are answered with yes or no, each after sampled reasoning.
 
     Args:
-        votes: replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word behind the question.
+        votes: replies that reason, for each question, 0 to 1,024. 0: none, the verdict is the first word after the question.
         verdict: "logprobs": after each reply the model is asked again, in a turn of its own, and P(yes) / (P(yes) + P(no)) is its
             verdict. "words": the reply ends with its verdict, which is 1 or 0; for servers that show no log-probabilities.
         yes, no: the two verdicts, for "logprobs" one token each.
@@ -69,7 +69,7 @@ class VerdictVerifier(ReplyingVerifier):
 
     @property
     def behind_prompt(self) -> int:
-        """The most tokens behind a prompt: the reply, and the turn that asks for the verdict."""
+        """The most tokens after a prompt: the reply, and the turn that asks for the verdict."""
         return self.max_tokens + self._turn if self.votes else 0
 
     @property
@@ -105,7 +105,7 @@ class VerdictVerifier(ReplyingVerifier):
         return [mean([next(verdicts) for _ in of_path]) for of_path in reasons]
 
     async def _asked(self, prompts: Sequence[Prompt], fits: Sequence[bool], calls: Calls) -> list[float]:
-        """Return P(yes) / (P(yes) + P(no)) behind each prompt that fits; NaN for others, and where neither word has a probability."""
+        """Return P(yes) / (P(yes) + P(no)) after each prompt that fits; NaN for others, and where neither word has a probability."""
         shown_to = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         found = await calls.choices(shown_to, (self.yes, self.no)) if shown_to else np.empty((0, 2))
         with np.errstate(invalid="ignore"):
@@ -130,7 +130,7 @@ class GenRm(VerdictVerifier):
     Replies and prompts that are left out are counted in the solution's warnings, as by `judge`.
 
     Source: Zhang et al., "Generative Verifiers: Reward Modeling as Next-Token Prediction" (2408.15240), from memory: the score is the
-    probability of the token "Yes" behind "Is the answer correct (Yes/No)?", and with GenRM-CoT its mean over K sampled rationales.
+    probability of the token "Yes" after "Is the answer correct (Yes/No)?", and with GenRM-CoT its mean over K sampled rationales.
     Differs:
         - no model is trained: the texts of the questions are ours, for models that follow instructions;
         - P(yes) is taken of yes and no alone, so that other words do not count as no;

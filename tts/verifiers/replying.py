@@ -56,7 +56,7 @@ class ReplyingVerifier(Verifier):
 
     @property
     def behind_prompt(self) -> int:
-        """The most tokens behind a prompt in the model's context."""
+        """The most tokens after a prompt in the model's context."""
         return self.max_tokens
 
     def filled(self, record: ModelRecord | None, backend: BackendProtocol) -> Self:

@@ -299,7 +299,7 @@ class EngineBackend(StateBackend[PathState]):
         return await self._service.ask([EngineCall(lambda t, s=s: start(s, t), 0, s.node.end) for s in states])
 
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
-        """Return the readings of a value head or a process model: one a step of the path behind the prompt.
+        """Return the readings of a value head or a process model: one a step of the path after the prompt.
 
         Raises:
             CapabilityError: there is no such head or model.
@@ -355,7 +355,7 @@ class EngineBackend(StateBackend[PathState]):
         self.runner.add_prefill(PrefillJob(self.runner.tree.retain(node), upto, wanted, done, logits=logits))
 
     def _with_logits(self, node: KVNode, ids: Ids, first: int, future: CallFuture, compute: Callable[[list[Floats]], Any]) -> None:
-        """Set the result that `compute` returns for the logits behind the node (0) and each token of a text, from `first` on."""
+        """Set the result that `compute` returns for the logits after the node (0) and each token of a text, from `first` on."""
         size = len(node.tokens)
         jobs: list[PrefillJob] = []
         expected = (first == 0) + bool(ids)

@@ -144,7 +144,7 @@ class Runner:
             self._sample_jobs.remove(job)
 
     def _begin_sequences(self) -> None:
-        """Start waiting rows, oldest first, while there is room; each draws its first token from the logits behind its node."""
+        """Start waiting rows, oldest first, while there is room; each draws its first token from the logits after its node."""
         room = self._limits.rows - sum(isinstance(work, DecodeSequence) for work in self._scheduler.every())
         for job in list(self._sample_jobs):
             if room <= 0:

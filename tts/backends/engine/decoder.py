@@ -172,7 +172,7 @@ class Decoder:
             ids: [T] tokens in the plan's order. planned: this step. wanted: [W] which of them to return hidden states of.
             with_logits: [L] which of those to return logits of; none where there is no output layer. pool: of this model.
             apart: whether no token of this step reads another's keys, so that the threads may each take some of them.
-            hidden: [T, K] behind the last layer, where the layers have run (`feed`); else they run.
+            hidden: [T, K] after the last layer, where the layers have run (`feed`); else they run.
         """
         if hidden is None:
             hidden = self._passed(ids, planned, pool, apart=apart)
@@ -188,7 +188,7 @@ class Decoder:
         self._run(self.operations, hidden, pool, _Timer(None))
 
     def _passed(self, ids: NDArray[np.int64], planned: StepPlan, pool: BlockPool, *, apart: bool) -> Tensor:
-        """Return tokens' hidden states behind the last layer, [T, K]."""
+        """Return tokens' hidden states after the last layer, [T, K]."""
         hidden = self._embedding[torch.from_numpy(ids).to(self.device)]
         if self._stack is not None and (apart or self.team.threads == 1 or len(ids) < _TOGETHER):
             self._run_compiled(self._stack, hidden, planned, pool, apart=apart)

@@ -62,7 +62,7 @@ class LabelReadout:
             raise ConfigError("bad is (), but must name at least one token to compare with the good one")
 
     def __call__(self, found: Floats, /) -> Floats:
-        """Return the probabilities behind each of [n, V] logits."""
+        """Return the probabilities after each of [n, V] logits."""
         labels = found[:, [self.good, *self.bad]].astype(np.float64)
         weights = np.exp(labels - labels.max(axis=-1, keepdims=True))
         return (weights[:, 0] / weights.sum(axis=-1)).astype(np.float32)
@@ -114,7 +114,7 @@ class StepTemplate:
         encode: turns a text into the model's tokens, with nothing added; None: it has the policy's tokenizer and reads the
             policy's own tokens, and so never more tokens than were sampled.
         readout: of the last token of each step, or of all tokens of a path. step: texts that end a step in the policy's text.
-        separator: text added behind each step; "": the step's own last token is read, as always without `encode`.
+        separator: text added after each step; "": the step's own last token is read, as always without `encode`.
 
     Raises:
         ConfigError: a separator without `encode`.

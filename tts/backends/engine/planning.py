@@ -181,7 +181,7 @@ def _apart(nodes: Any, count: Any, parent: Any, start: Any, length: Any, head: A
 
 @compiled
 def _write_blocks(node: int, start: Any, length: Any, head: Any, following: Any, blocks: Any, at: int) -> int:
-    """Write the blocks of a node's tokens; return the place behind them."""
+    """Write the blocks of a node's tokens; return the place after them."""
     block = head[node]
     for first in range(0, length[node], BLOCK):
         blocks[at, 0], blocks[at, 1], blocks[at, 2] = block, start[node] + first, min(BLOCK, length[node] - first)

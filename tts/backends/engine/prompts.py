@@ -2,7 +2,7 @@
 
 A piece has `PIECE` tokens, the last one of a prompt the rest. That is a tile of the strict attention kernel, so that a cut changes no bit.
 Where prompts are cut follows from each alone, and so do its numbers. Two prompts share whole pieces: of a common beginning, the tokens
-behind its last whole piece are computed for each.
+after its last whole piece are computed for each.
 
 Logits are turned into the few numbers that are wanted as soon as they are computed, and are not kept.
 """
@@ -29,15 +29,15 @@ Likely = tuple[tuple[int, float], ...]  # tokens and their log-probabilities, be
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Some tokens behind a common beginning, and what was read at them.
+    """Some tokens after a common beginning, and what was read at them.
 
     Args:
         tokens: its own. above: the piece before.
 
     Attributes:
-        prompts: that have it, by their places in the call. below: the pieces behind it.
+        prompts: that have it, by their places in the call. below: the pieces after it.
         following: for each token, those that come next in some prompt, with their log-probabilities.
-        likely: the most likely tokens behind each token. failure: why it could not be read.
+        likely: the most likely tokens after each token. failure: why it could not be read.
     """
 
     tokens: Ids
@@ -67,7 +67,7 @@ class ReadPrompt:
     """What was read of a prompt of T tokens.
 
     Args:
-        logprobs: [T], NaN at the first. likely: [T + 1], () at the first; the last are those behind the prompt.
+        logprobs: [T], NaN at the first. likely: [T + 1], () at the first; the last are those after the prompt.
         failure: None where it succeeded. seconds: of the engine's steps for the pieces that this prompt is the first to have.
     """
 
@@ -121,7 +121,7 @@ class PromptReads:
                 done(place, self._found(place))
 
     def _num_read(self, piece: Piece) -> int:
-        """Return how many of a piece's tokens are read: the last one only where the tokens behind it are wanted."""
+        """Return how many of a piece's tokens are read: the last one only where the tokens after it are wanted."""
         return len(piece.tokens) if piece.below or self._top else len(piece.tokens) - 1
 
     def _ended(self, piece: Piece, done: Callable[[int, ReadPrompt], None], job: PrefillJob) -> None:

@@ -34,7 +34,7 @@ class Feed(NamedTuple):
 
     @property
     def until(self) -> int:
-        """The index behind the last token fed."""
+        """The index after the last token fed."""
         return self.first + self.num_tokens
 
     @property

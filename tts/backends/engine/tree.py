@@ -35,7 +35,7 @@ class KVNode:
         place: its row in the tree's table, -1 once it was removed. parent: None for a root. start: position of its first token.
         handles: references of callers. pins: running jobs that need it or a descendant. children: nodes below it.
         resident_children: those that hold keys and values. num_blocks: its blocks. computed: most tokens ever computed.
-        pieces: text that each token completed, behind a prompt. scores: readings of value heads, one a token.
+        pieces: text that each token completed, after a prompt. scores: readings of value heads, one a token.
     """
 
     place: int

@@ -50,7 +50,7 @@ Done = Callable[[ViewReadings], None]
 
 
 class _StepNode:
-    """A prefix of steps: its node, its last token, its reading and log-probability once computed, and the steps scored behind it."""
+    """A prefix of steps: its node, its last token, its reading and log-probability once computed, and the steps scored after it."""
 
     __slots__ = ("below", "failure", "last", "logprob", "node", "reading", "released", "waiting")
 
@@ -165,7 +165,7 @@ class View:
         return known
 
     def _read(self, above: _StepNode, begun: _StepNode, step: _StepNode, piece: Piece) -> None:
-        """Read a step at the last token of its node, or by its likelihood behind `begun`, the path that its tokens stand behind."""
+        """Read a step at the last token of its node, or by its likelihood after `begun`, the path that its tokens stand after."""
         readout = self._template.readout
 
         def read(found: Floats) -> None:

@@ -65,13 +65,13 @@ class PrefillJob:
 
 @dataclass(slots=True, eq=False)
 class SampleJob:
-    """Rows to sample behind a node.
+    """Rows to sample after a node.
 
     Args:
         rows: the request. node: the job owns one handle of it. text: state of the path's text. ended: called with each row's end.
 
     Attributes:
-        order: lower is older. logits: [V] behind the node, once computed. pending: whether they are being computed.
+        order: lower is older. logits: [V] after the node, once computed. pending: whether they are being computed.
         next_row: the first row that has not begun.
     """
 

@@ -33,7 +33,7 @@ class KernelWork(NamedTuple):
         narrow, wide: rows of a tile of either kind; a tile holds rows // G queries.
         num_narrow: how many of the items are narrow; they stand first.
         positions: [T] absolute position of each query's token.
-        items: [I, 5] first block, behind the last block, first query, behind the last query, first row of `slots`.
+        items: [I, 5] first block, after the last block, first query, after the last query, first row of `slots`.
         blocks: [B', 3] number in the pool, position of the first key, keys held.
         slots: [S] for each query of each item: the partial result that it writes.
         first_slots: [T + 1] slots of query t are first_slots[t] to first_slots[t + 1], from the root to the leaf.
@@ -69,7 +69,7 @@ def break_even(num_queries: Ints, group: int, element_bytes: int) -> NDArray[np.
 
 
 def private_runs(plan: AttentionPlan, is_private: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return the blocks of some items as one run for each query, without the blocks that lie wholly behind the query.
+    """Return the blocks of some items as one run for each query, without the blocks that lie wholly after the query.
 
     Args:
         is_private: [I] the items whose blocks are wanted.
@@ -180,7 +180,7 @@ def _tiled(runs: Ints, num_queries: int) -> Ints:
 
 
 def _trimmed(tiles: Ints, positions: Ints, blocks: Ints) -> Ints:
-    """Return tiles [n, 4] without the blocks that lie behind all of their queries, and without tiles that keep none."""
+    """Return tiles [n, 4] without the blocks that lie after all of their queries, and without tiles that keep none."""
     if not len(tiles):
         return tiles
     last = np.maximum.reduceat(np.append(positions, 0), tiles[:, 2:].ravel())[::2]  # every second range lies between two tiles

@@ -25,7 +25,7 @@ class AttentionPlan(NamedTuple):
 
     Args:
         positions: [T] absolute position of each query's token.
-        items: [I, 4] first block, behind the last block (rows of `blocks`), first query, behind the last query. No item is
+        items: [I, 4] first block, after the last block (rows of `blocks`), first query, after the last query. No item is
             empty, and the blocks of an item belong to one node and begin at its start.
         blocks: [B, 3] block's number in the pool, absolute position of its first key, keys that it holds (1 to BLOCK).
     """

@@ -90,7 +90,7 @@ def _scores(blocks: int, most: int) -> Any:
 
 
 def at(builder: Any, address: Any, numbers: Any, kind: Any = _FLOAT) -> Any:
-    """Return a pointer so many numbers of a kind behind an address."""
+    """Return a pointer so many numbers of a kind after an address."""
     return builder.gep(builder.inttoptr(address, kind.as_pointer()), [numbers])
 
 

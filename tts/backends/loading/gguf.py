@@ -117,7 +117,7 @@ def _unpermuted(weight: torch.Tensor, heads: int) -> torch.Tensor:
 def tokenizer_from_gguf(file: GGUFFile) -> Any:
     """Return the tokenizer of a GGUF file: byte-level BPE that splits numbers into digits.
 
-    Differs: transformers' own GGUF reader leaves out the split at digits, so behind two spaces it encodes a number otherwise
+    Differs: transformers' own GGUF reader leaves out the split at digits, so after two spaces it encodes a number otherwise
     than the model was trained.
 
     Raises:

@@ -145,7 +145,7 @@ class ServerCall:
             self._give_up("cancelled", "", loop.time() - started)
             return
         seconds = (loop.time() - started) / len(self.indexes)
-        complete = self._reply.ended or self._over  # an error behind the last wanted event is ignored
+        complete = self._reply.ended or self._over  # an error after the last wanted event is ignored
         if failed is None or (complete and failed.kind not in _MIXED):
             self._finish(seconds)
         elif not self._smaller(failed) and not await self._renewed(failed):

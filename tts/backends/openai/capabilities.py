@@ -31,7 +31,7 @@ class Capabilities:
         usage: whether token counts are reported. cached: whether reused tokens are.
         logprobs: whether log-probabilities of the untempered distribution are given.
         seeds: whether one seed gives one text. seed_note: why seeds were not probed.
-        n: whether one call may ask for several continuations. stops: whether a row ends behind a stop text, which it includes.
+        n: whether one call may ask for several continuations. stops: whether a row ends after a stop text, which it includes.
         neutral: parameters, with their values, that switch off the server's own changes to the distribution.
         filters: whether top_k and min_p are obeyed. filter_note: why that is not known.
         tempers: whether temperatures other than 1, and top_p, are accepted.

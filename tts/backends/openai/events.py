@@ -69,7 +69,7 @@ class Events:
         return ended
 
     def rest(self) -> list[bytes]:
-        """Return the data behind the last empty line of a stream that has ended, if it is a whole event."""
+        """Return the data after the last empty line of a stream that has ended, if it is a whole event."""
         ended = self.fed(b"\n\n")
         return [*ended[:-1], *(one for one in ended[-1:] if _whole(one))]
 

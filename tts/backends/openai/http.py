@@ -93,7 +93,7 @@ def check_positive(name: str, value: Any) -> None:
 
 
 def roots(url: str) -> tuple[str, ...]:
-    """Return the possible base urls of the API: the url with /v1 behind it, and the url itself, without white space around it.
+    """Return the possible base urls of the API: the url with /v1 after it, and the url itself, without white space around it.
 
     Raises:
         ConfigError: it is not a server's url, or holds a secret.

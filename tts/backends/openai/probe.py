@@ -326,7 +326,7 @@ class _Probe:
         return False, _ALIKE
 
     def _stops(self, path: str, start: Mapping[str, Any]) -> bool:
-        """Whether a row ends right behind a stop text that is to be included."""
+        """Whether a row ends right after a stop text that is to be included."""
         cold = {**start, "temperature": 0.0}
         text = self._text(path, cold) or ""
         if len(text) < 4:

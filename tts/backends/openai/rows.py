@@ -14,7 +14,7 @@ _MOST_ROWS = 32  # of one call with `n`
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerHandle:
-    """A path: its tokens, prompt included, where the server takes them; else its text behind the prompt.
+    """A path: its tokens, prompt included, where the server takes them; else its text after the prompt.
 
     Args:
         carry: text that opens the continuation: of the last token beyond a step's end, or what may be the begin of a key.
@@ -27,7 +27,7 @@ class ServerHandle:
 
     @property
     def whole_text(self) -> str:
-        """What is sent behind the prompt, where paths are texts."""
+        """What is sent after the prompt, where paths are texts."""
         return self.text + self.carry
 
 

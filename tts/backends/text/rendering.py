@@ -76,13 +76,13 @@ class Renderer:
         return marks
 
     def text(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text behind a path, with nothing added; of a `TokenizedText` its own."""
+        """Return the tokens of a text after a path, with nothing added; of a `TokenizedText` its own."""
         if isinstance(text, TokenizedText):
             return text.ids
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def count_text(self, text: str) -> int:
-        """Return the number of tokens of a text behind a path."""
+        """Return the number of tokens of a text after a path."""
         return len(self.text(text))
 
     def single(self, token: str) -> int:
@@ -109,7 +109,7 @@ class Renderer:
         return self.decode(ids)
 
     def pieces(self, before: Sequence[int], ids: Sequence[int]) -> list[str]:
-        """Return the text that each token of `ids` completes behind `before`; the pieces join to their text."""
+        """Return the text that each token of `ids` completes after `before`; the pieces join to their text."""
         detokenizer = Detokenizer(self.decode, before, 0, len(before))
         pieces = [detokenizer.push(token) for token in ids]
         if pieces:
@@ -143,7 +143,7 @@ class Renderer:
 
         Args:
             ids: [T] of the prompt. logprobs: [T].
-            likely: [T + 1] most likely tokens at each place and behind the last, with log-probabilities; all () where none are wanted.
+            likely: [T + 1] most likely tokens at each place and after the last, with log-probabilities; all () where none are wanted.
         """
         texts = [self.name(token) if token in self.eos else piece for token, piece in zip(ids, self.pieces((), ids), strict=True)]
         *tops, behind = [tuple(Top(self.name(token), logprob, token in self.eos) for token, logprob in some) for some in likely]

@@ -26,7 +26,7 @@ class PathText(NamedTuple):
 
     @staticmethod
     def behind(ids: Sequence[int], carry: str = "") -> PathText:
-        """Return the state behind tokens whose text has been emitted: of a prompt, or a forced text."""
+        """Return the state after tokens whose text has been emitted: of a prompt, or a forced text."""
         tail = tuple(ids[context_start(len(ids)) :])
         return PathText(tail, len(tail), carry)
 

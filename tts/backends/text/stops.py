@@ -90,7 +90,7 @@ def is_asked(last: int, end: int) -> bool:
 
 
 def _open_end(text: str, stops: tuple[str, ...], longest: int) -> str:
-    """Return the end of a text that a stop text may begin in: behind its last boundary, and shorter than the longest one."""
+    """Return the end of a text that a stop text may begin in: after its last boundary, and shorter than the longest one."""
     if longest < 2:
         return ""
     boundary = 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class TokenizedText(str):
-    """A prompt or a text behind a path, with the tokens that it is to be read as, where encoding it would give others.
+    """A prompt or a text after a path, with the tokens that it is to be read as, where encoding it would give others.
 
     Backends with a tokenizer read these tokens; others read the text.
     """

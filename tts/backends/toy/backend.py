@@ -224,7 +224,7 @@ class ToyBackend(Backend):
         return self._with_text(handles, texts, scores)
 
     async def next_logprobs(self, handles: Sequence[Any], texts: Sequence[str], tokens: Sequence[str]) -> list[Reply[NDArray[np.float64]]]:
-        """Return the exact log-probability of each token behind handle and text."""
+        """Return the exact log-probability of each token after handle and text."""
 
         def found(scratch: ToyHandle, written: list[str]) -> NDArray[np.float64]:
             scratch.write_all(written)
@@ -238,7 +238,7 @@ class ToyBackend(Backend):
         return [self._reply(value(handle.child(), tokens), len(tokens), handle) for handle, tokens in pairs]
 
     async def prompt_logprobs(self, prompts: Sequence[Prompt], top: int = 0) -> list[Reply[PromptLogprobs]]:
-        """Return exact log-probabilities behind the first sum of each prompt and its newlines; the language has no law of the others.
+        """Return exact log-probabilities after the first sum of each prompt and its newlines; the language has no law of the others.
 
         Raises:
             ConfigError: a prompt has no sum, or a token that the language lacks.
@@ -284,7 +284,7 @@ class ToyBackend(Backend):
     async def value(self, handles: Sequence[Any], head: str) -> list[Reply[NDArray[np.float64]]]:
         """Return, by head "truth", 1.0 for each line whose results up to there are all right, else 0.0.
 
-        Only tokens behind the last valued ancestor are computed.
+        Only tokens after the last valued ancestor are computed.
         """
         if head != "truth":
             raise CapabilityError(f"head is {head!r}, but the toy model has only 'truth'")

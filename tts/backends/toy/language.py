@@ -118,7 +118,7 @@ class ToyHandle:
     parent: ToyHandle | None = None
     valued: bool = False
     released: bool = False
-    open_line: bool = False  # whether text stands behind the last newline
+    open_line: bool = False  # whether text stands after the last newline
     thought: Literal["", "ahead", "open"] = ""  # "ahead": it is to begin; "open": it goes on
     first: int = 0  # the first term
     round: int = 0  # of the thought
@@ -209,7 +209,7 @@ class ToyHandle:
 
 
 def given_tokens(tokens: Sequence[str]) -> int:
-    """Return how many tokens are a problem's: up to the end of the first sum, and the newlines behind it. The language has no law of them.
+    """Return how many tokens are a problem's: up to the end of the first sum, and the newlines after it. The language has no law of them.
 
     Raises:
         ConfigError: there is no sum.

@@ -52,7 +52,7 @@ class CausalModel:
         self.kv_bytes_per_token = 2 * self.num_layers * heads * head_size * self.dtype.itemsize
 
     def read(self, state: Sequence[Segment], ids: Sequence[int], *, logits: int = 0) -> tuple[Segment, NDArray[np.float32]]:
-        """Read tokens behind a state.
+        """Read tokens after a state.
 
         Args:
             state: keys and values of the tokens before, in order.
@@ -74,7 +74,7 @@ class CausalModel:
         return self.segment(cache, before), np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
     def hidden(self, state: Sequence[Segment], token: int) -> NDArray[np.float32]:
-        """Return the last hidden state, as the output layer reads it, at a token behind a state."""
+        """Return the last hidden state, as the output layer reads it, at a token after a state."""
         output = self._forward([token], self.cache(state), output_hidden_states=True)
         return output.hidden_states[-1][0, -1].float().cpu().numpy()
 
@@ -87,7 +87,7 @@ class CausalModel:
         return cache
 
     def step(self, cache: DynamicCache, token: int) -> NDArray[np.float32]:
-        """Read one token behind those of a cache, which grows by it, and return its logits [V]."""
+        """Read one token after those of a cache, which grows by it, and return its logits [V]."""
         return self._forward([token], cache).logits[0, -1].float().cpu().numpy()
 
     @staticmethod
@@ -103,7 +103,7 @@ class CausalModel:
         return self._model(input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True, **options)
 
     def check(self) -> None:
-        """Check that a step behind kept keys and values computes the same as a plain pass, on a few tokens.
+        """Check that a step after kept keys and values computes the same as a plain pass, on a few tokens.
 
         Raises:
             ConfigError: it does not: the model's positions or masks are not supported.

@@ -32,7 +32,7 @@ class CachedPath:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRow:
-    """An ended row: its sample without a handle, the path behind it (None if cancelled or failed), and the tokens reused."""
+    """An ended row: its sample without a handle, the path after it (None if cancelled or failed), and the tokens reused."""
 
     rows: RowSet
     index: int
@@ -109,7 +109,7 @@ class RowDecoder:
         ended(FinishedRow(rows, index, state.sample(finish), same, 0))
 
     def _goes_on(self, row: _Running, ended: Callable[[FinishedRow], None]) -> bool:
-        """Draw one token for a row; return whether it goes on behind it."""
+        """Draw one token for a row; return whether it goes on after it."""
         state, path, behind, error = row.state, row.path, None, ""
         try:
             finish = "cancelled" if state.rows.cancelled else self._append(row)

@@ -73,7 +73,7 @@ class VLLMBackend(RenderingBackend):
 
     Accounting: nothing is computed before rows or readings are requested. Each reads its prompt and path, of which vLLM reports the
         reused tokens; the others are charged as computed. A row that ended before its first token is charged its whole input.
-        Tokens that vLLM generates behind a row's end, one or two where a predicate ends it, are neither reported nor charged.
+        Tokens that vLLM generates after a row's end, one or two where a predicate ends it, are neither reported nor charged.
         Steps that end in a token which holds their stop text end in vLLM itself. `score` reads its path anew: vLLM does not cache
         prompt log-probabilities.
 

@@ -75,7 +75,7 @@ def _rows(path: str, config: str | None, split: str, revision: str | None) -> It
 def _gsm8k(row: Mapping[str, Any]) -> Problem:
     solution, mark, answer = text_in(row, "answer").rpartition("####")
     if not mark or not answer.strip():
-        raise BadRow("its answer has no '####' with a number behind it")
+        raise BadRow("its answer has no '####' with a number after it")
     return Problem(
         prompt=text_in(row, "question"), answer=answer.strip().replace(",", ""), task="math", metadata={"solution": solution.strip()}
     )

@@ -26,6 +26,6 @@ def percent_with_interval(share: Estimate) -> str:
 
 
 def listed(facts: Mapping[str, str]) -> str:
-    """Return facts below each other, behind their titles."""
+    """Return facts below each other, after their titles."""
     margin = max(map(len, facts), default=0)
     return "\n".join(f"{title:<{margin}}  {fact}" for title, fact in facts.items())

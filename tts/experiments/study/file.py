@@ -116,7 +116,7 @@ def _check_extent(events: Iterable[Any], what: str) -> None:
     import yaml
 
     open_: list[tuple[str | None, int]] = []  # anchors of the collections around, and the values before each
-    repeated: dict[str, int] = {}  # values behind an anchor
+    repeated: dict[str, int] = {}  # values after an anchor
     count = 0
     for event in events:
         if isinstance(event, yaml.AliasEvent):

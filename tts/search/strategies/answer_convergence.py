@@ -1,11 +1,11 @@
 """Answer convergence: end a trace once the answer that it would give stops changing.
 
-After each step, or after so many tokens, an answer cue is forced behind the text and the answer is decoded greedily. The trace ends with
+After each step, or after so many tokens, an answer cue is forced after the text and the answer is decoded greedily. The trace ends with
 the answer that came k times in a row. Within a thought its end is forced before the cue.
 
 Source: algorithm B9, Liu, Wang, "Answer Convergence as a Signal for Early Stopping in Reasoning" (2506.02536), from a secondary note:
 k = 10, a probe after each sentence. Probes after so many tokens: Fu et al., Dynasor (2412.20993, from memory). Differs:
-- A probe stands behind each step of the task. Nothing is probed behind a thought.
+- A probe stands after each step of the task. Nothing is probed after a thought.
 - The trace takes its next step before the last one is probed, so that probing leaves its draws alone. A decision comes one step late,
   which costs that step.
 - A probe without an answer, or one that failed, begins the row anew.
@@ -38,8 +38,8 @@ class AnswerConvergence(Strategy):
     Args:
         n: traces, at least 1; None: as many as the budget pays.
         k: equal answers in a row that end a trace, at least 1.
-        every: tokens between probes, at least 1; None: a probe behind each step.
-        cue: forced behind a trace to have its answer, in words that the model was trained on and the task reads an answer behind; None: the
+        every: tokens between probes, at least 1; None: a probe after each step.
+        cue: forced after a trace to have its answer, in words that the model was trained on and the task reads an answer after; None: the
             task's (`Task.answer_cue`).
         tokens: most tokens of a probe's answer, at least 1.
         temperature: of the traces; None: the run's. max_steps: of a trace, the last of which runs to the end of the solution.

@@ -186,5 +186,5 @@ def _checked(layers: Any) -> tuple[str, ...]:
         raise ConfigError(f"layers is {shown(layers)}, but must begin with 'generate', and have it nowhere else")
     for place, layer in enumerate(layers):
         if layer == "critique" and not {"rank", "fuse"} & {*layers[place:]}:
-            raise ConfigError(f"layers is {shown(layers)}, but behind a critique must come 'rank' or 'fuse', which reads it")
+            raise ConfigError(f"layers is {shown(layers)}, but a critique must be followed by 'rank' or 'fuse', which reads it")
     return tuple(layers)

@@ -36,7 +36,7 @@ class Beam(WideAhead):
         branching: continuations of each kept path (M in the papers; search-and-learn: beam width). The n / M best paths are kept. 1
             keeps all: best-of-n, if all paths have the same number of steps and duplicates are kept. The place of a path that ended
             goes to a further continuation of a live one, as in the reference.
-        lookahead: greedy steps that are written behind a path before it is scored, and then dropped (k); 0: none.
+        lookahead: greedy steps that are written after a path before it is scored, and then dropped (k); 0: none.
         duplicates: of live paths with the same text, "drop" keeps only the first, "keep" keeps all.
         n, temperature, max_steps, verifier, aggregate: as in `Wide`.
 

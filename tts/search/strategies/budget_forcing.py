@@ -33,7 +33,7 @@ class BudgetForcing(Strategy):
         thought_tokens: most tokens of a thought, at least 1.
         waits: how often a thought that ends by itself is continued, at least 0 (s1: 1 to 6).
         wait: the text that replaces the end of such a thought.
-        cue: text that begins the response, right behind the end of the thought; None: the model writes the whole response.
+        cue: text that begins the response, right after the end of the thought; None: the model writes the whole response.
         temperature: sampling temperature; None: that of the run.
 
     Cost: for each solution, a thought of at most `thought_tokens` and its response. Forced texts count as input. Each wait costs one
@@ -80,7 +80,7 @@ class BudgetForcing(Strategy):
         return search.candidates
 
     async def _prolonged(self, search: Search, start: Trajectory, t: Trajectory) -> Trajectory:
-        """Return a thought that goes on behind "Wait" each time that it ends by itself, up to its budget."""
+        """Return a thought that goes on after "Wait" each time that it ends by itself, up to its budget."""
         for _ in range(self.waits):
             by_itself = t.status == "finished" or (t.status == "active" and not t.is_thinking)
             if not by_itself or t.num_tokens - start.num_tokens >= self.thought_tokens:
@@ -111,7 +111,7 @@ async def _without_end(search: Search, t: Trajectory) -> Trajectory | None:
 
 
 async def ended(search: Search, ts: Sequence[Trajectory], cue: str) -> list[Trajectory]:
-    """Return paths that can respond: behind the end of their thoughts, forced where it did not come, and a cue.
+    """Return paths that can respond: after the end of their thoughts, forced where it did not come, and a cue.
 
     Paths that met the end of the context, or the cap of a row, become candidates as they are.
     """

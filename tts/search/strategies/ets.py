@@ -45,7 +45,7 @@ class Ets(RewardBalanced):
         threshold: cosine distance in [0, 2] up to which steps are in one cluster.
         cost: what a node costs: "nodes", the same for each, as in the paper; or "tokens", its number of tokens.
         embedder: makes the vectors of new steps for the clusters. A name, such as "ngrams(size=4)" or "sentences", embeds the step's
-            text. "hidden" is the policy's hidden state behind the step, which depends on the whole path. None: the embedder given to
+            text. "hidden" is the policy's hidden state after the step, which depends on the whole path. None: the embedder given to
             `Solver`, else "ngrams".
         seconds: time limit of the integer program at one level.
         n, balance_temperature, temperature, max_steps, verifier, aggregate: as in `RewardBalanced`.

@@ -1,7 +1,7 @@
-"""Fractured sampling: each trace is cut at several depths, and made to answer behind each cut.
+"""Fractured sampling: each trace is cut at several depths, and made to answer after each cut.
 
     n traces to their ends
-    for i = 1 .. depths: cut the reasoning of length L behind token floor(i L / depths), end the thought, draw `answers` answers
+    for i = 1 .. depths: cut the reasoning of length L after token floor(i L / depths), end the thought, draw `answers` answers
     at full depth the trace's own answer is one of them; all n x depths x answers vote
 
 Source: algorithm B8, Liao et al., "Fractured Chain-of-Thought Reasoning" (2505.12992), read in the authors' code: n = 16, depths = 16,
@@ -31,12 +31,12 @@ from tts.types import Candidate, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fractured(Strategy):
-    """Answers behind every depth of every trace.
+    """Answers after every depth of every trace.
 
     Args:
         n: traces, at least 1; None: as many as the budget pays, one after another.
         depths: cuts of a trace, its end included, at least 1 (H in the paper). answers: of each cut, at least 1 (m in the paper).
-        cue: forced behind a cut, to open the answer; None: a model that thinks begins its response itself, and another one has the task's
+        cue: forced after a cut, to open the answer; None: a model that thinks begins its response itself, and another one has the task's
             cue (`Task.answer_cue`).
         temperature: None: the run's.
 
@@ -77,7 +77,7 @@ class Fractured(Strategy):
         return search.candidates
 
     async def _cut(self, search: Search, trace: Trajectory, cuts: list[Trajectory], ends: list[Trajectory]) -> None:
-        """Add the paths behind a trace's cuts, and that behind its whole reasoning, made to answer."""
+        """Add the paths after a trace's cuts, and that after its whole reasoning, made to answer."""
         cue, marker = self._cues(search, trace)
         if not marker:
             state_of(search).warn(
@@ -99,13 +99,13 @@ class Fractured(Strategy):
                 break
 
     def _cues(self, search: Search, trace: Trajectory) -> tuple[str, str]:
-        """Return what is forced behind a cut, and the text that ends the reasoning of a trace; "" where it is not known."""
+        """Return what is forced after a cut, and the text that ends the reasoning of a trace; "" where it is not known."""
         if trace.thought or trace.is_thinking:
             return self.cue or "", trace.marks.close.strip()
         cue = self.cue or (search.task.answer_cue if isinstance(search.task, CuesAnswers) else "")
         return cue, cue.strip()
 
     async def _answering(self, search: Search, prefix: Trajectory, cue: str) -> list[Trajectory]:
-        """Return a path that is to answer, behind the end of its thought and the cue."""
+        """Return a path that is to answer, after the end of its thought and the cue."""
         own_line = "" if prefix.is_thinking or not cue or prefix.full_text.endswith("\n") else "\n"
         return await ended(search, [prefix], own_line + cue)

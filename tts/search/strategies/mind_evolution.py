@@ -3,7 +3,7 @@
     on each island: n plain solutions ; score them
     for each further generation, until a solution has the greatest score:
         n children on each island: 1 to `parents` parents, drawn by exp(score / pressure) ; the critic reads the fittest of them
-                                   the author writes a child behind the parents and the critique
+                                   the author writes a child after the parents and the critique
         the best `migrants` of each island replace the worst of the next island
 
 Source: Lee et al., "Evolving Deeper LLM Thinking" (2501.09891), from memory: a genetic search over solutions in words; islands; parents
@@ -45,7 +45,7 @@ class MindEvolution(Judged):
         pressure: temperature of the draw of parents, above 0: the smaller, the more the fittest are drawn.
         temperature, verifier, aggregate: as in `Judged`.
 
-    Cost: n x islands solutions a generation, each scored once; behind the first generation a critique for each.
+    Cost: n x islands solutions a generation, each scored once; after the first generation a critique for each.
     Random: parents, by round, generation and island.
 
     Example:

@@ -1,8 +1,8 @@
 """Mixture of agents: layers of models, each of which is shown what the layer before wrote; one model fuses the last layer.
 
     texts = ()
-    for each layer: each writer draws its samples behind the problem and the texts ; texts = what they wrote
-    the answer is that of the aggregator behind the last texts
+    for each layer: each writer draws its samples after the problem and the texts ; texts = what they wrote
+    the answer is that of the aggregator after the last texts
 
 Source: Wang et al., "Mixture-of-Agents Enhances Large Language Model Capabilities" (2406.04692), and Li et al., "Rethinking
 Mixture-of-Agents: Is Mixing Different Large Language Models Beneficial?" (2502.00674, Self-MoA: one model in all places), from memory.
@@ -40,7 +40,7 @@ class MixtureOfAgents(Strategy):
         layers: of writers, at least 1. aggregator: role of the model that fuses.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions. temperature: None: the run's.
 
-    Cost: layers x writers x samples, and 1, in samples; behind the first layer each reads all solutions of the layer before.
+    Cost: layers x writers x samples, and 1, in samples; after the first layer each reads all solutions of the layer before.
     Random: none of its own.
 
     Example:

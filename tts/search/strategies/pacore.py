@@ -1,13 +1,13 @@
 """PaCoRe: rounds of parallel trajectories, each compacted to a message that all trajectories of the next round see.
 
     messages = ()
-    for width in (*widths, 1): draw `width` trajectories behind the problem and the messages; messages = what each concludes
+    for width in (*widths, 1): draw `width` trajectories after the problem and the messages; messages = what each concludes
     the answer is that of the last trajectory
 
 Source: Hu et al., "PaCoRe: Learning to Scale Test-Time Compute with Parallel Coordinated Reasoning" (2601.05593), read in the abstract and
-the README of the authors' code: widths (4), (16) and (32, 4), behind which one more trajectory concludes. Differs:
+the README of the authors' code: widths (4), (16) and (32, 4), after which one more trajectory concludes. Differs:
 - The prompt is the task's "fuse" (or "revise") in place of the paper's own.
-- A message is what stands behind the thought. `message="conclusion"` keeps its last step alone, for models that reason in the open.
+- A message is what stands after the thought. `message="conclusion"` keeps its last step alone, for models that reason in the open.
 - A trajectory that was cut short sends no message. Where the messages do not fit the context, the round starts from the problem alone.
 - Widths that are left out are one round of what the budget pays but one. Last trajectories are then drawn until it is used up, and vote.
 - Where the budget ends the search before a last trajectory, the round that is under way and the one before it vote.
@@ -38,10 +38,10 @@ class PaCoRe(Strategy):
 
     Args:
         widths: trajectories of each round but the last, a list of whole numbers of at least 1; None: one round, of what the budget pays.
-        message: "response": what stands behind a thought; "conclusion": the last step of that.
+        message: "response": what stands after a thought; "conclusion": the last step of that.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions. temperature: None: the run's.
 
-    Cost: the sum of widths, and one, in samples; behind the first round each reads all messages of the round before.
+    Cost: the sum of widths, and one, in samples; after the first round each reads all messages of the round before.
 
     Example:
         >>> import tts

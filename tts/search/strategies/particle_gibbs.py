@@ -5,7 +5,7 @@ place belongs to the reference. At level t it stands for its first t steps, with
 all. A free copy of the reference goes on from those t steps as an ordinary particle. With one sweep it is particle filtering, seed for
 seed. Differs:
 - The departures of all particle methods are in `tts.search.strategies._common.particles`.
-- The reference code weighs the reference one step late, and loses the policy's temperature behind the first step. Neither is followed.
+- The reference code weighs the reference one step late, and loses the policy's temperature after the first step. Neither is followed.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class PhiDecoding(Strategy):
         foresight: steps of a continuation, at least 1, and no deeper than `max_steps`; the code's run to the end.
         deviations: standard deviations below the mean of the steps' log-probabilities at which steps are left out, at least 0.
         least, most: steps drawn by foresight, at least and at most; at least 0 and 1.
-        agreement: share of the continuations that, alike, ends the foresight behind `least` steps, in [0, 1].
+        agreement: share of the continuations that, alike, ends the foresight after `least` steps, in [0, 1].
         temperature: of the policy; None: the run's. max_steps: of a path.
 
     Cost: for each of up to `most` steps, M N steps and up to M N continuations; then M solutions. In samples, all of them.

@@ -1,7 +1,7 @@
 """Power sampling: solutions by the model's own law, sharpened to p^alpha over whole texts, without any verifier.
 
 A temperature sharpens each token by itself. This sharpens the law of whole texts: a chain of Metropolis and Hastings begins at a plain
-sample, and each move draws the text anew behind some token. Likely texts are kept.
+sample, and each move draws the text anew after some token. Likely texts are kept.
 
 Source: Karan, Du, "Reasoning with Sampling: Your Base Model is Smarter Than You Think" (2510.14901), Algorithm 1, from memory: blocks, of
 which each ends in moves over all that is written so far; alpha 4, 10 moves, 16 blocks of 192 tokens. One figure of the paper, also from
@@ -44,7 +44,7 @@ class PowerSampling(Strategy):
     Args:
         alpha: exponent of the model's law, at least 1; 1 is plain sampling.
         block: tokens between two series of moves, at least 1; None: a quarter of the expected length of a solution.
-        moves: of a chain behind each block, and once it has ended, at least 0; 0 is plain sampling.
+        moves: of a chain after each block, and once it has ended, at least 0; 0 is plain sampling.
         chains: independent chains, which move side by side; each gives one candidate. None: as many as the budget pays, one after another.
 
     Cost: a chain of length L in blocks of B generates about moves (L / 4B + 1/2) L + L tokens, and each move is one sample more. A move
@@ -88,7 +88,7 @@ class PowerSampling(Strategy):
         return search.candidates
 
     async def _walked(self, walk: Walk) -> None:
-        """Write block by block, with moves behind each; then move among whole texts."""
+        """Write block by block, with moves after each; then move among whole texts."""
         block, level = self.block, 0
         while going := [i for i, t in enumerate(walk.ts) if t.status == "active"]:
             await walk.extend(going, Share(_PART) if block is None else Tokens(block))
@@ -175,7 +175,7 @@ class Walk:
 
 
 def log_ratio(new: Sequence[float], old: Sequence[float], kept: int, alpha: float) -> float:
-    """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x), of the parts redrawn behind `kept` common tokens at temperature 1."""
+    """Return ln of (p(x') / p(x))^alpha q(x | x') / q(x' | x), of the parts redrawn after `kept` common tokens at temperature 1."""
     return (alpha - 1) * (math.fsum(new) - math.fsum(old)) + math.log(kept + len(old)) - math.log(kept + len(new))
 
 

@@ -1,13 +1,13 @@
 """Program-aided reasoning: Python blocks of a solution are run in a sandbox, and what they print goes on in its text.
 
-A path is written up to the end of a fenced block of Python. The program runs, and its output is appended as forced text, behind which the
+A path is written up to the end of a fenced block of Python. The program runs, and its output is appended as forced text, after which the
 model writes on.
 
 Source: Gao et al., "PAL: Program-aided Language Models" (2211.10435), and Gou et al., "ToRA" (2309.17452), whose outputs stand in blocks
 marked `output`; both from memory.
 
 Differs:
-- The answer is that of the text behind the output, as in ToRA. In PAL it is the output itself.
+- The answer is that of the text after the output, as in ToRA. In PAL it is the output itself.
 - The task's prompt "program" asks for programs in one sentence, in place of worked examples.
 - Each block runs by itself. A program that fails shows the last line of its failure.
 - Several solutions are written side by side, and vote. The programs of a wave run beside each other, each different one once.
@@ -37,7 +37,7 @@ _NOTHING = "assert True"  # the tests of a program of which only the output is a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramAided(SideBySide):
-    r"""Solutions whose Python blocks are run, and that go on behind the output.
+    r"""Solutions whose Python blocks are run, and that go on after the output.
 
     Programs run in the sandbox of the verifier `code`. What is random in them is random here too: such a run is not reproducible.
 
@@ -131,7 +131,7 @@ def _most_at_once(code: Code) -> int:
 
 
 async def _behind(search: Search, t: Trajectory, told: str | None) -> Trajectory:
-    """Return a path behind the output of its program; as it is where that was not run."""
+    """Return a path after the output of its program; as it is where that was not run."""
     if told is None:
         return t
     newline = "" if t.response.endswith("\n") else "\n"

@@ -45,7 +45,7 @@ class RecursiveSelfAggregation(Strategy):
         subset: solutions that a member fuses, from 1 to n; None: four, or n where that is smaller.
         prompt: "fuse" or "revise", the task's kind of prompt that shows several solutions. temperature: None: the run's.
 
-    Cost: n x rounds samples; behind the first population each reads its own prompt, with `subset` solutions.
+    Cost: n x rounds samples; after the first population each reads its own prompt, with `subset` solutions.
 
     Example:
         >>> import tts

@@ -6,7 +6,7 @@
 
 Source: Madaan et al., "Self-Refine: Iterative Refinement with Self-Feedback" (2303.17651), from memory: one model gives feedback and
 refines, at most four times, and the feedback says when to stop. Differs:
-- The prompts are the task's "critique" and "revise"; the critique stands behind the solution that "revise" shows.
+- The prompts are the task's "critique" and "revise"; the critique stands after the solution that "revise" shows.
 - A prompt shows the last solution and its critique alone, not all earlier ones.
 - Several chains are written side by side and vote. A solution that was refined has no vote once its successor has an answer.
 - A chain ends at a solution or critique that was cut short or failed, and where the task refuses to show one.

@@ -3,7 +3,7 @@
 Reading a step costs a large model less than writing it. A step need not be worded as the large model would have worded it.
 
 Source: algorithm B11, Pan et al., "SpecReason: Fast and Accurate Inference-Time Compute via Speculative Reasoning" (2504.07891), the
-loop and its settings from its code: grades 0 to 9 behind a text, kept from 7 on, drafts of at most 512 tokens; results from the abstract.
+loop and its settings from its code: grades 0 to 9 after a text, kept from 7 on, drafts of at most 512 tokens; results from the abstract.
 
 Differs:
 - A grade is the likeliest digit, or the mean over digits, whatever else is likelier; without any chance of a digit it is 0.
@@ -43,7 +43,7 @@ class SpecReason(TwoModels):
     Args:
         threshold: least grade of a draft that is kept, in [0, 10]: 0 keeps all without grading, above 9 the policy writes all.
         first: steps that the policy writes in any case, at least 0.
-        question: text behind a step that asks for its grade; a digit comes next.
+        question: text after a step that asks for its grade; a digit comes next.
         grade: "likeliest" digit, or the "mean" over digits.
         n, draft, temperature, max_steps: as in `TwoModels`.
 

@@ -39,7 +39,7 @@ class CompletionBody(RequestBody):
         """
         self.check_choices(limits)
         if self.suffix:
-            raise refused("suffix", "suffix is given, but models here write behind a prompt alone; leave it out", "unsupported")
+            raise refused("suffix", "suffix is given, but models here only continue a prompt; leave it out", "unsupported")
         if self.best_of not in (None, self.choices):
             cause = f"best_of is {self.best_of} and n is {self.choices}, but they must be equal; a preset chooses the best of several"
             raise refused("best_of", cause, "unsupported")

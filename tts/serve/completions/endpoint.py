@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: what a model writes behind texts or tokens, their log-probabilities, or, of a preset, a search.
+"""`POST /v1/completions`: what a model writes after texts or tokens, their log-probabilities, or, of a preset, a search.
 
 A model's own name stands for the model alone, without task, chat template or strategy. `MODEL:PRESET`, or an object `tts` in the body, is a
 search, whose prompts are problems.

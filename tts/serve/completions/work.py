@@ -1,4 +1,4 @@
-"""Completions of a model without a search: texts behind prompts, and log-probabilities. This runs in the library's loop."""
+"""Completions of a model without a search: texts after prompts, and log-probabilities. This runs in the library's loop."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def _logprobs(backend: BackendProtocol, prompts: Sequence[str], top: int, 
 
 
 async def _read(backend: BackendProtocol, order: CompletionOrder, cost: CompletionCost) -> list[Written]:
-    """Return the prompts, and behind each the most likely token, if one is asked for, from one reading of all of them."""
+    """Return the prompts, and after each the most likely token, if one is asked for, from one reading of all of them."""
     assert order.top is not None
     replies = await _logprobs(backend, order.prompts, max(order.top, order.max_tokens), cost)
     cost.prompt = sum(len(reply.value.texts) for reply in replies)

@@ -1,7 +1,7 @@
 r"""Reads one expression in LaTeX or plain notation into a tree, in work that is linear in its length.
 
 Conventions: a product without a sign binds as one with a sign, from the left, so `2/3\pi` is two thirds of \pi. A whole number before a
-fraction of whole numbers is a mixed number. `i` and `e` are the constants. `\sin 2x` takes the product behind it.
+fraction of whole numbers is a mixed number. `i` and `e` are the constants. `\sin 2x` takes the product after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fractions import Fraction
 from tts.tasks.algebra.tokens import ACCENTS, ANGLES, FUNCTIONS, GREEK, INVERSES, UndecidedError, tokens_of
 
 MAX_DEPTH = 50
-_MOST_MARKS = 8  # powers, factorials and primes behind one factor
+_MOST_MARKS = 8  # powers, factorials and primes after one factor
 _CALLED = frozenset("fgh")
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 _ENDS = frozenset({*_CLOSING.values(), *"+-*/^!,;=<>%'_:&", r"\pm", r"\mp", ""})
@@ -249,7 +249,7 @@ class _Parser:
         return " ".join(parts[:-1])
 
     def _applied(self, name: str) -> Node:
-        """Return an unknown function of what stands behind it in parentheses."""
+        """Return an unknown function of what stands after it in parentheses."""
         self._expect("(")
         args = [self._sum()]
         while self._taken(","):

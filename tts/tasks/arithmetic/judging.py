@@ -14,9 +14,9 @@ def judge(expression: Expression, lines: Sequence[str]) -> list[bool]:
     """Return whether each line of a solution is right.
 
     Line number k is compared with step number k of the worked solution, computed from the results that were *written* before it. It is
-    right if it is that step and its result is right; so a line that follows from an error is right again. Behind a line that is no step,
+    right if it is that step and its result is right; so a line that follows from an error is right again. After a line that is no step,
     the result of the expected step is used. The answer line is right if every step has its line and it repeats the last result. Lines
-    beyond the last step, and behind the answer line, are wrong. A missing line has no verdict.
+    beyond the last step, and after the answer line, are wrong. A missing line has no verdict.
 
     Args:
         expression: what the problem asks for. lines: of a solution, with or without their newlines, whole or cut short.
@@ -36,7 +36,7 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
 
     A step is right if both its operands are there, as numbers or results that no step has used yet, and its result is right. It uses up
     what is there of its operands and leaves the result as written. The answer line is right if one number is left, and it is the target
-    and the number written. Lines that are no step, and lines behind the answer line, are wrong.
+    and the number written. Lines that are no step, and lines after the answer line, are wrong.
     """
     before, stated, behind = _parted(lines)
     there = Counter(problem.numbers)
@@ -52,7 +52,7 @@ def judge_countdown(problem: CountdownProblem, lines: Sequence[str]) -> list[boo
 
 
 def _parted(lines: Sequence[str]) -> tuple[Sequence[str], int | None, int]:
-    """Return the lines before the first answer line, what that states (None: there is none), and the number of lines behind it."""
+    """Return the lines before the first answer line, what that states (None: there is none), and the number of lines after it."""
     for k, line in enumerate(lines):
         if (stated := read_answer(line)) is not None:
             return lines[:k], stated, len(lines) - k - 1

@@ -69,7 +69,7 @@ class LinesTask(Task):
         return self.tokens[kind]
 
     def extract(self, text: str) -> str | None:
-        """Return the number of the last "A:" line, else a number that is boxed or stands behind another marker, else None."""
+        """Return the number of the last "A:" line, else a number that is boxed or stands after another marker, else None."""
         numbers = _ANSWER_LINE.findall(text)
         if numbers and numbers[-1].isdigit():
             return numbers[-1]

@@ -1,4 +1,4 @@
-r"""What the model pocket was trained on: arithmetic asked in plain text and worked out in lines, anew or behind earlier attempts."""
+r"""What the model pocket was trained on: arithmetic asked in plain text and worked out in lines, anew or after earlier attempts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tts.tasks.framing import need_texts, unknown_kind
 from tts.types import Problem
 
 ANSWER: Final = lines.ANSWER  # begins the answer line
-AGAIN: Final = "Again"  # on a line of its own behind each earlier attempt
-RESTART: Final = "Restart?"  # asks, behind a solution or a part of one, whether a fresh start would do better
+AGAIN: Final = "Again"  # on a line of its own after each earlier attempt
+RESTART: Final = "Restart?"  # asks, after a solution or a part of one, whether a fresh start would do better
 YES, NO = " yes", " no"  # what answers that
 MOST_ATTEMPTS: Final = 4  # in a prompt; the model was trained on no more
 
@@ -23,7 +23,7 @@ MOST_ATTEMPTS: Final = 4  # in a prompt; the model was trained on no more
 class PocketTask(LinesTask):
     """Expressions of whole numbers and stories of one person's things, for the model pocket, which can read nothing else.
 
-    Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for "revise", behind that
+    Prompts are text: the problem as it was written in training ("What is 2x3 ?" becomes "2 * 3") and a newline; for "revise", after that
     the last four attempts at most, each followed by a line "Again".
     """
 

@@ -96,7 +96,7 @@ def _story(written: str) -> Asked:
     for event in story.events:
         there = value(event.after(there))
         if there < 0:
-            has = f"comes to {there} behind {event.told(story)!r}"
+            has = f"comes to {there} after {event.told(story)!r}"
             raise _outside(quoted(written), has, "stories in which nothing is ever less than none")
     return Asked(str(story), expression)
 

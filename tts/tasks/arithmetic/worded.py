@@ -79,7 +79,7 @@ def _told(template: str, story: Story, first: int = 0, second: int = 0) -> str:
 
 
 def words() -> list[str]:
-    """Return every word that a story can hold, as it stands there first in a text or behind a space; sorted."""
+    """Return every word that a story can hold, as it stands there first in a text or after a space; sorted."""
     templates = [_START, _QUESTION, *(template for kind in EVENTS.values() for template in kind)]
     plain = {word for template in templates for word in re.findall(r"(?<!\{)\b[A-Za-z]+\b(?!\})", template)} - {"N", "M"}
     return sorted(plain | set(NAMES) | set(NAMES.values()) | set(ITEMS))

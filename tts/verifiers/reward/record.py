@@ -169,7 +169,7 @@ class RewardRecord(_Strict):
         if outcome and separated:
             raise ValueError("separator is given, but an outcome model reads the whole solution as one")
         if not (outcome or separated or self.template.layout == "turns"):
-            raise ValueError("separator is missing, but a process model is read at one behind each step")
+            raise ValueError("separator is missing, but a process model is read at one after each step")
         return self
 
     @property

@@ -22,7 +22,7 @@ EMPTY = "it is empty, and has the score of the step before it"
 TOO_LONG = "it does not fit into the {limit} tokens that the model is shown"
 HOLDS = "its text holds {text!r}, which stands between steps, or is a control token"
 PROBLEM_HOLDS = "the problem's text holds {text!r}, which stands between steps, or is a control token"
-BEHIND = "it is behind a step that is not shown to the model"
+BEHIND = "it comes after a step that is not shown to the model"
 MERGED = "its tokens merge with those around them"
 
 

@@ -100,7 +100,7 @@ class WideAhead(Wide):
 
     Args:
         branching: continuations of each kept path, at least 1.
-        lookahead: greedy steps that are written behind a path before it is scored, and then dropped; 0: none.
+        lookahead: greedy steps that are written after a path before it is scored, and then dropped; 0: none.
     """
 
     branching: int = 4

@@ -18,7 +18,7 @@ Beyond the paper, each off by default, and all from memory:
 Differs:
 - An unknown score (NaN) weighs as the mean of the known log-weights. All weigh the same where none is known.
 - A particle whose row failed, or could not start within the budget, dies. The next resampling fills its place.
-- The step at `max_steps`, and the one behind a step without a token, runs to the end of the solution.
+- The step at `max_steps`, and the one after a step without a token, runs to the end of the solution.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ParticleMethod(Guided):
         target: the distribution of solutions is the model's, times odds. "levels": the product of the odds of all prefixes; "last": the
             odds of the whole solution alone.
         twist: exponent of the odds of an unfinished prefix, at least 0; the odds of a whole solution have none.
-        lookahead: greedy steps that are written behind a prefix before it is scored, and then dropped; 0: none.
+        lookahead: greedy steps that are written after a prefix before it is scored, and then dropped; 0: none.
         temperature, max_steps, verifier, aggregate: as in `Guided`.
     """
 

@@ -110,7 +110,7 @@ async def advance(
 async def siblings_of(
     search: Search, prefixes: Mapping[int, Trajectory], widths: Sequence[int], *, max_steps: int, temperature: float | None
 ) -> dict[int, list[Trajectory]]:
-    """Return the next steps of each subtree, by number: as many as its width, all behind its prefix.
+    """Return the next steps of each subtree, by number: as many as its width, all after its prefix.
 
     Raises:
         SearchEnded: as `advance`.
