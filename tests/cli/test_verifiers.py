@@ -46,7 +46,7 @@ def test_check_says_why_a_step_is_not_read(tts, folder: str, monkeypatch) -> Non
     result = tts("verifiers", "check", "math-shepherd", "--weights", folder, "--text", "one\n\ntwo ки\n\nthree")
     assert result.exit_code == 0
     assert "its text holds 'ки'" in result.stdout
-    assert "behind a step that is not shown" in result.stdout
+    assert "comes after a step that is not shown" in result.stdout
     nothing = tts("verifiers", "check", "math-shepherd", "--weights", folder, "--text", "ки")
     assert "nothing is shown to the model" in nothing.stdout
 

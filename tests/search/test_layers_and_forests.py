@@ -319,7 +319,7 @@ def test_where_trees_do_not_agree_an_expert_chooses() -> None:
         ("archon(layers=['generate', 'debate'])", "layers is .*, but must be a list of generate"),
         ("archon(layers=['fuse'])", "layers is .*, but must begin with 'generate', and have it nowhere else"),
         ("archon(layers=['generate', 'generate'])", "layers is .*, but must begin with 'generate', and have it nowhere else"),
-        ("archon(layers=['generate', 'critique', 'verify'])", "behind a critique must come 'rank' or 'fuse', which reads it"),
+        ("archon(layers=['generate', 'critique', 'verify'])", "a critique must be followed by 'rank' or 'fuse', which reads it"),
         ("archon(keep=0)", "keep is 0, but must be a whole number of at least 1"),
         ("archon(writers=['a', 'a'])", "writers is .*, but must name each role once"),
         ("mind_evolution(pressure=0)", "pressure is 0, but must be above 0"),

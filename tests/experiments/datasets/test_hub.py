@@ -142,8 +142,8 @@ def test_bad_rows_are_named_and_do_not_stop_the_rest(published: Path):
         problems = load("gsm8k", path=write(published, "test", [*bad, GSM8K[0], GSM8K[0]]))
     assert [problem.answer for problem in problems] == ["5"]
     assert str(caught[0].message) == (
-        f"{published} (test): rows left out: 4. row 1: its answer has no '####' with a number behind it; "
-        "row 2: its answer has no '####' with a number behind it; row 3: its question is ' ', but must be a text; "
+        f"{published} (test): rows left out: 4. row 1: its answer has no '####' with a number after it; "
+        "row 2: its answer has no '####' with a number after it; row 3: its question is ' ', but must be a text; "
         "row 5: it is the problem of row 4 again"
     )
 

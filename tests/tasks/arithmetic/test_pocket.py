@@ -102,7 +102,7 @@ def test_problems_of_the_family_are_asked_as_they_are(worded: bool):
         (STORY.replace("7", "700"), "has the number 700, but"),
         (
             STORY.replace("buys 7 more", "loses 13 of them"),
-            "comes to -1 behind 'She loses 13 of them.', but the model pocket was trained on stories in which nothing is ever less",
+            "comes to -1 after 'She loses 13 of them.', but the model pocket was trained on stories in which nothing is ever less",
         ),
     ],
 )
