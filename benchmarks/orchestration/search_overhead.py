@@ -39,6 +39,7 @@ from benchmarks.orchestration import search_models
 from benchmarks.orchestration.instant import Instant
 from benchmarks.smoke import Smoke
 from tts.backends.base import RowSet
+from tts.backends.batching import BatchQueue
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage
 from tts.budget.budget import Budget
@@ -64,9 +65,9 @@ class Timed(ToyBackend):
 
     seconds = 0.0
 
-    def _execute(self, jobs: list[RowSet], deliver: object) -> None:
+    def _execute(self, queue: BatchQueue, jobs: list[RowSet], deliver: object) -> None:
         started = time.thread_time()
-        super()._execute(jobs, deliver)
+        super()._execute(queue, jobs, deliver)
         self.seconds += time.thread_time() - started
 
 
