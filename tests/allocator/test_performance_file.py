@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +176,22 @@ def test_a_model_that_ships_is_mended_by_installing_it_again(tmp_path, monkeypat
     monkeypatch.undo()
     for cached in (shipped.names, shipped._loaded):
         cached.cache_clear()
+
+
+def test_models_of_other_policies_that_ship_are_not_loaded():
+    code = "import sys, tts; tts.solve('3 + 4', 60, model='toy'); print('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "[" * 100_000, '{"model": null}'])
+def test_a_model_that_ships_and_names_no_policy_is_refused_for_each(content, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(shipped, "FOLDER", tmp_path)
+        shipped.names.cache_clear()
+        (tmp_path / "pocket.json").write_text(content)
+        with pytest.raises(ConfigError, match="the performance model"):
+            shipped.fitting("toy", "arithmetic", {})
+    shipped.names.cache_clear()
 
 
 def test_a_path_that_no_file_can_have_is_refused():

@@ -7,10 +7,12 @@ run reads the same on every machine.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from tts.allocator.performance import PerformanceModel
 from tts.allocator.performance_file import REFIT
@@ -20,6 +22,7 @@ from tts.verifiers import VERIFIERS
 from tts.verifiers.base import VerifierProtocol
 
 FOLDER = SHIPPED / "performance"
+_Version = tuple[int, int, int]
 
 
 @cache
@@ -36,14 +39,19 @@ def load(model: str) -> PerformanceModel:
     """
     path, cure = (FOLDER / f"{model}.json", REINSTALL) if model in names() else (Path(model), REFIT)
     try:
-        found = path.stat()
+        version = _version(path)
     except (OSError, ValueError):  # which `PerformanceModel.load` explains
         return PerformanceModel.load(path, cure=cure)
-    return _loaded(path, cure, (found.st_mtime_ns, found.st_size, found.st_ino))
+    return _loaded(path, cure, version)
+
+
+def _version(path: Path) -> _Version:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @lru_cache(maxsize=32)
-def _loaded(path: Path, cure: str, version: tuple[int, int, int]) -> PerformanceModel:
+def _loaded(path: Path, cure: str, version: _Version) -> PerformanceModel:
     """Return the performance model in a version of a file."""
     del version
     return PerformanceModel.load(path, cure=cure)
@@ -55,7 +63,24 @@ def fitting(model: str, task: str, verifiers: Mapping[str, str], others: Mapping
     Args:
         others: names of the models beside the policy, by role.
     """
-    return next((name for name in names() if not load(name).fits(model, task, verifiers, others)), None)
+    return next((name for name in names() if _may_fit(name, model) and not load(name).fits(model, task, verifiers, others)), None)
+
+
+def _may_fit(name: str, model: str) -> bool:
+    """Return whether one that ships may be of a policy. Those of others are not loaded, and so pydantic is not imported for them."""
+    path = FOLDER / f"{name}.json"
+    try:
+        return _policy(path, _version(path)) in (model, None)
+    except (OSError, ValueError, RecursionError):  # which `load` explains
+        return True
+
+
+@lru_cache(maxsize=32)
+def _policy(path: Path, version: _Version) -> Any:
+    """Return the policy that a version of a file names, unchecked; None: it names none."""
+    del version
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found.get("model") if isinstance(found, dict) else None
 
 
 def described(verifier: VerifierProtocol) -> str:

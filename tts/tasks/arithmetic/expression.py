@@ -97,7 +97,7 @@ def parse(written: str) -> Expression:
     Raises:
         ConfigError: the text is no expression of whole numbers with + - * and parentheses, or a huge one; the message names the place.
     """
-    return _Reader(written.translate(_SIGNS)).read()
+    return _Reader(" ".join(written.translate(_SIGNS).split())).read()  # as it is shown, so that places are those that are seen
 
 
 def parsed(written: str) -> Expression | None:
