@@ -3,8 +3,8 @@
     python -m research.methods.countdown [--problems 40] [--seeds 1] [--budgets 124 248 496] [--verifiers learnt exact ...]
         [--methods majority beam ...] [--out FILE] [--figure FILE]
 
-The exact verifier says of each line whether the target can still be reached behind it; `flipped(error=0.15)` gives each of its verdicts
-the wrong way round with that probability, by the text alone. Budgets are hard limits on generated tokens. Problems are of the test split.
+The exact verifier judges each line: it must be right, and the target must be reachable from it. `flipped(error=0.15)` inverts each of its
+verdicts with that probability, by the text alone. Budgets are hard limits on generated tokens. Problems are of the test split.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NUMBERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reachable(Verifier):
-    """Scores each line of a countdown by whether the target can still be reached behind it: 1 - error if so, else error.
+    """Scores each line of a countdown: 1 - error if it is right and the target can be reached from it, else error.
 
     Args:
         error: in [0, 0.5], with which each verdict is flipped. seed: of the flips, which depend on the problem and the text alone.
@@ -150,6 +150,7 @@ def page(made: Sequence[Row], problems: int, seeds: int, options: str = "") -> s
         f"Fresh test problems, {seeds} seed(s);",
         "hard limits on generated tokens; accuracy in percent with 95 % intervals, resampled by problem. MFLOPs are of a problem,",
         "those of the process model included; the solver's verdicts cost none. Parameters are defaults, not tuned.",
+        "A formula is right if it reaches the target, even where a line states a wrong result. The exact verifier rejects such lines.",
         "",
         "| verifier | method | budget | accuracy | generated | MFLOPs |",
         "| :-- | :-- | --: | :-- | --: | --: |",

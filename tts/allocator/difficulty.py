@@ -83,7 +83,7 @@ class Population:
 
         Args:
             mean: of the Beta law, in (0, 1): the estimate of a user or a probe. strength: the number of samples that it is
-            worth, above 0; a small number puts most problems near 0 and 1.
+                worth, above 0; a small number puts most problems near 0 and 1.
             hopeless, trivial: shares of problems at rates of exactly 0 and 1, on top.
 
         Raises:

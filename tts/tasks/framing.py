@@ -34,7 +34,7 @@ class Framing:
         Args:
             task: the task's name, for error messages. problem: the problem to solve.
             kind: "solve" and "program" take no text, "revise" and "critique" take the last of `texts`, "fuse" takes them all. "program"
-            requests a solution by programs.
+                requests a solution by programs.
             texts: earlier solutions.
 
         Raises:
