@@ -1,6 +1,7 @@
 """Text forms: "name" or "name(parameter=value, …)" to the object that it writes, by any registry, and an object to its text.
 
-The name is one of a registry, or a place, "package.module:name". Parameters are named and literal.
+The name is one of a registry, or a place, "package.module:name". Parameters are named and literal. Whoever reads a text that another
+person wrote gives a `Scope`, which says what the text may name.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import ast
 import dataclasses
 import functools
 import inspect
-import re
+import io
+import tokenize
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,39 +101,69 @@ def _default(f: dataclasses.Field[Any]) -> Any:
 # From a text to objects ---------------------------------------------------------------------------------------------------------
 
 
+class Scope:
+    """What a text may name: everything, as for texts of the user's own command line, Python and YAML.
+
+    A subclass refuses words. It sees a call as it was parsed, before anything is looked up, imported or made.
+    """
+
+    def names(self, table: Registry) -> list[str]:
+        """Return the names of a registry that a text may write."""
+        return table.names()
+
+    def check(self, table: Registry, name: str, parameters: dict[str, Any]) -> None:
+        """Raise ConfigError unless a text may write this call.
+
+        Args:
+            table: The registry of the kind of part that is called.
+            name: The name or the place of the part.
+            parameters: The literal values of its parameters.
+
+        Raises:
+            ConfigError: The text may not name this part, or not with this value.
+        """
+
+
+EVERYTHING = Scope()
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """One "name(parameter=value, …)" of a text."""
+    """One "name(parameter=value, …)" of a text.
 
-    text: str  # the whole text, shielded
-    node: ast.expr
+    Args:
+        text: The whole text.
+        name: The name or the place that is called.
+        start: The characters before the name.
+        arguments: The arguments in parentheses, parsed; None where the text has no parentheses.
+        shift: The characters of the text before the first one of `arguments`.
+    """
 
-    @property
-    def name(self) -> str:
-        """Its name, or its place.
+    text: str
+    name: str
+    start: int
+    arguments: ast.Call | None = None
+    shift: int = 0
 
-        Raises:
-            ConfigError: there is none.
-        """
-        called = self.node.func if isinstance(self.node, ast.Call) else self.node
-        if not isinstance(called, ast.Name):
-            written = self.text.encode()[called.col_offset : called.end_col_offset].decode()
-            raise self.malformed("a name belongs here", hint=dotted(_unshielded(written)))
-        return _unshielded(called.id)
-
-    def make(self, table: Registry) -> Any:
+    def make(self, table: Registry, scope: Scope = EVERYTHING) -> Any:
         """Return the object that it writes.
 
+        Args:
+            table: The registry that may have its name.
+            scope: What the text may name.
+
         Raises:
-            ConfigError: the name or a parameter is unknown, or a parameter is given twice or out of range.
+            ConfigError: The name or a parameter is unknown or outside of the scope, or a parameter is given twice or out of range.
         """
         name = self.name
+        parameters = self.parameters()
         try:
+            scope.check(table, name, parameters)
             made = table.get(name)
         except ConfigError as failure:
             raise self.placed(failure) from None
         check_complete(made)
-        parameters = self._parameters(table.kind, made)
+        self._check_known(table.kind, made)
         try:
             part = made(**parameters)
         except TTSError:
@@ -143,17 +176,21 @@ class WrittenCall:
             remember(part, name, parameters)
         return part
 
-    def _parameters(self, kind: str, made: Any) -> dict[str, Any]:
-        """Return its parameters: named, each once, known, their values literal."""
-        if not isinstance(self.node, ast.Call):
+    def parameters(self) -> dict[str, Any]:
+        """Return its parameters by name.
+
+        Raises:
+            ConfigError: A parameter has no name, is given twice, or its value is not literal.
+        """
+        if self.arguments is None:
             return {}
         parameters: dict[str, Any] = {}
-        for argument in self.node.args:
+        for argument in self.arguments.args:
             if isinstance(argument, ast.Constant) and argument.value is ...:
                 why = f"the parameters of {self.name} are not known: it was no dataclass"
                 raise self.malformed(why, argument, hint="make its class a frozen dataclass, or write its parameters")
             raise self.malformed("parameters are named: write name=value", argument)
-        for keyword in self.node.keywords:
+        for keyword in self.arguments.keywords:
             if keyword.arg is None:
                 raise self.malformed("parameters are named: write name=value", keyword.value)
             if keyword.arg in parameters:
@@ -162,7 +199,6 @@ class WrittenCall:
                 parameters[keyword.arg] = ast.literal_eval(keyword.value)
             except (ValueError, TypeError, MemoryError, RecursionError):
                 raise self.malformed(f"the value of {keyword.arg} must be a number, a quoted text or None", keyword.value) from None
-        self._check_known(kind, made)
         return parameters
 
     def _check_known(self, kind: str, made: Any) -> None:
@@ -172,7 +208,7 @@ class WrittenCall:
             return
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
             return
-        for keyword in self.node.keywords if isinstance(self.node, ast.Call) else ():
+        for keyword in () if self.arguments is None else self.arguments.keywords:
             if not known:
                 raise self.malformed(f"the {kind} {self.name} takes no parameters", keyword)
             if keyword.arg not in known:
@@ -180,70 +216,146 @@ class WrittenCall:
 
     def malformed(self, why: str, node: ast.expr | ast.keyword | None = None, hint: str = "") -> ConfigError:
         """Return the error for what is wrong at a node; None: at its beginning."""
-        return _at(self.text, _column(self.text, node or self.node), why, hint)
+        return _at(self.text, self._column(node), why, hint)
 
     def placed(self, failure: ConfigError, node: ast.expr | ast.keyword | None = None) -> ConfigError:
         """Return an error with the position it is about; what begins the text needs none."""
-        column = _column(self.text, node or self.node)
-        where = f" (character {column + 1} of {_unshielded(self.text)!r})" if column else ""
+        column = self._column(node)
+        where = f" (character {column + 1} of {self.text!r})" if column else ""
         return ConfigError(f"{failure.cause}{where}", hint=failure.hint)
+
+    def _column(self, node: ast.expr | ast.keyword | None) -> int:
+        """Return the characters of the text before a node; None: before the name."""
+        if node is None:
+            return self.start
+        arguments = _READ_AS + self.text[self.shift :]
+        return self.shift + len(arguments.encode()[: node.col_offset].decode()) - len(_READ_AS)
 
 
 def calls_in(text: str) -> list[WrittenCall]:
     """Return the calls of a text, which are joined by `|`; a line break counts as a space.
 
     Raises:
-        ConfigError: the text is malformed; the position is shown.
+        ConfigError: The text is malformed; the position is shown.
     """
-    text = _shielded(text.strip())
+    text = text.strip()
+    parts: list[list[tokenize.TokenInfo]] = [[]]
+    depth = 0
+    for token in _tokens(text):
+        depth += (token.string in _OPENING) - (token.string in _CLOSING) if token.type == tokenize.OP else 0
+        if token.string == "|" and depth == 0:
+            parts[-1].append(token._replace(type=tokenize.ENDMARKER))  # where a part is missing, its place is here
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [_call_of(text, part) for part in parts]
+
+
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    """Return the tokens of a text, read as one line; the last one is an ENDMARKER at its end."""
+    line = text.translate(_ONE_LINE)
+    tokens: list[tokenize.TokenInfo] = []
+    opened: list[int] = []  # where parentheses begin that are still open
+    unreadable: int | None = None  # where
     try:
-        node = ast.parse(text.translate(_ONE_LINE), mode="eval").body
-    except SyntaxError as failure:
-        raise _at(text, min(max(0, (failure.offset or 1) - 1), len(text)), "it cannot be read here") from None
+        for token in tokenize.generate_tokens(io.StringIO(line).readline):
+            if token.type == tokenize.OP and token.string in _OPENING:
+                opened.append(token.start[1])
+            closes = token.type == tokenize.OP and token.string in _CLOSING
+            if (token.type == tokenize.ERRORTOKEN and not token.string.isspace()) or (closes and not opened):
+                unreadable = token.start[1]
+                break
+            if closes:
+                opened.pop()
+            if token.type not in _SPACE:
+                tokens.append(token)
+    except (tokenize.TokenError, SyntaxError):  # a parenthesis or quotation mark is still open
+        unreadable = opened[-1] if opened else len(text)
     except (ValueError, MemoryError, RecursionError):
-        raise ConfigError(f"the text {_unshielded(text[:60])!r} cannot be read", hint=FORM) from None
-    calls: list[WrittenCall] = []
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        calls.append(WrittenCall(text, node.right))
-        node = node.left
-    return [WrittenCall(text, node), *reversed(calls)]
+        raise ConfigError(f"the text {text[:60]!r} cannot be read", hint=FORM) from None
+    if unreadable is not None:
+        raise _at(text, min(unreadable, len(text)), _UNREADABLE)
+    end = (1, len(text))
+    return [*tokens, tokenize.TokenInfo(tokenize.ENDMARKER, "", end, end, line)]
 
 
-def parse_call(table: Registry, text: str) -> Any:
+def _call_of(text: str, tokens: Sequence[tokenize.TokenInfo]) -> WrittenCall:
+    """Return the call that tokens write: a name or a place, and its arguments; the last token ends it."""
+    start = tokens[0].start[1]
+    length = _length_of_name(tokens)
+    name = unicodedata.normalize("NFKC", "".join(token.string for token in tokens[:length]))  # as Python reads names
+    rest = tokens[length]
+    shift, end = rest.start[1], tokens[-1].start[1]
+    if not length:
+        first = next(token for token in tokens if token.string != "(")
+        raise _at(text, first.start[1], _UNREADABLE if first.type in (tokenize.ENDMARKER, tokenize.OP) else _NO_NAME)
+    if rest.string == ":" or rest.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
+        raise _at(text, shift, _UNREADABLE)
+    if ("." in name and ":" not in name) or (rest.type != tokenize.ENDMARKER and rest.string != "("):
+        raise _at(text, start, _NO_NAME, hint=dotted(name))
+    if rest.type == tokenize.ENDMARKER:
+        return WrittenCall(text, name, start)
+    arguments = _READ_AS + text[shift:end].translate(_ONE_LINE)
+    try:
+        node = ast.parse(arguments, mode="eval").body
+    except SyntaxError as failure:
+        column = shift + max(0, (failure.offset or 1) - 1 - len(_READ_AS))
+        raise _at(text, min(column, len(text)), _UNREADABLE) from None
+    except (ValueError, MemoryError, RecursionError):
+        raise ConfigError(f"the text {text[:60]!r} cannot be read", hint=FORM) from None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise _at(text, start, _NO_NAME)
+    return WrittenCall(text, name, start, node, shift)
+
+
+def _length_of_name(tokens: Sequence[tokenize.TokenInfo]) -> int:
+    """Return how many tokens are a name, dotted names with it, "package.module:name", or the place of what a function defines."""
+    strings = [token.string if token.type in (tokenize.NAME, tokenize.OP) else "" for token in tokens]
+    if tokens[0].type != tokenize.NAME:
+        return 0
+    length = 1
+    while strings[length] == "." and tokens[length + 1].type == tokenize.NAME:
+        length += 2
+    if strings[length] != ":" or tokens[length + 1].type != tokenize.NAME:
+        return length
+    length += 2
+    while strings[length] == ".":
+        if tokens[length + 1].type == tokenize.NAME:
+            length += 2
+        elif strings[length + 1] == "<" and strings[length + 3 : length + 4] == [">"]:
+            length += 4
+        else:
+            break
+    return length
+
+
+def parse_call(table: Registry, text: str, scope: Scope = EVERYTHING) -> Any:
     """Return the object that "name" or "name(parameter=value, …)" writes, from any table.
 
+    Args:
+        table: The registry that may have the name.
+        text: The text to read.
+        scope: What the text may name.
+
     Raises:
-        ConfigError: the text is malformed, a name is unknown (the nearest are named), or a parameter is unknown, given twice or
-            out of range. Where it is not the beginning that is wrong, the position is shown.
+        ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a parameter is
+            unknown, given twice or out of range. Where it is not the beginning that is wrong, the position is shown.
     """
     calls = calls_in(text)
     if len(calls) > 1:
         raise calls[1].malformed(f"a {table.kind} is one name, without |")
-    return calls[0].make(table)
+    return calls[0].make(table, scope)
 
 
-def _shielded(text: str) -> str:
-    """Return a text with every "package.module:name" outside of quotes as one identifier of the same length, which Python can parse."""
-    return _PLACE.sub(lambda found: found[0].translate(_SHIELD) if found["place"] else found[0], text)
-
-
-def _unshielded(text: str) -> str:
-    return text.translate(_UNSHIELD)
-
-
-_PLACE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<place>\b[^\W\d][\w.]*:[^\W\d]\w*(?:\.(?:[^\W\d]\w*|<[^\W\d]\w*>))*)""")
-_SHIELD = str.maketrans(".:<>", "ǀǃǁǂ")  # letters, to Python
-_UNSHIELD = str.maketrans("ǀǃǁǂ", ".:<>")
+_READ_AS = "_"  # the name of a call whose arguments Python reads
+_UNREADABLE = "it cannot be read here"
+_NO_NAME = "a name belongs here"
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+_SPACE = frozenset({tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ERRORTOKEN})
 _ONE_LINE = str.maketrans("\r\n", "  ")  # positions stay what they are
 
 
 def _at(text: str, column: int, why: str, hint: str = "") -> ConfigError:
-    text = _unshielded(text)
     return ConfigError(
         f"the text {text!r} is malformed at character {column + 1} ({text[column : column + 12]!r}): {why}", hint=hint or FORM
     )
-
-
-def _column(text: str, node: ast.expr | ast.keyword) -> int:
-    """Return the characters before a node: the parser counts bytes."""
-    return len(text.encode()[: node.col_offset].decode())

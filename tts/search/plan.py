@@ -18,7 +18,7 @@ from tts.errors import ConfigError, TTSError, shown, unknown_name
 from tts.registry import ClassName, Registry
 from tts.search.ends import StopRuleProtocol
 from tts.search.protocols import SelectionProtocol, StrategyProtocol
-from tts.text_form import calls_in, made_of, state_of, text_of
+from tts.text_form import EVERYTHING, Scope, calls_in, made_of, state_of, text_of
 
 STRATEGIES = Registry(
     "strategy",
@@ -255,12 +255,16 @@ def _made(part: Any) -> Any:
         raise ConfigError(f"{part.__name__} cannot be made without parameters: {failure}", hint="give an object, not its class") from None
 
 
-def parse(text: str) -> Plan:
+def parse(text: str, scope: Scope = EVERYTHING) -> Plan:
     """Return the plan that a text writes; a line break counts as a space.
 
+    Args:
+        text: The text form of a plan.
+        scope: What the text may name. Texts from requests and files that others wrote need a narrower one than the default.
+
     Raises:
-        ConfigError: the text is malformed, a name is unknown (the nearest are named), or a parameter is unknown, given twice or
-            out of range. Where it is not the beginning that is wrong, the position is shown.
+        ConfigError: The text is malformed, a name is unknown (the nearest are named) or outside of the scope, or a parameter is
+            unknown, given twice or out of range. Where it is not the beginning that is wrong, the position is shown.
 
     Example:
         >>> import tts
@@ -272,20 +276,21 @@ def parse(text: str) -> Plan:
         tts.errors.ConfigError: n is 0, but must be a whole number of at least 1
     """
     first, *later = calls_in(text)
-    if (place := _table_of(first.name)) in (STOP_RULES, SELECTIONS):
+    if (place := _table_of(first.name, scope)) in (STOP_RULES, SELECTIONS):
         raise ConfigError(
             f"the text begins with {first.name!r}, a {place.kind}, but must begin with a strategy",
             hint=f"for example best_of_n(n=8) | {first.name}",
         )
-    plan = Plan.of(first.make(STRATEGIES), first.name)
+    plan = Plan.of(first.make(STRATEGIES, scope), first.name)
     for call in later:
         name = call.name
-        table = _PLACES if ":" in name else _table_of(name)
+        table = _PLACES if ":" in name else _table_of(name, scope)
         if table is STRATEGIES:
             raise call.malformed(f"{name!r} is a strategy, but only the first part may be one")
         if table is None:
-            raise call.placed(unknown_name("stop rule or selection", name, [*STOP_RULES.names(), *SELECTIONS.names()]))
-        made = call.make(table)
+            known = [*scope.names(STOP_RULES), *scope.names(SELECTIONS)]
+            raise call.placed(unknown_name("stop rule or selection", name, known))
+        made = call.make(table, scope)
         try:
             plan = plan.with_part(made, name)
         except ConfigError as failure:
@@ -315,10 +320,10 @@ def stored_text(plan: Plan, *, equal: bool = False) -> str:
     return text
 
 
-def _table_of(name: str) -> Registry | None:
+def _table_of(name: str, scope: Scope) -> Registry | None:
     """Return the first table that has a name; our own names come before all of other packages."""
-    ours = [table for table in _TABLES if name in table.entries]
-    return next(iter(ours or [table for table in _TABLES if name in table]), None)
+    ours = (table for table in _TABLES if name in table.entries)
+    return next(ours, None) or next((table for table in _TABLES if name in scope.names(table)), None)
 
 
 _PLACES = Registry("stop rule or selection", "tts.places", {})

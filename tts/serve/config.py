@@ -100,7 +100,9 @@ class GatewayLimits(Section):
         client_tokens: most tokens that one client may spend in `client_hours`; None: no limit. client_hours: how long they count.
         searches: most searches at once. queue: most requests that wait behind them; further ones are refused with 429. As many
             places again are for clients that have nothing there.
-        n: most choices of a reply. body_bytes: of a request. messages: of a request's history. characters: of a request's texts.
+        n: most choices of a reply.
+        width: the largest whole number in the strategy of a request, except for lengths in tokens.
+        body_bytes: of a request. messages: of a request's history. characters: of a request's texts.
     """
 
     tokens: int = Field(default=100_000, ge=1)
@@ -110,6 +112,7 @@ class GatewayLimits(Section):
     searches: int = Field(default=256, ge=1)
     queue: int = Field(default=1024, ge=0)
     n: int = Field(default=16, ge=1)
+    width: int = Field(default=1024, ge=1)
     body_bytes: int = Field(default=10_000_000, ge=1)
     messages: int = Field(default=1000, ge=1)
     characters: int = Field(default=2_000_000, ge=1)

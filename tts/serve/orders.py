@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from tts.backends.base import Sampling
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, shown, unknown_name
+from tts.registry import Registry
+from tts.scopes import RegisteredNames
 from tts.search.plan import Plan, parse
 from tts.search.strategies.single import Single
 from tts.serve.chat_body import ChatBody, texts_of
@@ -21,6 +23,7 @@ from tts.serve.request_task import request_task, tools_of
 from tts.serve.searches import Order
 from tts.tasks.base import TaskProtocol
 from tts.tasks.json import JsonTask
+from tts.text_form import EVERYTHING, Scope, calls_in
 from tts.types import Message, Problem
 from tts.verifiers.compatibility import RATED, check_rates
 
@@ -40,7 +43,77 @@ _NEUTRAL = {  # fields that cannot be honoured, with the values at which they re
     "web_search_options": (None,),
 }
 _MOST_STOPS = 4  # as the API has it
-_PLACES = re.compile(r"[:/\\]|embedder")  # in texts that would load code, files or models, or call servers
+RUNS_PROGRAMS = frozenset({"program_aided"})  # parts of ours that run what a model wrote, or read files
+# Whole numbers that count tokens or characters, which a request may set up to `limits.tokens`. All others are widths.
+_LENGTHS = frozenset({"block", "characters", "foresight", "horizon", "length", "max_tokens", "thought_tokens", "tokens"})
+
+
+@dataclass(frozen=True, slots=True)
+class RequestScope(RegisteredNames):
+    """What the strategy of a request may name: parts of this library, with parameters that reach nothing outside of the search.
+
+    Parts of other packages, parts that run programs, embedders and sandboxes are the operator's. A request may write such a call only
+    as a preset of its model writes it.
+
+    Args:
+        width: The largest whole number that a request may give, except for lengths.
+        tokens: The largest whole number for a length.
+        presets: The calls in the operator's own strategies for the model, by name and parameters.
+    """
+
+    width: int
+    tokens: int
+    presets: frozenset[tuple[str, str]] = frozenset()
+
+    def names(self, table: Registry) -> list[str]:
+        """Return the names of a registry that a request may write; installed packages are not looked at."""
+        return sorted({*table.entries} - RUNS_PROGRAMS)
+
+    def check(self, table: Registry, name: str, parameters: dict[str, Any]) -> None:
+        """Raise ConfigError unless a request may write this call.
+
+        Args:
+            table: The registry of the kind of part that is called.
+            name: The name of the part.
+            parameters: The literal values of its parameters.
+
+        Raises:
+            ConfigError: A request may not name this part, or not with this value.
+        """
+        if _call_key(name, parameters) in self.presets:
+            return
+        super(RequestScope, self).check(table, name, parameters)
+        if name in RUNS_PROGRAMS:
+            raise ConfigError(f"the {table.kind} {name!r} is not offered by this server", hint="it is the operator's to name, in a preset")
+        if name not in table.entries:
+            raise unknown_name(table.kind, name, self.names(table))
+        for parameter, value in parameters.items():
+            most = self.tokens if parameter in _LENGTHS else self.width
+            if any(abs(number) > most for number in _numbers(value)):
+                raise ConfigError(f"{parameter} of the {table.kind} {name} is {shown(value)}, but this server takes at most {most}")
+
+    @property
+    def cure(self) -> str:
+        """The hint of an error."""
+        return "places, files, urls, sandboxes and embedders are the operator's to name, in a preset"
+
+    @property
+    def safe_texts(self) -> Mapping[str, tuple[str, ...]]:
+        """The texts that are open to parameters outside of `OPEN_TEXTS`: none."""
+        return {}
+
+
+def _call_key(name: str, parameters: dict[str, Any]) -> tuple[str, str]:
+    return name, repr(sorted(parameters.items()))
+
+
+def _numbers(value: Any) -> Iterable[int]:
+    """Yield the whole numbers in a value."""
+    if isinstance(value, tuple | list):
+        for one in value:
+            yield from _numbers(one)
+    elif isinstance(value, int):
+        yield value
 
 
 def order_of(body: ChatBody, gateway: Gateway) -> Order:
@@ -53,7 +126,7 @@ def order_of(body: ChatBody, gateway: Gateway) -> Order:
     options, limits = body.tts, gateway.config.limits
     messages = texts_of(body.messages, limits)
     body.check_choices(limits)
-    strategy = _named_strategy(offer, None if options is None else options.strategy)
+    strategy = _named_strategy(gateway, offer, None if options is None else options.strategy)
     sampling, more = _sampling(body, offer, strategy)
     seed = options.seed if options is not None and options.seed is not None else body.seed
     return Order(
@@ -85,18 +158,24 @@ def checked_fields(unknown: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"the field {shown(name)} is not known here and had no effect" for name in others)
 
 
-def _named_strategy(offer: Offer, given: str | None) -> Plan | None:
+def _named_strategy(gateway: Gateway, offer: Offer, given: str | None) -> Plan | None:
     if given is None:
         own = offer.preset.strategy if offer.preset.strategy is not None else offer.settings.strategy
         return None if own is None else plan_of(own)
-    _refuse_places("tts.strategy", given)
-    return of_field("tts.strategy", lambda: plan_of(given))
+    return of_field("tts.strategy", lambda: plan_of(given, _request_scope(gateway, offer)))
+
+
+def _request_scope(gateway: Gateway, offer: Offer) -> RequestScope:
+    limits, settings = gateway.config.limits, offer.settings
+    texts = (settings.strategy, *(preset.strategy for preset in settings.presets.values()))
+    calls = (call for text in texts if text is not None for call in calls_in(text))
+    return RequestScope(limits.width, limits.tokens, frozenset(_call_key(call.name, call.parameters()) for call in calls))
 
 
 @lru_cache(maxsize=256)
-def plan_of(text: str) -> Plan:
+def plan_of(text: str, scope: Scope = EVERYTHING) -> Plan:
     """Return `parse` of a text; plans are frozen, and requests repeat them."""
-    return parse(text)
+    return parse(text, scope)
 
 
 def _verifier(body: ChatBody, gateway: Gateway, offer: Offer) -> str | None:
@@ -140,13 +219,6 @@ def _json_task(given: dict[str, Any] | None) -> JsonTask | None:
             hint='{"type": "json_schema", "json_schema": {"name": "…", "schema": {…}}}',
         )
     return JsonTask(schema=schema)
-
-
-def _refuse_places(param: str, text: str) -> None:
-    """Refuse texts by which a client could load code, files or models of its choice."""
-    if _PLACES.search(text):
-        cause = f"{param} is {shown(text)}, but places, paths, urls and embedders are the operator's to name, in a preset"
-        raise refused(param, cause)
 
 
 def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:
