@@ -113,3 +113,10 @@ def test_censored_lengths_are_not_taken_for_ends(cut: int) -> None:
     noted = of(*((int(min(length, at)), bool(length <= at)) for length, at in zip(lengths, cuts, strict=True)))
     truth = float(np.quantile(lengths, QUANTILE))
     assert noted.expected() == pytest.approx(truth, rel=0.1)
+
+
+def test_paths_without_a_token_teach_nothing_and_no_length_is_below_one() -> None:
+    assert of((0, True), prior=300).expected() == 300
+    assert of((0, True), (0, True), (0, False), prior=300).expected() == 300
+    assert of(*[(0, True)] * 19, (9, True)).expected() == 1  # all but a few are empty
+    assert of((0, True), (9, True)).expected() == 9

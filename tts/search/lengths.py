@@ -31,12 +31,16 @@ class Lengths:
     __slots__ = ("_ended", "_longer", "_open", "_paths", "_prior", "_products")
 
     def __init__(self, prior: int) -> None:
-        self._prior = max(1, prior)
+        self.assume(prior)
         self._paths: dict[int, tuple[int, bool]] = {}  # by node: tokens, and whether it is open
         self._ended = array("q")  # sorted lengths
         self._open = array("q")
         self._longer = array("q")  # of each open path: how many ended ones are longer
         self._products: NDArray[np.float64] | None = None  # over the first o open paths, from 0 on; None: not computed yet
+
+    def assume(self, prior: int) -> None:
+        """Replace what is expected before any path has ended."""
+        self._prior = max(1, prior)
 
     def note(self, node: int, tokens: int, *, ended: bool) -> None:
         """Note the length of a path; a later note of the same node replaces it. `ended`: by itself, not by a cap."""
@@ -85,11 +89,12 @@ class Lengths:
     def expected(self, written: int = 0) -> int:
         """Return the tokens within which a path ends with probability `QUANTILE`, given that it has `written` and is open.
 
-        Where the observations do not identify the quantile, it is twice the longest path; without any that has ended, at least the prior.
+        Where the observations do not identify the quantile, it is twice the longest path. Without an ended path, or where no path has a
+        token (empty or cached replies), it is at least the prior. It is never below 1.
         """
         ended, open_ = self._ended, self._open
         doubled = 2 * max(written, self.longest)
-        if not ended:
+        if not ended or not doubled:
             return max(doubled, self._prior)
         first, shorter = (bisect_right(ended, written), bisect_right(open_, written)) if written else (0, 0)
         products, count = self._known_products(), len(ended) - first + len(open_) - shorter
@@ -103,7 +108,7 @@ class Lengths:
         places = range(first, len(ended))
         found = bisect_left(places, True, key=is_within)  # noqa: FBT003 - the value that is looked for
         if found < len(places):
-            return ended[places[found]]
+            return max(1, ended[places[found]])
         return doubled
 
     def _known_products(self) -> NDArray[np.float64]:

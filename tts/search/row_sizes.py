@@ -44,6 +44,7 @@ class RowSizes:
         self._tree = tree
         self._scale = 1.0 if expected is None else expected / max(1, task.typical_tokens("solve"))
         self._lengths: dict[str, Lengths] = {}
+        self._assumed: set[str] = set()  # kinds whose prior is the task's constant, for no solution had ended
         self._steps = [0, 0]  # tokens and number of the steps that have ended
         self._chains: dict[int, tuple[int | None, int]] = {}  # of nodes that end pieces of given sizes: the cap of a row, and their tokens
         self._forced: set[int] = set()  # nodes of forced text, and what was written after them: no measure of lengths
@@ -53,11 +54,19 @@ class RowSizes:
     def lengths(self, kind: str) -> Lengths:
         """Return what is known of the lengths of paths after a kind of prompt."""
         if (known := self._lengths.get(kind)) is None:
-            typical, solve = self._typical, self._lengths.get("solve")
-            known = self._lengths[kind] = Lengths(
-                round(typical(kind) * self._scale) if solve is None else round(solve.expected() * typical(kind) / max(1, typical("solve")))
-            )
+            known = self._lengths[kind] = Lengths(self._prior(kind))
+            if kind != "solve" and not self._lengths["solve"].ended:
+                self._assumed.add(kind)
+        elif kind in self._assumed and self._lengths["solve"].ended:
+            self._assumed.remove(kind)
+            known.assume(self._prior(kind))
         return known
+
+    def _prior(self, kind: str) -> int:
+        """Return the tokens that a path is expected to take before one of its kind was written: by the solutions, else by the task."""
+        if kind == "solve":
+            return round(self._typical(kind) * self._scale)
+        return round(self.lengths("solve").expected() * self._typical(kind) / max(1, self._typical("solve")))
 
     def _typical(self, kind: str) -> int:
         """Return the task's constant for a kind of prompt: that of "solve" for a kind of the caller's own, which the task has not."""

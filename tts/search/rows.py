@@ -97,6 +97,8 @@ class RowRunner:
         self._scratch: list[Trajectory] = []
         self._scratch_children: dict[int, int] = {}
         self._stops: dict[tuple[ThoughtMarks, str | tuple[str, ...]], StopCondition] = {}
+        self._assumes = False  # whether an assumed length kept the rows of the last call from beginning
+        self._took_assumption = False
         self.failures: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.timed_out = False
@@ -115,6 +117,10 @@ class RowRunner:
         Raises:
             Exhausted: the budget pays neither. CapabilityError: the backend cannot stop at a step.
         """
+        while self.fills_context(queue):
+            yield self._unwritten(queue)
+            if queue.is_done or queue.most is None:
+                return
         upcoming = None if queue.open_rows else queue.peek()
         if upcoming is not None and upcoming.model != queue.model:  # read before a row is granted all that is left
             self.check_usable([upcoming])
@@ -155,6 +161,9 @@ class RowRunner:
         else:
             rows = queue.take(self.sizes.width(queue))
             self.check_usable([row.parent for row in rows])
+            fits = next((i for i, row in enumerate(rows) if self._fills(queue, row.parent)), len(rows))
+            queue.give_back(rows[fits:])  # a later wave ends those that fill the context
+            rows = rows[:fits]
         parents = [row.parent for row in rows]
         backend = self._backends[queue.model]
         distinct = list({t.node: t for t in parents}.values())
@@ -181,7 +190,9 @@ class RowRunner:
             held = 0 if answered or queue.until is END else self._held_for(queue, parents, going_on=bool(open_rows))
             if isinstance(queue.until, Thought):
                 held = queue.response = queue.response or meter.share(bound, _RESPONSE, held)
+            self._assumes = held > 0 and not self.sizes.lengths(parents[0].root_kind).ended
             grant = meter.rows(bound, branches, cap=min(cap, self._portion), typical=typical, hold=held, whole=whole)
+            self._assumes = False
         except BaseException:
             self._undo(queue, rows, cost)
             raise
@@ -283,6 +294,21 @@ class RowRunner:
             self._note_failed(queue, row)
         elif not queue.scratch:
             self.sizes.learn(queue, row, path)
+
+    def fills_context(self, queue: RowQueue) -> bool:
+        """Whether no row is open, and the next one has no room in the model's context: one with a longer context wrote its path."""
+        return not queue.open_rows and queue.left > 0 and (parent := queue.peek()) is not None and self._fills(queue, parent)
+
+    def _fills(self, queue: RowQueue, parent: Trajectory) -> bool:
+        return parent.parent is not None and self.sizes.room(queue.model, parent) < 1  # prompts are refused where they are read
+
+    def _unwritten(self, queue: RowQueue) -> QueuedRow:
+        """Begin the next row, and end it without a token, for the context is full."""
+        (row,) = queue.take(1)
+        self.check_usable([row.parent])
+        queue.count += 1
+        self._take(queue, row, self._task_of(queue, row, None, 0), Sample("", (), (), "cancelled", None, 0), timed_out=False)
+        return row
 
     def _note_failed(self, queue: RowQueue, row: QueuedRow) -> None:
         """Let another row be drawn in the place of one that failed."""
@@ -436,6 +462,11 @@ class RowRunner:
             self.sizes.exclude(child.node)
             children.append(child)
         return children
+
+    def take_assumption(self) -> bool:
+        """Return, once in a search, whether an assumed length keeps the rows of the last call from beginning."""
+        taken, self._took_assumption = self._took_assumption, self._took_assumption or self._assumes
+        return self._assumes and not taken
 
     def check_usable(self, ts: Sequence[Trajectory], *, ended: bool = False) -> None:
         """Raise ConfigError for a trajectory that cannot be continued; `ended`: whether a finished one can."""

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.search.algorithms.embedding import Embedder
-from tts.search.ends import STEP, Share, Stops, Tokens, Until
+from tts.search.ends import STEP, SearchEnded, Share, Stops, Tokens, Until
+from tts.search.fallback import learn_length
 from tts.search.state import SearchState
 from tts.tasks.base import TaskProtocol
 from tts.types import Candidate, Message, Problem, Prompt, Trajectory
@@ -140,7 +141,13 @@ class Search:
         Raises:
             SearchEnded: not one row can start.
         """
-        return await self._state.expand(ts, n, until, self._state.sampling_at(temperature, max_tokens), model)
+        sampling = self._state.sampling_at(temperature, max_tokens)
+        try:
+            return await self._state.expand(ts, n, until, sampling, model)
+        except SearchEnded as end:
+            if not await learn_length(self._state, end):
+                raise
+        return await self._state.expand(ts, n, until, sampling, model)
 
     async def complete(
         self,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts import randomness
-from tts.backends.base import Sampling
+from tts.backends.base import Caps, Sampling
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, require
 from tts.budget.meter import Exhausted
@@ -166,6 +166,10 @@ class SearchState:
         """Whether the `seconds` limit cut a call short."""
         return self.rows.timed_out or self.answers.timed_out or self.scoring.timed_out
 
+    def caps_of(self, model: str) -> Caps:
+        """Return the capabilities of a role's model."""
+        return self._backends[model].caps
+
     async def idle(self) -> None:
         """Wait until no call is in flight."""
         while self._busy:
@@ -242,7 +246,7 @@ class SearchState:
                 if not queue.count:
                     raise
                 break
-            if until is not END and not queue.open_rows:
+            if until is not END and not queue.open_rows and not self.rows.fills_context(queue):
                 break
         for row in self.rows.leave_off(queue) if until is END else queue.begun:
             await self._add_child(children, row)
@@ -419,7 +423,9 @@ class SearchState:
         """See `Search.extend`."""
         require(self._backends[model], ["extend"], "appending a text to a path")
         with self._call(writes=True):
-            return await self.rows.forced(ts, in_whole_characters(text), model, self.prompts.extend)
+            children = await self.rows.forced(ts, in_whole_characters(text), model, self.prompts.extend)
+            await self.answers.add(children)  # a text that fills the context ends its path
+            return children
 
     async def fork(self, t: Trajectory, at: int | str) -> Trajectory:
         """See `Search.fork`."""
@@ -442,7 +448,7 @@ class SearchState:
                         async for row in rows:
                             if (path := row.made) is not None:
                                 ends[going[row.place]] = path
-                if not queue.open_rows:
+                if not queue.open_rows and not self.rows.fills_context(queue):
                     break
         return ends
 

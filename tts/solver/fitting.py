@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from tts.backends.metadata import metadata_of
@@ -12,9 +13,11 @@ from tts.search.ends import GoesByScores
 from tts.search.families import RunSetting, has_prompt, lacking, nearest
 from tts.search.plan import Plan
 from tts.search.protocols import (
+    AsksEffort,
     ComparesModels,
     GoesByPairs,
     HoldsPairs,
+    LimitsThoughts,
     SelectionProtocol,
     ShowsSolutions,
     StrategyProtocol,
@@ -101,3 +104,22 @@ def compared_by(plan: Plan, selection: SelectionProtocol) -> dict[str, int]:
         return {}
     scored = [*plan.strategy.verifiers, *([plan.stopping.verifier] if isinstance(plan.stopping, GoesByScores) else [])]
     return {} if selection.judge in scored else {selection.judge: selection.pairs_each}
+
+
+def check_thoughts(strategy: StrategyProtocol, budget: Budget, policy: BackendProtocol) -> None:
+    """Refuse an effort that the backend does not take, and a thinking budget that leaves nothing for a response.
+
+    Raises:
+        CapabilityError, ConfigError: so it is.
+    """
+    if isinstance(strategy, AsksEffort) and strategy.effort:
+        require(policy, ["efforts"], f"the strategy {strategy}")
+    if not isinstance(strategy, LimitsThoughts):
+        return
+    for unit in ("tokens", "generated_tokens"):
+        if strategy.thought_tokens >= (limit := budget.limits.get(unit, math.inf)):
+            raise ConfigError(
+                f"thought_tokens is {strategy.thought_tokens}, but must be below the budget of {limit:g} {unit}, "
+                "which pays the response too",
+                hint=f"for example thought_tokens={max(1, int(limit) // 2)}",
+            )

@@ -68,15 +68,15 @@ def warnings_of(
         notes.append(f"{unpaid} of {len(outcome.candidates)} candidates could not be scored within the budget")
     notes += _cut_short(search, usage, capped=capped)
     notes += _endless_thoughts(outcome.candidates)
-    notes += _left_over(search, outcome, policy)
     held = (
         (outcome.held, f"verifier calls that {selection} did not make"),
         (outcome.cheaper, "scores that cost less: what candidates have in common is read once"),
     )
+    reserves: list[str] = []
     for amounts, what in held:
         shares = {unit: amount / search.accounting.meter.limits[unit] for unit, amount in amounts.items()}
-        notes += [f"{share:.0%} of the {unit} were held for {what}" for unit, share in shares.items() if share >= _WORTH_SAYING]
-    return notes
+        reserves += [f"{share:.0%} of the {unit} were held for {what}" for unit, share in shares.items() if share >= _WORTH_SAYING]
+    return [*notes, *_left_over(search, outcome, policy, explained=bool(reserves)), *reserves]
 
 
 def _open_ended(search: SearchState, outcome: SearchOutcome, selection: SelectionProtocol) -> list[str]:
@@ -116,22 +116,25 @@ def _endless_thoughts(candidates: Sequence[Candidate]) -> list[str]:
     ]
 
 
-def _left_over(search: SearchState, outcome: SearchOutcome, policy: BackendProtocol) -> list[str]:
-    """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its score."""
+def _left_over(search: SearchState, outcome: SearchOutcome, policy: BackendProtocol, *, explained: bool) -> list[str]:
+    """Return the warning that much of the budget is left, because it may not pay another solution to its end, or its score.
+
+    Args:
+        search: The search.
+        outcome: Its end.
+        policy: The backend of the policy.
+        explained: Whether another warning says what the rest was held for.
+    """
     unit, meter = outcome.stopped_by.removeprefix("budget: "), search.accounting.meter
     if unit not in meter.limits or unit == "samples" or meter.left(unit) < _WORTH_SAYING * meter.limits[unit]:
         return []
     cost = search.accounting.row_cost(policy, search.root_tokens)
     tokens = search.rows.sizes.lengths("solve").expected()
+    left = f"{meter.left(unit):,} {unit}" if unit != "usd" else f"{meter.left(unit) / meter.limits[unit]:.0%} of the usd"
     if (needed := cost.of(unit, tokens)) <= meter.left(unit):
-        return []
+        return [] if explained else [f"{left} are left, but what the strategy would do next may take more"]
     scored = f", {cost.reserve(unit, tokens):,} of them for its score" if cost.reserve(unit, tokens) else ""
-    amounts = f"{meter.left(unit):,} {unit} are left, but one more solution may take {needed:,}{scored}"
-    return [
-        amounts
-        if unit != "usd"
-        else f"{meter.left(unit) / meter.limits[unit]:.0%} of the usd are left, but one more solution may take more"
-    ]
+    return [f"{left} are left, but one more solution may take {'more' if unit == 'usd' else f'{needed:,}{scored}'}"]
 
 
 def truncated_tokens(search: SearchState) -> int:

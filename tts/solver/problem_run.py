@@ -18,6 +18,7 @@ from tts.errors import ConfigError, EngineError, TTSError
 from tts.search.accounting import Accounting
 from tts.search.algorithms.embedding import Embedder, HashedNgrams, refuse_unpriced
 from tts.search.ends import GoesByScores, SearchEnded
+from tts.search.fallback import complete_best
 from tts.search.plan import Plan
 from tts.search.protocols import (
     GivesScores,
@@ -32,8 +33,7 @@ from tts.search.selections.majority import Majority
 from tts.search.state import SearchState
 from tts.search.stop_rules.never import Never
 from tts.search.votes import votes_of
-from tts.solver.fitting import check_compares, check_models, check_strategy, compared_by
-from tts.solver.last_resort import best_active, check_thoughts, responding
+from tts.solver.fitting import check_compares, check_models, check_strategy, check_thoughts, compared_by
 from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
 from tts.solver.part_results import candidates_of, selected_by
 from tts.solver.telemetry import SearchFacts
@@ -279,13 +279,8 @@ class ProblemRun:
     async def _complete_best(self, search: SearchState, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return the candidates with the best active trajectory completed, or a plain sample, from what was held back for it."""
         before, first = list(candidates), len(search.candidates)  # `candidates` may be the search's own list, which grows
-        best = best_active(search)
         with suppress(SearchEnded):
-            best = await responding(search, best, self.backends[best.model])
-            if best.status == "active":
-                await search.complete([best])
-            else:
-                search.finish(best)
+            await complete_best(search)
         return [*before, *search.candidates[first:]]
 
     async def _choose(self, search: SearchState, outcome: SearchOutcome) -> Selected:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.types import Candidate
+
+_MANY = 4  # samples that may be left over without a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,5 +38,12 @@ class Single(Strategy):
         check_temperature(self.temperature)
 
     async def run(self, search: Search) -> Sequence[Candidate]:
-        """Complete the root once."""
-        return await search.complete([search.root], n=1, temperature=self.temperature)
+        """Complete the root once.
+
+        Raises:
+            SearchEnded: the budget would pay several more samples, which the reason says.
+        """
+        made = await search.complete([search.root], n=1, temperature=self.temperature)
+        if (search.affordable_samples() or 0) >= _MANY:
+            raise SearchEnded("single draws one sample")
+        return made

@@ -1,39 +1,16 @@
-"""What still brings an answer when a search ends without one; and what would leave nothing for it, refused before."""
+"""How a search comes to an answer where its strategy cannot: the most promising open path is completed, or a plain sample is drawn."""
 
 from __future__ import annotations
 
 import math
 
-from tts.backends.protocol import BackendProtocol, require
-from tts.budget.budget import Budget
-from tts.errors import ConfigError
 from tts.search.algorithms.aggregation import aggregate_scores
-from tts.search.ends import MOST_TOKENS, Thought
-from tts.search.protocols import AsksEffort, LimitsThoughts, StrategyProtocol
+from tts.search.ends import MOST_TOKENS, SearchEnded, Thought
 from tts.search.state import SearchState
 from tts.types import Trajectory
 
 
-def check_thoughts(strategy: StrategyProtocol, budget: Budget, policy: BackendProtocol) -> None:
-    """Refuse an effort that the backend does not take, and a thinking budget that leaves nothing for a response.
-
-    Raises:
-        CapabilityError, ConfigError: so it is.
-    """
-    if isinstance(strategy, AsksEffort) and strategy.effort:
-        require(policy, ["efforts"], f"the strategy {strategy}")
-    if not isinstance(strategy, LimitsThoughts):
-        return
-    for unit in ("tokens", "generated_tokens"):
-        if strategy.thought_tokens >= (limit := budget.limits.get(unit, math.inf)):
-            raise ConfigError(
-                f"thought_tokens is {strategy.thought_tokens}, but must be below the budget of {limit:g} {unit}, "
-                "which pays the response too",
-                hint=f"for example thought_tokens={max(1, int(limit) // 2)}",
-            )
-
-
-async def responding(search: SearchState, t: Trajectory, backend: BackendProtocol) -> Trajectory:
+async def responding(search: SearchState, t: Trajectory) -> Trajectory:
     """Return a path whose thought went on while enough was left for a response, and has ended; any other path as it is.
 
     Where the thought met the end of the context, or its rows failed, there is nothing more to write: the path is returned as it is then.
@@ -41,7 +18,8 @@ async def responding(search: SearchState, t: Trajectory, backend: BackendProtoco
     Raises:
         SearchEnded: the budget cannot pay it.
     """
-    if not (t.num_tokens and t.is_thinking and backend.caps.thoughts) or backend.caps.extend == "absent":
+    caps = search.caps_of(t.model)
+    if not (t.num_tokens and t.is_thinking and caps.thoughts) or caps.extend == "absent":
         return t
     (made,) = await search.expand([t], 1, Thought(MOST_TOKENS), model=t.model)
     t = next(iter(made), t)
@@ -62,3 +40,34 @@ def best_active(search: SearchState) -> Trajectory:
         return (0.0 if math.isnan(score) else score, t.stream == t.root.stream, t.num_tokens, -t.node)
 
     return max(live, key=promise) if live else search.root
+
+
+async def complete_best(search: SearchState) -> None:
+    """Complete the best active trajectory, or draw a plain sample, from what is held back for that.
+
+    Raises:
+        SearchEnded: the budget cannot pay it, or the stop rule fires.
+    """
+    best = await responding(search, best_active(search))
+    if best.status == "active":
+        await search.complete([best])
+    else:
+        search.finish(best)
+
+
+async def learn_length(search: SearchState, end: SearchEnded) -> bool:
+    """Complete a path where an assumed length alone keeps rows from beginning, once in a search; return whether that was done.
+
+    What is held back to bring a path to its end is the task's constant until a path has ended. Small budgets may not pay that, although
+    they pay many solutions. The path that is completed is the one that the search would end with. After it, lengths are known.
+
+    Args:
+        end: how the request of the rows ended.
+
+    Raises:
+        SearchEnded: the budget cannot pay the path, or the stop rule fires.
+    """
+    if not end.out_of_budget or not search.rows.take_assumption():
+        return False
+    await complete_best(search)
+    return True
