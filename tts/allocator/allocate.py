@@ -11,6 +11,7 @@ Shapes: P problems.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from dataclasses import dataclass
 
@@ -126,11 +127,14 @@ class Allocator:
 
     def _pilots(self, state: ProblemStates) -> Whole:
         """Return first samples for the problems that have fewer than all should: as many as the budget pays for all, or one for some."""
-        lacking = np.zeros_like(state.samples)
-        for wanted in range(self.pilots, 0, -1):
-            lacking = np.where(state.open, np.maximum(0, wanted - state.samples), 0)
-            if state.due(lacking).sum() <= state.left:
-                return lacking
+
+        def lacking_of(wanted: int) -> Whole:
+            return np.where(state.open, np.maximum(0, wanted - state.samples), 0)
+
+        paid = bisect.bisect_right(range(1, self.pilots + 1), state.left, key=lambda wanted: state.due(lacking_of(wanted)).sum())
+        if paid:
+            return lacking_of(paid)
+        lacking = lacking_of(1)
         hurried = max(1.0, lacking.sum() / state.waves)  # so many must be served now, and the first is even with less than it may need
         served = (np.cumsum(state.due(lacking)) <= state.left) | (np.cumsum(lacking) <= hurried)
         return np.where(served & (np.cumsum(lacking * state.cost) <= state.left), lacking, 0)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 from tts.backends.base import Sampling
 from tts.search.ends import Stops, Tokens, Until
 from tts.thoughts import ThoughtMarks
 from tts.types import Trajectory
 
+T = TypeVar("T")
 NO_CAP = 1 << 20  # of a row on a backend without a context limit
+MOST_ROWS = 1024  # of a wave: a width that no budget pays is begun wave by wave, until the search is ended or stopped
+
+
+def waves_of(items: Iterable[T]) -> Iterator[list[T]]:
+    """Yield items in lists of at most `MOST_ROWS`, each made when it is asked for."""
+    rest = iter(items)
+    while wave := list(islice(rest, MOST_ROWS)):
+        yield wave
 
 
 @dataclass(slots=True, eq=False)
@@ -52,11 +62,12 @@ class RowQueue:
     Args:
         parents: what the rows continue, each as often as rows are wanted. most: rows wanted; None: as many as the budget pays.
         until: where they end. sampling, model: of all. marks: of the thoughts of the first.
-        scratch: whether they are of a rollout. width: most rows of a wave.
+        scratch: whether they are of a rollout. width: most rows of a wave; 1 where each is judged before the next.
         redraw: whether a row that failed is drawn anew.
 
     Attributes:
         begun: rows that were begun and not handed on. count: rows that were begun, those that failed left out. given_up: at their limit.
+        last_wave: rows that the last wave began.
         held: tokens that are kept to bring an open path to its end. response: for what follows the thoughts.
     """
 
@@ -67,11 +78,12 @@ class RowQueue:
     model: str
     marks: ThoughtMarks
     scratch: bool = False
-    width: float = math.inf
+    width: int = MOST_ROWS
     redraw: bool = False
     begun: deque[QueuedRow] = field(default_factory=deque[QueuedRow])
     count: int = 0
     given_up: int = 0
+    last_wave: int = 0
     held: int = 0
     response: int = 0
     _next: int = 0
@@ -91,6 +103,11 @@ class RowQueue:
     def is_done(self) -> bool:
         """Whether every row that was wanted has been handed on."""
         return not self.begun and self.left <= 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the budget, and not the width of a wave, bounded the last rows that began."""
+        return self.last_wave < self.width
 
     def key(self, parents: Sequence[Trajectory]) -> tuple[object, ...]:
         """Return what requests have in common of which one may continue the open rows of the other."""

@@ -99,6 +99,19 @@ class RowSizes:
             return max(1, min(units))
         return None if meter.deadline is None else self._doubled()
 
+    def most_rows(self, live: int) -> int:
+        """Return a number of rows of the policy that no limit pays, were each of one token.
+
+        Args:
+            live: The paths that go on, whose first children cost no sample.
+        """
+        meter, rates = self._accounting.meter, RowCost(self._backends["policy"].rates)
+        left = {unit: meter.limits[unit] - meter.spent[unit] for unit in meter.limits}
+        paid = [amount // each for unit, amount in left.items() if (each := rates.of(unit, 1)) > 0]
+        if "samples" in left:
+            paid.append(left["samples"] + live)
+        return 1 + min(paid, default=NO_CAP)
+
     def sample_cost(self, root_tokens: int, model: str, unit: str) -> int:
         """Return what a plain sample of expected length by a model costs, in whole units of the meter."""
         return self._accounting.row_cost(self._backends[model], root_tokens).of(unit, self.lengths("solve").expected())

@@ -9,7 +9,6 @@ Open rows go on before others begin; `tts.search.row_sizes` has how many begin, 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -25,14 +24,13 @@ from tts.search.accounting import Accounting
 from tts.search.ends import END, STEP, Share, Stops, Thought, Tokens, Until
 from tts.search.prompts import Prompts
 from tts.search.row_batch import OUT_OF_TIME, RowBatch, RowTask, branches_of
-from tts.search.row_queue import NO_CAP, QueuedRow, RowQueue
+from tts.search.row_queue import MOST_ROWS, NO_CAP, QueuedRow, RowQueue
 from tts.search.row_sizes import RowSizes
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
 from tts.thoughts import THINK, ThoughtMarks
 from tts.types import Status, Trajectory
 
-MOST_ROWS = 1024  # of a wave of `complete`: a budget for millions is spent in waves that can be stopped
 _TRIES = 3  # failures of continuations that fail a row
 _RESPONSE = 0.25  # of what is left when a thought is written, that is kept for the response
 _SHORT = 256  # replies that end a row: each was cut by the backend before half of what it was granted
@@ -138,6 +136,7 @@ class RowRunner:
         if rows[0].path is None:
             queue.begun.extend(rows)
             queue.count += len(rows)
+            queue.last_wave = len(rows)
         try:
             async with aclosing(call.samples(tasks, granted.grant)) as samples:
                 read = zip(rows, tasks, strict=True)
@@ -383,7 +382,7 @@ class RowRunner:
         sampling: Sampling | None,
         model: str,
         scratch: bool = False,
-        width: float = math.inf,
+        width: int = MOST_ROWS,
         redraw: bool = False,
     ) -> RowQueue:
         """Return the queue of `most` rows after each parent, first children of all before second ones; open rows of before lead it."""
@@ -395,7 +394,7 @@ class RowRunner:
         made = RowQueue(turns, rows, until, sampling or self._sampling, model, marks, scratch, width, redraw)
         if not redraw and any(t.parent is not None for t in parents):
             # rows that cost no sample begin first: paths go on before copies of them branch off
-            waiting = made.take(rows or 0)
+            waiting = made.take(min(rows or 0, len(parents)))  # in later turns every row is a further branch
             branches = branches_of([row.parent for row in waiting], self._scratch_children_of if scratch else self._tree.children_of)
             made.give_back([row for _, row in sorted(zip(branches, waiting, strict=True), key=lambda one: one[0])])
         waiting = self._interrupted.pop(made.key(parents), deque[QueuedRow]())

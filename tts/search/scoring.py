@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -159,13 +160,16 @@ class Scoring:
         for t in {t.node: t for pair in pairs for t in pair}.values():
             self._accounting.free(t.node)
         each = comparison.pair_bound
-        amounts = [self._accounting.score_cost(role, each * count, count, 0, 0) for count in range(len(pairs) + 1)]
-        paid = max(i for i, wanted in enumerate(amounts) if meter.short_of(wanted) is None)
+
+        def amounts(count: int) -> dict[str, int]:
+            return self._accounting.score_cost(role, each * count, count, 0, 0)
+
+        paid = bisect_left(range(1, len(pairs) + 1), 1, key=lambda count: int(meter.short_of(amounts(count)) is not None))
         said = [math.nan] * len(pairs)
         if not paid:
             return said
         try:
-            grant = meter.amounts(**amounts[paid])
+            grant = meter.amounts(**amounts(paid))
         except Exhausted:
             self.timed_out = True
             return said

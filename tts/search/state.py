@@ -33,8 +33,8 @@ from tts.search.answers import Answers
 from tts.search.ends import END, STEP, GoesByScores, SearchEnded, Share, StopDecision, StopRuleProtocol, Stops, Tokens, Until, decided
 from tts.search.forks import check_fork, forked
 from tts.search.prompts import Prompts
-from tts.search.row_queue import QueuedRow, RowQueue
-from tts.search.rows import MOST_ROWS, RowRunner
+from tts.search.row_queue import MOST_ROWS, QueuedRow, RowQueue
+from tts.search.rows import RowRunner
 from tts.search.scoring import Scoring
 from tts.search.tree import Tree
 from tts.search.votes import Candidates
@@ -246,7 +246,7 @@ class SearchState:
                 if not queue.count:
                     raise
                 break
-            if until is not END and not queue.open_rows and not self.rows.fills_context(queue):
+            if until is not END and not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
                 break
         for row in self.rows.leave_off(queue) if until is END else queue.begun:
             await self._add_child(children, row)
@@ -448,7 +448,7 @@ class SearchState:
                         async for row in rows:
                             if (path := row.made) is not None:
                                 ends[going[row.place]] = path
-                if not queue.open_rows and not self.rows.fills_context(queue):
+                if not queue.open_rows and queue.is_cut and not self.rows.fills_context(queue):
                     break
         return ends
 

@@ -116,7 +116,7 @@ def test_a_league_of_all_pairs_is_the_mean_of_the_table() -> None:
 
 @pytest.mark.parametrize(("count", "opponents"), [(9, 1), (9, 3), (9, 4), (10, 4), (10, 5), (2, 1), (3, 9), (40, 6)])
 def test_everyone_has_twice_as_many_matches_as_opponents_or_all_there_are(count: int, opponents: int) -> None:
-    pairs = fixtures(range(count), opponents)
+    pairs = list(fixtures(range(count), opponents))
     assert len({frozenset(pair) for pair in pairs}) == len(pairs) == min(count * opponents, count * (count - 1) // 2)
     matches = np.bincount(np.array(pairs).ravel(), minlength=count)
     assert matches.tolist() == [min(2 * opponents, count - 1)] * count
@@ -186,7 +186,7 @@ def test_all_comparisons_of_a_tournament_are_in_the_budget(plan: str, limits: di
     assert len(found) >= 3
     kinds = [c.answer for c in sorted(found, key=lambda c: c.index)]
     each = parse(f"single | {plan}").selection.pairs_each  # type: ignore[union-attr]
-    matches = fixtures(range(len(found)), each)
+    matches = list(fixtures(range(len(found)), each))
     most = len(found) - 1 if plan == "knockout" else sum(kinds[a] != kinds[b] for a, b in matches)
     assert 0 < end.solution.usage.verifier_calls <= most
     if plan != "knockout":

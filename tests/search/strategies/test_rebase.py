@@ -116,4 +116,4 @@ def test_a_temperature_that_balances_nothing_is_refused() -> None:
 def test_first_children_of_all_come_before_second_ones() -> None:
     ts = [Trajectory(None, "", (), (), "active", 0, node, 0, 0) for node in range(4)]
     assert [t.node for t in rows_of(ts, np.array([3, 0, 1, 2]))] == [0, 2, 3, 0, 3, 0]
-    assert rows_of([], np.array([], dtype=np.int64)) == []
+    assert list(rows_of([], np.array([], dtype=np.int64))) == []

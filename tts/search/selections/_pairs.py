@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tts.checks import check_text
 from tts.search.parts import Selection
+from tts.search.row_queue import waves_of
 from tts.search.search import Search, state_of
 from tts.search.selections._common import check_truncated
 from tts.types import Candidate
@@ -49,10 +51,17 @@ class Tournament(ByPairs):
 
 
 async def preferences(
-    candidates: Sequence[Candidate], pairs: Sequence[tuple[int, int]], verifier: str, search: Search
+    candidates: Sequence[Candidate], pairs: Iterable[tuple[int, int]], verifier: str, search: Search
 ) -> dict[tuple[int, int], float]:
-    """Return how far the first of each pair of indices is preferred, in [0, 1]; NaN where it is unknown, or the budget cannot pay it."""
-    if not pairs:
-        return {}
-    paths = [(candidates[a].trajectory, candidates[b].trajectory) for a, b in pairs]
-    return dict(zip(pairs, await state_of(search).scoring.compare(paths, verifier, search.problem), strict=True))
+    """Return how far the first of each pair of indices is preferred, in [0, 1]; NaN where it is unknown, or the budget cannot pay it.
+
+    Pairs are asked for in waves. The last wave is the first of which nothing is known.
+    """
+    known: dict[tuple[int, int], float] = {}
+    for wave in waves_of(pairs):
+        paths = [(candidates[a].trajectory, candidates[b].trajectory) for a, b in wave]
+        said = await state_of(search).scoring.compare(paths, verifier, search.problem)
+        known.update(zip(wave, said, strict=True))
+        if all(map(math.isnan, said)):
+            break
+    return known

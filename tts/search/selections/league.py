@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +67,7 @@ class League(Tournament):
         """Hold the matches."""
         voters = voters_of(candidates, self.truncated)
         votes = Counter(candidates[i].answer_class for i in voters)
-        matches = [(a, b) for a, b in fixtures(voters, self.opponents) if candidates[a].answer_class != candidates[b].answer_class]
+        matches = ((a, b) for a, b in fixtures(voters, self.opponents) if candidates[a].answer_class != candidates[b].answer_class)
         said = {match: one for match, one in (await preferences(candidates, matches, self.verifier, search)).items() if not math.isnan(one)}
         if not said:
             return by_class(candidates, np.ones(len(candidates)), voters)
@@ -83,15 +83,13 @@ class League(Tournament):
         return Selected((first_writing(ranked[0], judged),), ranked, share_of(ranked, means))
 
 
-def fixtures(entrants: Sequence[int], opponents: int) -> list[tuple[int, int]]:
-    """Return the pairs that are compared: each entrant and the `opponents` that follow it, with all entrants in a circle.
+def fixtures(entrants: Sequence[int], opponents: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs that are compared: each entrant and the `opponents` that follow it, with all entrants in a circle.
 
     Neighbours come first. No pair comes twice.
     """
     count = len(entrants)
-    pairs: dict[tuple[int, int], None] = {}
     for distance in range(1, min(opponents, count // 2) + 1):
-        for i in range(count):
+        for i in range(distance if 2 * distance == count else count):  # opposite ones meet once
             a, b = sorted((i, (i + distance) % count))
-            pairs.setdefault((entrants[a], entrants[b]))
-    return list(pairs)
+            yield entrants[a], entrants[b]

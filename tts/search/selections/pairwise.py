@@ -62,16 +62,17 @@ class Pairwise(ByPairs):
         voters = voters_of(candidates, self.truncated)
         members = members_of(candidates, voters)
         kinds = sorted(members, key=lambda kind: (-len(members[kind]), kind))[: self.most]
-        pairs = list(combinations(kinds, 2))
-        said = await preferences(candidates, [(members[a][0], members[b][0]) for a, b in pairs], self.verifier, search)
+        pairs = ((members[a][0], members[b][0]) for a, b in combinations(kinds, 2))
+        said = await preferences(candidates, pairs, self.verifier, search)
         if all(map(math.isnan, said.values())):
             return by_class(candidates, np.ones(len(candidates)), voters)
-        won: dict[int, list[float]] = {kind: [] for kind in kinds}
-        for (a, b), one in zip(pairs, said.values(), strict=True):
-            share = 0.5 if math.isnan(one) else one
-            won[a].append(share)
-            won[b].append(1 - share)
-        wins = {kind: math.fsum(shares) / len(shares) for kind, shares in won.items()}
+        won: dict[int, list[float]] = {members[kind][0]: [] for kind in kinds}
+        for (a, b), share in said.items():
+            if not math.isnan(share):
+                won[a].append(share)
+                won[b].append(1 - share)
+        others = len(kinds) - 1  # an unknown comparison with one is a half
+        wins = {kind: math.fsum([*(shares := won[members[kind][0]]), (others - len(shares)) / 2]) / others for kind in kinds}
         order = sorted(kinds, key=lambda kind: (-wins[kind], -len(members[kind]), kind))
         return self._selected(candidates, members, order, wins)
 

@@ -35,7 +35,9 @@ class InARow(StopRule):
 
     def should_stop(self, candidates: Sequence[Candidate]) -> StopDecision | None:
         """Return a stop when the last candidate completes a row."""
+        if len(candidates) < self.k:
+            return None
         last = candidates[-self.k :]
-        if len(last) < self.k or last[-1].answer_class is None or any(c.answer_class != last[-1].answer_class for c in last):
+        if last[-1].answer_class is None or any(c.answer_class != last[-1].answer_class for c in last):
             return None
         return StopDecision("in a row", last[0].answer)

@@ -161,7 +161,7 @@ class AStar(Guided):
     async def _continued(self, search: Search, states: Sequence[OpenPath]) -> list[OpenPath]:
         made = await advance(search, [s.t for s in states], self.branching, max_steps=self.max_steps, temperature=self.temperature)
         edges: list[tuple[OpenPath, Trajectory]] = []
-        for state, children in zip(states, made, strict=True):
+        for state, children in zip(states, made, strict=False):
             fresh = {t.node: t for t in distinct(children)}
             search.drop([t for t in children if t.node not in fresh])
             edges += [(state, t) for t in fresh.values() if t.status == "active" or _answers(search, t)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class Beam(WideAhead):
         kept: list[Trajectory] = [search.root]
         done: list[Trajectory] = []
         while kept:
-            beams = [kept[i % len(kept)] for i in range(n)]  # line 3
+            beams = islice(cycle(kept), n)  # line 3
             live, ended = split(await advance(search, beams, max_steps=self.max_steps, temperature=self.temperature))  # lines 4 and 5
             done += ended
             if self.duplicates == "drop":  # line 8

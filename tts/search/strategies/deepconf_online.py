@@ -99,10 +99,10 @@ class DeepConfidenceOnline(Judged):
     async def _traces(self, search: Search, width: int, least: float) -> None:
         """Write some traces a piece at a time, and give up those that fall below the threshold."""
         size = self.tokens or self._piece(search)
-        going = [search.root] * width
+        going = [search.root]
         for look in range(1, _LOOKS + 2):
-            until = END if look > _LOOKS else Tokens(size)
-            pieces = [t for of in await search.expand(going, 1, until, temperature=self.temperature) for t in of]
+            until, each = END if look > _LOOKS else Tokens(size), width if look == 1 else 1
+            pieces = [t for of in await search.expand(going, each, until, temperature=self.temperature) for t in of]
             for t in pieces:
                 search.finish(t)
             going = await self._confident(search, [t for t in pieces if t.status == "active"], least)

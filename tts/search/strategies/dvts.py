@@ -21,7 +21,7 @@ import numpy as np
 
 from tts.search.search import Search
 from tts.search.strategies._common.guided import WideAhead, promises
-from tts.search.strategies._common.stepping import siblings_of
+from tts.search.strategies._common.stepping import siblings_of, subtree_width
 from tts.types import Candidate, Trajectory
 
 
@@ -49,19 +49,20 @@ class Dvts(WideAhead):
 
     async def explored(self, search: Search, n: int) -> Sequence[Candidate]:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5."""
-        widths = [min(self.branching, n - start) for start in range(0, n, self.branching)]  # line 1
-        prefixes = dict(enumerate([search.root] * len(widths)))
+        prefixes: dict[int, Trajectory] | None = None  # line 1: all begin at the root
         last: dict[int, list[Trajectory]] = {}
-        while prefixes:
-            siblings = await siblings_of(search, prefixes, widths, max_steps=self.max_steps, temperature=self.temperature)  # line 3
-            best = await self._best(search, siblings, widths)
+        while prefixes is None or prefixes:
+            siblings = await siblings_of(  # line 3
+                search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=self.temperature
+            )
+            best = await self._best(search, siblings, n)
             last |= siblings  # line 5
             prefixes = {g: t for g, t in best.items() if t.status == "active"}  # line 6
             search.keep(list(prefixes.values()))
         return [candidate for g in sorted(last) for t in last[g] if (candidate := search.finish(t)) is not None]  # line 7
 
-    async def _best(self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], widths: Sequence[int]) -> dict[int, Trajectory]:
+    async def _best(self, search: Search, siblings: Mapping[int, Sequence[Trajectory]], n: int) -> dict[int, Trajectory]:
         """Return the first of the siblings that promise most, by subtree (line 4)."""
-        contested = [t for g, of in siblings.items() if widths[g] > 1 for t in of]
+        contested = [t for g, of in siblings.items() if subtree_width(n, self.branching, g) > 1 for t in of]
         promised = dict(zip([t.node for t in contested], await promises(search, self, contested, self.lookahead), strict=True))
         return {g: of[int(np.argmax([promised.get(t.node, 0.0) for t in of]))] for g, of in siblings.items() if of}

@@ -22,6 +22,7 @@ from tts.checks import check_int, check_text
 from tts.errors import ConfigError
 from tts.search.parameters import check_counts, check_temperature
 from tts.search.parts import Strategy
+from tts.search.row_queue import MOST_ROWS
 from tts.search.search import Search, state_of
 from tts.search.strategies._common.stepping import rounds
 from tts.search.strategies.budget_forcing import ended
@@ -97,6 +98,9 @@ class Fractured(Strategy):
                     continue
                 cuts += await self._answering(search, prefix, cue)
                 break
+            if len(cuts) >= MOST_ROWS:
+                await search.complete(cuts, self.answers, temperature=self.temperature)
+                cuts.clear()
 
     def _cues(self, search: Search, trace: Trajectory) -> tuple[str, str]:
         """Return what is forced after a cut, and the text that ends the reasoning of a trace; "" where it is not known."""

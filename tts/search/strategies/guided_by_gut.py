@@ -83,12 +83,11 @@ class GuidedByGut(Strategy):
 
     async def _explore(self, search: Search, n: int) -> None:
         """Step, score and choose in every subtree that is open. The lines are those of algorithm A5, with B5's score."""
-        widths = [min(self.branching, n - start) for start in range(0, n, self.branching)]
-        prefixes = dict(enumerate([search.root] * len(widths)))
+        prefixes: dict[int, Trajectory] | None = None  # all begin at the root
         prompt, level = words(search.problem.text), 0
-        while prefixes:
+        while prefixes is None or prefixes:
             at = self.temperature if level < self.levels or self.cool is None else self.cool
-            siblings = await siblings_of(search, prefixes, widths, max_steps=self.max_steps, temperature=at)
+            siblings = await siblings_of(search, prefixes, n, self.branching, max_steps=self.max_steps, temperature=at)
             for t in (t for of in siblings.values() for t in of if t.status != "active"):
                 search.finish(t, scores={"gut": confidence(t.path)})
             best = {g: max(of, key=lambda t: confidence([t]) + self.novelty * new_words(t, prompt)) for g, of in siblings.items() if of}

@@ -15,8 +15,10 @@ drawn by a softmax of their fitness; refinement through a conversation of critic
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -90,7 +92,8 @@ class MindEvolution(Judged):
 
     async def _evolve(self, search: Search, n: int, k: int) -> None:
         first = 0 if k == 0 else len(search.candidates)  # one that was drawn to learn its length is the first
-        await draw(search, [search.root] * (n * self.islands - (len(search.candidates) - first)), self.temperature)
+        drawn = len(search.candidates) - first
+        await draw(search, repeat(search.root, min(n * self.islands - drawn, sys.maxsize)), self.temperature)
         born = list(search.candidates[first:])
         for generation in range(1, self.generations + 1):
             scores = await search.score([c.trajectory for c in born], self.verifier, self.aggregate, scale="unit")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from tts.checks import check_choice
 from tts.errors import ConfigError, shown
@@ -80,7 +81,7 @@ class PaCoRe(Strategy):
             for k, width in enumerate((*widths, 1)):
                 before, first = first, len(search.candidates) if k else 0
                 root = await root_showing(search, self.prompt, self._messages(search, before, first))
-                await draw(search, [root] * (width - (0 if k else len(search.candidates))), self.temperature)
+                await draw(search, repeat(root, width - (0 if k else len(search.candidates))), self.temperature)
             if self.widths is None:
                 before = first
                 await search.complete([root], None, temperature=self.temperature)

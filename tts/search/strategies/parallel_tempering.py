@@ -63,16 +63,24 @@ class ParallelTempering(ParticleMethod):
     @property
     def temperatures(self) -> tuple[float, ...]:
         """Of the weights, by chain, falling."""
-        steps = range(self.chains - 1, -1, -1)
-        return tuple(self.weight_temperature * self.hottest ** (k / max(1, self.chains - 1)) for k in steps)
+        return tuple(map(self._temperature, range(self.chains)))
+
+    def _temperature(self, chain: int) -> float:
+        return self.weight_temperature * self.hottest ** ((self.chains - 1 - chain) / max(1, self.chains - 1))
 
     async def swept(self, search: Search, n: int, first: int) -> Sequence[Trajectory]:
         """Sweep every chain, then swap references between neighbours, again and again."""
         found: list[Trajectory] = []
-        chains = [_Chain(tau) for tau in self.temperatures]
+        chains: list[_Chain] = []  # each is made when its first sweep begins: the budget may not pay all
         for s in range(first, first + self.sweeps):
-            for k, chain in enumerate(chains):
-                found += await chain.swept(search, self, n, (k, s), [one.reference for one in chains if one.reference is not None])
+            spent = dict(search.spent)
+            for k in range(self.chains):
+                if s == first:
+                    chains.append(_Chain(self._temperature(k)))
+                beside = [one.reference for one in chains if one.reference is not None]
+                found += await chains[k].swept(search, self, n, (k, s), beside)
+            if spent == search.spent:  # each chain's only particle is its reference
+                break
             for k, (hot, cold) in enumerate(pairwise(chains)):
                 if search.rng("swap", k, s).random() < swap_chance(hot.weight, cold.weight, hot.temperature, cold.temperature):
                     hot.reference, cold.reference = cold.reference, hot.reference

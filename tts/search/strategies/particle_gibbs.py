@@ -59,7 +59,10 @@ class ParticleGibbs(ParticleMethod):
         found: list[Trajectory] = []
         reference: Trajectory | None = None
         for s in range(first, first + self.sweeps):
+            spent = dict(search.spent)
             particles = await sweep(search, self, n, lambda _log_weights, _t: self.weight_temperature, address=(0, s), reference=reference)
             found = [*particles.paths] if self.returned == "last" else [*found, *particles.paths]
+            if spent == search.spent:  # the only particle is the reference
+                break
             reference = particles.paths[drawn(search, particles, self.weight_temperature, (0, s))]
         return found

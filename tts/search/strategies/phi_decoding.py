@@ -17,8 +17,9 @@ Differs:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,11 +94,12 @@ class PhiDecoding(Strategy):
 
     async def _explore(self, search: Search, r: int, beams: int) -> None:
         """Draw steps by foresight, then write the paths to their ends. The numbers are the lines of algorithm B7."""
-        paths, values = [search.root] * beams, [0.0] * beams
+        paths: Iterable[Trajectory] = repeat(search.root, beams)
+        values: Iterable[float] = repeat(0.0)
         for level in range(min(self.most, self.max_steps)):
             foresight = min(self.foresight, max(1, self.max_steps - level - 1))
             made = await advance(search, paths, self.branching, max_steps=self.max_steps, temperature=self.temperature, finishes=False)  # 1
-            pool = [(t, value) for of, value in zip(made, values, strict=True) for t in of]
+            pool = [(t, value) for of, value in zip(made, values, strict=False) for t in of]
             rng = search.rng("phi", r, level)
             kept = wide_enough(np.array([step_logprob(t) for t, _ in pool]), beams, self.deviations, rng)
             pool = [pool[i] for i in kept]
@@ -105,7 +107,7 @@ class PhiDecoding(Strategy):
             texts = [end.full_text[len(t.full_text) :] or t.text for (t, _), end in zip(pool, ends, strict=True)]
             foreseen = [continued(t, end) for (t, _), end in zip(pool, ends, strict=True)]
             advantages = np.array([value - before for value, (_, before) in zip(foreseen, pool, strict=True)])
-            groups = most_clusters(await search.embed(texts), self.clusters)  # 3
+            groups = most_clusters(await search.embed(texts), min(self.clusters, len(texts)))  # 3
             shares = np.bincount(groups)[groups] / len(pool)
             weights = (softmax(advantages, _SHARP) + softmax(shares)) / 2  # 4
             chosen = sorted(rng.choice(len(pool), min(beams, len(pool)), replace=False, p=weights).tolist())

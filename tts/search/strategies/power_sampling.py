@@ -29,6 +29,7 @@ from tts.checks import check_int, check_number
 from tts.errors import ConfigError, EngineError
 from tts.search.ends import END, SearchEnded, Share, Tokens, Until
 from tts.search.parts import Strategy
+from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
@@ -75,16 +76,17 @@ class PowerSampling(Strategy):
     async def run(self, search: Search) -> Sequence[Candidate]:
         """Walk, and return where the chains end."""
         for r in rounds(search, None if self.chains is None else 1):
-            walk = Walk(search, self.alpha, r, [search.root] * (self.chains or 1))
-            whole = False
-            try:
-                await self._walked(walk)
-                whole = True
-            finally:
-                if whole or not search.candidates:
-                    with suppress(SearchEnded):  # by a stop rule, which then ends the search at its next call
-                        for t in walk.ts:
-                            search.finish(t)
+            for wave in waves_of(range(self.chains or 1)):
+                walk = Walk(search, self.alpha, r, [search.root] * len(wave), wave[0])
+                whole = False
+                try:
+                    await self._walked(walk)
+                    whole = True
+                finally:
+                    if whole or not search.candidates:
+                        with suppress(SearchEnded):  # by a stop rule, which then ends the search at its next call
+                            for t in walk.ts:
+                                search.finish(t)
         return search.candidates
 
     async def _walked(self, walk: Walk) -> None:
@@ -104,6 +106,8 @@ class PowerSampling(Strategy):
 class Walk:
     """Chains that move side by side: `ts` are their texts now, `round_` is their number among the walks of a search.
 
+    `first` is the number of the first chain among those of its round.
+
     `forks` are the places inside of each text where moves began: pieces between two of them have them above.
     """
 
@@ -111,6 +115,7 @@ class Walk:
     alpha: float
     round_: int
     ts: list[Trajectory]
+    first: int = 0
     forks: dict[int, list[Trajectory]] = field(default_factory=dict[int, list[Trajectory]])
 
     async def extend(self, which: Sequence[int], until: Until | Tokens | Share) -> None:
@@ -133,7 +138,7 @@ class Walk:
         """Propose another text for some chains, of at most so many tokens or to its end (None), and accept or reject it."""
         places: dict[int, tuple[Trajectory, float]] = {}
         for i in which:
-            rng = self.search.rng("move", self.round_, i, *address)
+            rng = self.search.rng("move", self.round_, self.first + i, *address)
             kept, chance = int(rng.integers(self.ts[i].num_tokens)), rng.random()
             if (prefix := await self._prefix(self.ts[i], kept)) is not None:
                 places[i] = (prefix, chance)

@@ -13,8 +13,9 @@ the code (`tts.search.algorithms.apportioning`), because the paper's rounding do
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,8 +110,11 @@ class Rebase(RewardBalanced):
         return apportion(scores, left, self.balance_temperature)
 
 
-def rows_of(ts: Sequence[Trajectory], counts: Counts) -> list[Trajectory]:
-    """Return each path as often as it gets children: the first children of all come before second ones."""
-    places = np.repeat(np.arange(len(ts)), counts)
-    turns = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return [ts[place] for place in places[np.argsort(turns, kind="stable")].tolist()]
+def rows_of(ts: Sequence[Trajectory], counts: Counts) -> Iterator[Trajectory]:
+    """Yield each path as often as it gets children: the first children of all come before second ones."""
+    going = list(zip(ts, counts.tolist(), strict=True))
+    for turn in itertools.count():
+        going = [(t, count) for t, count in going if count > turn]
+        if not going:
+            return
+        yield from (t for t, _ in going)

@@ -24,6 +24,7 @@ from tts.errors import ConfigError
 from tts.search.ends import SearchEnded
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
+from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.search.strategies._common.earlier_solutions import check_prompt, root_showing, whole
 from tts.search.strategies._common.stepping import affordable_width, draw, rounds
@@ -92,8 +93,8 @@ class RecursiveSelfAggregation(Strategy):
                 if self.n is None and k + 1 == self.rounds:
                     await self._rest(search, k, texts)
                 # a plain solution that was written to learn its length is one of the first population
-                members = range(n if k else n - len(search.candidates))
-                await draw(search, [await self._root(search, k, j, texts) for j in members], self.temperature)
+                for wave in waves_of(range(n if k else n - len(search.candidates))):
+                    await draw(search, [await self._root(search, k, j, texts) for j in wave], self.temperature)
         except SearchEnded as end:
             raise end.chosen_from(slice(before, None)) from None
         return search.candidates[first:]

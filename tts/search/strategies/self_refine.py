@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from tts.checks import check_int, check_text
 from tts.search.ends import END
@@ -76,10 +77,11 @@ class SelfRefine(Strategy):
             first = len(search.candidates)
             n = self.n or max(1, min(_MOST, await affordable_width(search, self.temperature, stepwise=False) // (1 + 2 * self.rounds)))
             begun = len(search.candidates) - first  # one that was drawn to learn its length begins a chain
-            await draw(search, [search.root] * (n - begun), self.temperature)
+            await draw(search, repeat(search.root, n - begun), self.temperature)
             going = list(search.candidates[first:])
             for _ in range(self.rounds):
-                going = await self._refined(search, going)
+                if not (going := await self._refined(search, going)):
+                    break
         return search.candidates
 
     async def _refined(self, search: Search, chains: Sequence[Candidate]) -> list[Candidate]:

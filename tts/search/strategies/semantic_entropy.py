@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.ends import SearchEnded
@@ -98,7 +99,7 @@ class SemanticEntropy(Strategy):
             SearchEnded: the budget ends it; where this round has an answer, the vote is of this round.
         """
         if self.n is not None:
-            return await draw(search, [root] * self.n, self.temperature)
+            return await draw(search, repeat(root, self.n), self.temperature)
         units = await affordable_width(search, self.temperature, stepwise=False)
         n = min(_MOST, max(min(2, units), units // left)) if left > 1 else None
         try:

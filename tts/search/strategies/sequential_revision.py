@@ -21,6 +21,7 @@ from tts.checks import check_int
 from tts.search.parameters import check_temperature
 from tts.search.parts import Strategy
 from tts.search.protocols import SelectionProtocol
+from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.search.selections.hierarchical import Hierarchical
 from tts.search.selections.majority import Majority
@@ -76,14 +77,19 @@ class SequentialRevision(Strategy):
         for _ in rounds(search, 1 if self.chains and self.length else None):
             first = len(search.candidates)
             chains, length = await self._sizes(search)
-            attempts = [[c] for c in search.candidates[first:]]  # one that was drawn to learn its length begins a chain
-            attempts += [[] for _ in range(chains - len(attempts))]
-            for _ in range(length):
-                going = [chain for chain in attempts if len(chain) < length]
-                roots = [await self._root(search, chain) for chain in going]
-                for chain, made in zip(going, await draw(search, roots, self.temperature), strict=True):
-                    chain.append(made)
+            for wave in waves_of(range(chains)):
+                attempts = [[c] for c in search.candidates[first:]] if 0 in wave else []  # one that was drawn to learn its length
+                attempts += [[] for _ in range(len(wave) - len(attempts))]
+                await self._lengthen(search, attempts, length)
         return search.candidates
+
+    async def _lengthen(self, search: Search, attempts: Sequence[list[Candidate]], length: int) -> None:
+        """Write chains, beside each other, to their length."""
+        for _ in range(length):
+            going = [chain for chain in attempts if len(chain) < length]
+            roots = [await self._root(search, chain) for chain in going]
+            for chain, made in zip(going, await draw(search, roots, self.temperature), strict=True):
+                chain.append(made)
 
     async def _sizes(self, search: Search) -> tuple[int, int]:
         """Return the chains and their length, by what the budget pays where one is left out."""

@@ -26,13 +26,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts.checks import check_choice, check_int, check_number
 from tts.search.algorithms.resampling import SCHEMES, check_scheme, effective_sample_size, softmax
-from tts.search.search import Search
+from tts.search.row_queue import MOST_ROWS
+from tts.search.search import Search, state_of
 from tts.search.strategies._common.guided import MOST_WIDTH, Guided
 from tts.search.strategies._common.stepping import advance, affordable_width, rounds
 from tts.types import Candidate, Trajectory
@@ -172,7 +174,8 @@ async def sweep(
         SearchEnded: the budget is used up, the stop rule fires, or every particle has died (see `advance`).
     """
     free = n - (reference is not None)
-    particles = await _stepped(search, [Particle(search.root)] * free, method) if free else []
+    first = await advance(search, repeat(search.root, free), max_steps=method.max_steps, temperature=method.temperature)
+    particles = [Particle(t) for of in first for t in of]
     held, t = Particle(search.root), 1
     while True:
         everyone = [*particles, *([] if reference is None else [replace(held, path=_cut(reference, t))])]
@@ -182,7 +185,8 @@ async def sweep(
             return Particles(tuple(one.path for one in everyone), log_weights, np.array([one.potential for one in everyone]))
         p = softmax(log_weights, temperature(log_weights, t))
         if effective_sample_size(p) <= method.resample_below * len(p) * (1 + 1e-9):
-            ancestors = SCHEMES[method.resampling](p, free, search.rng("resample", *address, t))
+            places = min(free, max(MOST_ROWS, state_of(search).rows.sizes.most_rows(len(everyone))))
+            ancestors = SCHEMES[method.resampling](p, places, search.rng("resample", *address, t))
             particles = [replace(everyone[a], carried=0.0) for a in ancestors.tolist()]
             held = replace(everyone[-1], carried=0.0)
         else:
@@ -203,7 +207,7 @@ async def _stepped(search: Search, particles: Sequence[Particle], method: Partic
     """Continue the particles that have not stopped; those that failed or could not start are left out."""
     active = [one.path for one in particles if one.path.status == "active"]
     children = iter(await advance(search, active, max_steps=method.max_steps, temperature=method.temperature))
-    after = [next(children) if one.path.status == "active" else [one.path] for one in particles]
+    after = [next(children, ()) if one.path.status == "active" else [one.path] for one in particles]
     return [replace(one, path=t) for one, of in zip(particles, after, strict=True) for t in of]
 
 

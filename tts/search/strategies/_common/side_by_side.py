@@ -14,7 +14,8 @@ from tts.search.strategies._common.stepping import MAX_STEPS, one_step, rounds
 from tts.types import Candidate, Trajectory
 
 _TRIES = 3  # of a path whose rows fail
-_WIDTH = 64  # of a wave that the budget does not bound
+_WIDTH = 64  # of a wave that the budget does not bound, with n left out
+_MOST = 1024  # of any wave
 
 # Takes paths one step further; None: its rows failed.
 Step = Callable[[Sequence[Trajectory]], Awaitable[list[Trajectory | None]]]
@@ -58,7 +59,7 @@ class SideBySide(Strategy):
             if missing <= 0:
                 break
             paid = search.affordable_samples(stepwise=True) if self.n is None else None
-            width = 1 if not search.candidates else max(1, min(missing, missing if paid is None else paid // cost))
+            width = 1 if not search.candidates else max(1, min(missing, _MOST, missing if paid is None else paid // cost))
             await _wave(search, [root or search.root] * width, step)
         return search.candidates
 

@@ -10,9 +10,10 @@ step does not end a path, for the text so far is no answer; it makes the next st
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tts.search.ends import END, STEP, SearchEnded, Stops, Tokens, Until
+from tts.search.row_queue import waves_of
 from tts.search.search import Search
 from tts.types import Candidate, Trajectory
 
@@ -61,18 +62,26 @@ async def affordable_width(search: Search, temperature: float | None = None, *, 
     return search.affordable_samples(stepwise=stepwise) or 1
 
 
-async def draw(search: Search, ts: Sequence[Trajectory], temperature: float | None = None) -> list[Candidate]:
+async def draw(search: Search, ts: Iterable[Trajectory], temperature: float | None = None) -> list[Candidate]:
     """Return the candidate that each active path becomes, written to its end; rows that failed or could not start are drawn again.
+
+    Args:
+        search: The search.
+        ts: The paths. They are asked for in waves, so that an iterator may have more than the budget pays.
+        temperature: The temperature; None for the run's.
 
     Raises:
         SearchEnded: as `advance`.
     """
-    made: list[Candidate | None] = [None] * len(ts)
-    while missing := [i for i, one in enumerate(made) if one is None]:
-        children = await advance(search, [ts[i] for i in missing], until=END, temperature=temperature)
-        for i, of in zip(missing, children, strict=True):
-            made[i] = search.finish(of[0]) if of else None
-    return [one for one in made if one is not None]
+    drawn: list[Candidate] = []
+    for wave in waves_of(ts):
+        made: list[Candidate | None] = [None] * len(wave)
+        while missing := [i for i, one in enumerate(made) if one is None]:
+            children = await advance(search, [wave[i] for i in missing], until=END, temperature=temperature)
+            for i, of in zip(missing, children, strict=True):
+                made[i] = search.finish(of[0]) if of else None
+        drawn += [one for one in made if one is not None]
+    return drawn
 
 
 def stalled(t: Trajectory) -> bool:
@@ -82,7 +91,7 @@ def stalled(t: Trajectory) -> bool:
 
 async def advance(
     search: Search,
-    ts: Sequence[Trajectory],
+    ts: Iterable[Trajectory],
     n: int = 1,
     *,
     max_steps: int = MAX_STEPS,
@@ -92,6 +101,8 @@ async def advance(
 ) -> list[list[Trajectory]]:
     """Return up to n children of each active path, in order, one step longer.
 
+    Paths are asked for in waves, so that an iterator may have more than the budget pays. The lists are those of the waves that began.
+
     Args:
         ts: one listed twice is two requests. n: children of each.
         max_steps: of a path. temperature: None for the run's. until: where a step ends.
@@ -100,26 +111,60 @@ async def advance(
     Raises:
         SearchEnded: not one row can start, every row failed three times, or the stop rule fires.
     """
-    for _ in range(_TRIES):
-        children = await one_step(search, ts, n, max_steps=max_steps, temperature=temperature, until=until, finishes=finishes)
-        if any(children) or not ts:
-            return children
-    raise SearchEnded("every row failed")
+    every: list[list[Trajectory]] = []
+    for wave in waves_of(ts):
+        try:
+            for _ in range(_TRIES):
+                children = await one_step(search, wave, n, max_steps=max_steps, temperature=temperature, until=until, finishes=finishes)
+                if any(children):
+                    break
+            else:
+                raise SearchEnded("every row failed")
+        except SearchEnded as end:
+            if end.stop is not None or not every:
+                raise
+            break
+        every += children
+    return every
+
+
+def subtree_width(n: int, branching: int, g: int) -> int:
+    """Return how many of n paths, divided into subtrees of `branching`, subtree g has."""
+    return min(branching, n - g * branching)
 
 
 async def siblings_of(
-    search: Search, prefixes: Mapping[int, Trajectory], widths: Sequence[int], *, max_steps: int, temperature: float | None
+    search: Search,
+    prefixes: Mapping[int, Trajectory] | None,
+    n: int,
+    branching: int,
+    *,
+    max_steps: int,
+    temperature: float | None,
 ) -> dict[int, list[Trajectory]]:
     """Return the next steps of each subtree, by number: as many as its width, all after its prefix.
+
+    Args:
+        search: The search.
+        prefixes: The path of each subtree that is open; None: the root, of all of them.
+        n: The paths of all subtrees.
+        branching: The paths of a subtree, at most.
+        max_steps: The steps of a path.
+        temperature: The temperature; None for the run's.
 
     Raises:
         SearchEnded: as `advance`.
     """
-    rows = [(g, prefix) for g, prefix in prefixes.items() for _ in range(widths[g])]
-    made = await advance(search, [prefix for _, prefix in rows], max_steps=max_steps, temperature=temperature)
-    siblings: dict[int, list[Trajectory]] = {g: [] for g in prefixes}
-    for (g, _), children in zip(rows, made, strict=True):
-        siblings[g] += children
+
+    def rows() -> Iterator[tuple[int, Trajectory]]:
+        begun = enumerate(itertools.repeat(search.root, -(-n // branching))) if prefixes is None else prefixes.items()
+        for g, prefix in begun:
+            yield from itertools.repeat((g, prefix), subtree_width(n, branching, g))
+
+    made = await advance(search, (prefix for _, prefix in rows()), max_steps=max_steps, temperature=temperature)
+    siblings: dict[int, list[Trajectory]] = {}
+    for children, (g, _) in zip(made, rows(), strict=False):
+        siblings.setdefault(g, []).extend(children)
     return siblings
 
 
