@@ -21,7 +21,7 @@ from tts.budget.meter import Grant, RowCost
 from tts.errors import ConfigError, EngineError, shown
 from tts.randomness import MAIN_WORD, SCRATCH_WORD, child_stream
 from tts.search.accounting import Accounting
-from tts.search.ends import END, STEP, Share, Stops, Thought, Tokens, Until
+from tts.search.ends import END, STEP, SearchEnded, Share, Stops, Thought, Tokens, Until
 from tts.search.prompts import Prompts
 from tts.search.row_batch import OUT_OF_TIME, RowBatch, RowTask, branches_of
 from tts.search.row_queue import MOST_ROWS, NO_CAP, QueuedRow, RowQueue
@@ -114,11 +114,16 @@ class RowRunner:
 
         Raises:
             Exhausted: the budget pays neither. CapabilityError: the backend cannot stop at a step.
+            SearchEnded: a whole wave of rows had no room in the context, which costs nothing.
         """
-        while self.fills_context(queue):
+        for _ in range(MOST_ROWS):
+            if not self.fills_context(queue):
+                break
             yield self._unwritten(queue)
             if queue.is_done or queue.most is None:
                 return
+        else:
+            raise SearchEnded("nothing is spent any more")
         upcoming = None if queue.open_rows else queue.peek()
         if upcoming is not None and upcoming.model != queue.model:  # read before a row is granted all that is left
             self.check_usable([upcoming])
