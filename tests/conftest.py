@@ -23,9 +23,6 @@ DOCS = (  # what users read and run besides the package: documents, examples, no
 # each function stays; where a file is named, its functions begin with different cases.
 ONE_IN = {
     "allocator/test_performance_file.py::test_no_value_anywhere_is_let_through_or_breaks_what_reads_it": 3,
-    "backends/engine/test_drafts.py::test_drafts_change_no_bit": 3,
-    "backends/engine/test_drafts.py::test_memory_is_as_hard_with_drafts_and_every_count_is_right": 3,
-    "backends/engine/test_drafts.py::test_rows_end_within_a_draft_as_they_do_without": 3,
     "backends/engine/test_draw.py::test_frequencies_follow_the_law": 2,
     "backends/engine/test_draw.py::test_it_is_the_plain_draw": 4,
     "backends/engine/test_failures.py::test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right": 3,

@@ -3,8 +3,8 @@
     git worktree add ../before REVISION
     python -m benchmarks.engine.revisions ../before [--smoke] [--rows 8 64] [--tokens 128] [--turns 5]
 
-Each turn is a process of its own, which draws the rows of one prompt six times and leaves out the first. Drafts are off, so that only steps
-are compared. Medians over the turns, with the least and greatest.
+Each turn is a process of its own, which draws the rows of one prompt six times and leaves out the first. Medians over the
+turns, with the least and greatest.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ def drawn(rows: int, tokens: int) -> dict[str, Any]:
     from tts.models import registry
 
     async def run() -> dict[str, Any]:
-        try:
-            backend = EngineBackend.from_record(registry.get("pocket"), drafts=False)
-        except TypeError:  # a revision without drafts
-            backend = EngineBackend.from_record(registry.get("pocket"))
+        backend = EngineBackend.from_record(registry.get("pocket"))
         [opened] = await backend.open([PROMPT])
         speeds, digest = list[float](), hashlib.sha256()
         for draw in range(DRAWS):

@@ -192,16 +192,6 @@ def test_the_pocket_command_prints_every_part(monkeypatch: pytest.MonkeyPatch, c
     assert found["tokens_per_second"]["median"] > 0
 
 
-def test_the_command_for_drafts_prints_a_line_for_every_source(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed("benchmarks.engine.drafts", "--smoke", "--json", monkeypatch=monkeypatch, capsys=capsys).splitlines()
-    found = [json.loads(line) for line in lines]
-    assert [one["source"] for one in found] == ["pocket, 2 rows", "pocket, 8 rows"]
-    for one in found:
-        assert one["problems"] + one["excluded"] == 2
-        assert 0 <= one["accepted"] <= 1
-        assert one["lower"] <= one["speed"] <= one["upper"]
-
-
 def test_the_command_for_revisions_prints_a_row_for_each_number_of_rows_and_a_checkout_has_its_own_texts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

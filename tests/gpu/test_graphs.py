@@ -27,7 +27,7 @@ ROWS = (1, 3, 17)  # behind each of three prompts, written one prompt after anot
 def written(graphs: bool, **options: Any) -> tuple[Runner, list[Any]]:
     """Return a runner, and what rows in batches of several sizes gave, to the last bit."""
     model = random_model("qwen2", layers=4, heads=14, kv_heads=2, size=64, hidden=896, intermediate=4864)
-    settings = EngineOptions(device="cuda", kv_budget=1 << 28, drafts=False, cuda_graphs=graphs, **options)
+    settings = EngineOptions(device="cuda", kv_budget=1 << 28, cuda_graphs=graphs, **options)
     runner, _ = make_runner(checkpoint_of(model, tiny_tokenizer()), settings)
     runner._eos = frozenset()  # every row is as long as it may be
     hand, found = Hand(runner), []

@@ -146,7 +146,7 @@ def configured(folder: Path, **changes: Any) -> Path:
         ({"precision": "int4"}, "precision is 'int4', but must be float32, int8, bfloat16 or None"),
         ({"executor": "fast"}, "executor is 'fast', but must be strict, triton, triton_strict, reference or None"),
         ({"device": "a toaster"}, "device is 'a toaster', which torch does not know (hint: cpu, or cuda)"),
-        ({"drafts": 2}, "drafts is 2, but must be True, False or None"),
+        ({"cuda_graphs": 2}, "cuda_graphs is 2, but must be True, False or None"),
     ],
     ids=str,
 )

@@ -298,7 +298,7 @@ FAILURES = [lambda: RuntimeError("out of memory"), lambda: IndexError("no such r
 )
 def test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right(failure: Callable[[], BaseException], at: int) -> None:
     async def main() -> None:
-        backend = engine(30, step_tokens=24, drafts=False)  # with drafts the clock decides how many passes there are
+        backend = engine(30, step_tokens=24)
         (handle,) = await opened(backend, text_of(60, 1))
         [longer] = await backend.extend([handle], [text_of(20, 2)])
         wanted, below = await samples_of(backend, handle), await samples_of(backend, longer.value.handle)

@@ -315,8 +315,6 @@ def test_strict_on_a_device_is_an_executor_of_its_own() -> None:
     asked, plain, host = EngineOptions(device="cuda", executor="strict"), EngineOptions(device="cuda"), EngineOptions(device="cpu")
     assert [(one.attention, one.exact) for one in (asked, plain, host)] == [("triton_strict", True), ("triton", False), ("strict", True)]
     assert EngineOptions(device="cpu", executor="triton_strict").exact
-    with pytest.raises(ConfigError, match="drafts is True, but they change texts"):
-        EngineOptions(device="cuda", drafts=True)
     with pytest.raises(ConfigError, match="precision 'int8' is for a CPU, but the device is cuda"):
         EngineOptions(device="cuda", precision="int8")
     with pytest.raises(ConfigError, match=r"executor 'reference' is for a CPU, but the device is cuda.*use executor='strict'"):

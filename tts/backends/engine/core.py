@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from tts.backends.base import Finish
 from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.device.graphs import FixedSteps
-from tts.backends.engine.drafts import Drafts
 from tts.backends.engine.heads import ValueHead
 from tts.backends.engine.planning import StepRows, make_plan
 from tts.backends.engine.scheduler import Feed, Scheduler, SchedulerLimits, wanted_of
@@ -39,7 +38,6 @@ class Runner:
         decoder: the model. tree: its KV tree, with a pool of its own. limits: limits of a step.
         decode: turns token ids into text. eos: ids that end a row. heads: value heads on the model's hidden states, by name.
         share: whether rows with common ancestors read their keys and values together.
-        drafts: proposes tokens to rows; None: no drafts.
 
     Attributes:
         stats: exact counters. report: if set, called after each step.
@@ -56,7 +54,6 @@ class Runner:
         eos: frozenset[int],
         heads: Mapping[str, ValueHead] | None = None,
         share: bool = True,
-        drafts: Drafts | None = None,
     ) -> None:
         self.decoder = decoder
         self.tree = tree
@@ -69,7 +66,6 @@ class Runner:
         self._decode = decode
         self._eos = eos
         self._share = share
-        self._drafts = drafts
         self._sample_jobs: list[SampleJob] = []
         self._kept_logits: OrderedDict[KVNode, Floats] = OrderedDict()
         self._waiting_for: dict[KVNode, list[SampleJob]] = {}
@@ -113,8 +109,6 @@ class Runner:
         self.tree.clock += 1
         self._cancel()
         self._begin_sequences()
-        if self._drafts is not None:
-            self._propose(self._drafts)
         feeds = self._scheduler.choose()
         if feeds:
             try:
@@ -207,14 +201,8 @@ class Runner:
             job.ended(RowEnd(job, index, state, finish, kept))
             return None
         sequence = DecodeSequence(job, self.tree.add(node, ()), state, (job.order[0], index + 1))
-        sequence.draft = self._drafts and self._drafts.begin(sequence.node)
         self._scheduler.add(sequence)
         return sequence
-
-    def _propose(self, drafts: Drafts) -> None:
-        """Propose tokens for the running rows, within their caps and the context."""
-        running = [work for work in self._scheduler.every() if isinstance(work, DecodeSequence)]
-        drafts.choose([(work.draft, min(work.state.room, self.context - work.node.end) - 1) for work in running if work.draft is not None])
 
     # One pass -------------------------------------------------------------------------------------------------------------------
 
@@ -236,20 +224,15 @@ class Runner:
             output = self.decoder.forward(tokens, planned, wanted, with_logits, self.tree.pool, apart=apart, hidden=fixed)
             hidden = output.hidden.float().cpu().numpy()
         ran_at = time.perf_counter()
-        drafted = sum(len(sequence.drafted) for sequence in sequences)
-        prefill = len(ids) - len(sequences) - drafted
-        self.stats.drafted += drafted
-        self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=prefill, num_logits=len(with_logits))
+        self.stats.count_pass(self.decoder, planned, rows=len(feeds), prefill=len(ids) - len(sequences), num_logits=len(with_logits))
         self._give(ordered, output.logits, hidden, ran_at - began)
-        if self._drafts is not None and not prefill:
-            self._drafts.cost.note(len(sequences), len(ids), time.perf_counter() - began)
         if self.report is not None:
             ended_at = time.perf_counter()
             seconds = (planned_at - began, ran_at - planned_at, ended_at - ran_at)
             self.report(StepReport(len(ids), len(sequences), planned.keys_read, *seconds))
 
     def _give(self, ordered: Sequence[Feed], logits: torch.Tensor, hidden: Floats, seconds: float) -> None:
-        """Hand out logits and hidden states, and draw the next tokens of every row whose logits are complete."""
+        """Hand out logits and hidden states, and draw the next token of every row whose logits are complete."""
         sequences: list[DecodeSequence] = []
         logit_rows: list[int] = []
         row = state = 0
@@ -261,8 +244,9 @@ class Runner:
                 _note(feed.node.scores.setdefault(name, []), feed.first, head(states))
             if isinstance(work, DecodeSequence):
                 work.state.seconds += seconds
-                sequences += [work] * count
-                logit_rows += range(row, row + count)
+                if count:
+                    sequences.append(work)
+                    logit_rows.append(row)
             elif work is not None:
                 work.seconds += seconds
                 if count:
@@ -276,54 +260,29 @@ class Runner:
         self._draw(sequences, logits, np.array(logit_rows, np.int64))
 
     def _draw(self, sequences: Sequence[DecodeSequence], logits: torch.Tensor, logit_rows: NDArray[np.int64] | None) -> None:
-        """Draw tokens for each sequence, and end those that are complete.
+        """Draw a token for each sequence, and end those that are complete.
 
         Args:
-            sequences: a sequence with a draft is repeated once for each drafted token. The repetitions after the first drafted token
-                that was not drawn are dropped.
             logit_rows: the row of `logits` for each sequence; None: the first row for all.
         """
         if not sequences:
             return
-        request, places = draws_of(sequences, logit_rows)
+        request = draws_of(sequences, logit_rows)
         drawn = self.decoder.operations.draw(logits, request)
-        over: DecodeSequence | None = None
-        for row, sequence, place, token, logprob in zip(
-            request.rows.tolist(), sequences, places, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True
+        for row, sequence, token, logprob in zip(
+            request.rows.tolist(), sequences, drawn.tokens.tolist(), drawn.logprobs.tolist(), strict=True
         ):
-            if sequence is over or not self._goes_on(sequence, place, token, logprob, logits[row]):
-                over = sequence
-
-    def _goes_on(self, sequence: DecodeSequence, place: int, token: int, logprob: float, logits: torch.Tensor) -> bool:
-        """Append a drawn token; return whether the draw at the next position is valid, because this token equals the drafted one."""
-        finish: Finish | None = None
-        error = ""
-        if token < 0:
-            finish, error = "error", "the model's logits give no distribution over tokens (NaN or infinite)"
-        else:
+            if token < 0:
+                self._end_sequence(sequence, "error", "the model's logits give no distribution over tokens (NaN or infinite)")
+                continue
             self.stats.decode_tokens += 1
             try:
-                finish = self._append(sequence, token, logprob, logits)
+                finish = self._append(sequence, token, logprob, logits[row])
             except Exception as failure:  # noqa: BLE001 - its predicate raised, which fails this row only
-                finish, error = "error", error_line(failure)
-        drafted = sequence.drafted
-        agrees = token >= 0 and place < len(drafted) and sequence.node.tokens[-1] == drafted[place]
-        if finish is None and agrees:
-            return True
-        if drafted:
-            self._settle(sequence, place + agrees, missed=finish is None and place < len(drafted))
-        if finish is not None:
-            self._end_sequence(sequence, finish, error)
-        return False
-
-    def _settle(self, sequence: DecodeSequence, accepted: int, *, missed: bool) -> None:
-        """Discard drafted tokens beyond those that were drawn. As without drafts, the last drawn token counts as not read."""
-        draft = sequence.draft
-        if draft is not None and self._drafts is not None:
-            self._drafts.acceptance.note(draft.common, accepted, missed=missed)
-            draft.tokens = []
-        self.stats.accepted += accepted
-        self.tree.cut(sequence.node, len(sequence.node.tokens) - 1)
+                self._end_sequence(sequence, "error", error_line(failure))
+                continue
+            if finish is not None:
+                self._end_sequence(sequence, finish)
 
     def _append(self, sequence: DecodeSequence, token: int, logprob: float, logits: torch.Tensor) -> Finish | None:
         """Append a token drawn from logits [V]; return how the row ended with it, or None."""
@@ -336,8 +295,6 @@ class Runner:
     def _end_sequence(self, sequence: DecodeSequence, finish: Finish, error: str = "", *, scheduled: bool = True) -> None:
         if scheduled:
             self._scheduler.remove(sequence)
-        if sequence.draft is not None:
-            sequence.draft.end()
         sequence.node.pieces = sequence.state.pieces
         kept = sequence.node if finish not in ("error", "cancelled") else None
         sequence.job.ended(RowEnd(sequence.job, sequence.state.index, sequence.state, finish, kept, error, began=True))

@@ -17,7 +17,6 @@ from tts.backends.engine.core import Runner
 from tts.backends.engine.decoder import Decoder
 from tts.backends.engine.device.graphs import Capture, CudaCapture, FixedRoom, FixedSteps
 from tts.backends.engine.device.operations import DeviceOperations
-from tts.backends.engine.drafts import Drafts
 from tts.backends.engine.heads import HeadReadout, LikelihoodReadout, StepTemplate, ValueHead
 from tts.backends.engine.int8 import check_int8
 from tts.backends.engine.linear import Precision
@@ -59,8 +58,6 @@ class EngineOptions:
         kv_budget: bytes for keys and values; None: 2 GiB on a CPU, 80 % of the free memory elsewhere. A CPU's memory is allocated
             on use.
         share: whether rows read common ancestors together; False reads every path alone, for comparison.
-        drafts: whether tokens are proposed to rows where that is expected to pay (`tts.backends.engine.drafts`), which changes no text;
-            None: where rows are exact, that is with a strict executor.
         cuda_graphs: whether a CUDA device replays decode steps as graphs, which launch all kernels of a step at once; their buffers count
             as a part of `kv_budget`. None: on a CUDA device.
 
@@ -77,7 +74,6 @@ class EngineOptions:
     step_tokens: int | None = None
     kv_budget: int | None = None
     share: bool = True
-    drafts: bool | None = None
     cuda_graphs: bool | None = None
 
     def __post_init__(self) -> None:
@@ -100,16 +96,13 @@ class EngineOptions:
             raise ConfigError(f"precision 'int8' is for a CPU, but the device is {self.place}", hint="leave it out")
         if not host and self.executor == "reference":
             raise ConfigError(f"executor 'reference' is for a CPU, but the device is {self.place}", hint="use executor='strict'")
-        self._check_steps()
+        self._check_graphs()
         self._check_kv_precision()
 
-    def _check_steps(self) -> None:
-        """Raise a `ConfigError` for drafts and graphs that the executor or the device does not have."""
-        for name in ("drafts", "cuda_graphs"):
-            if (value := getattr(self, name)) not in (None, True, False):
-                raise ConfigError(f"{name} is {value!r}, but must be True, False or None")
-        if self.drafts and not self.exact:
-            raise ConfigError("drafts is True, but they change texts where rows are not exact", hint="use the executor strict")
+    def _check_graphs(self) -> None:
+        """Raise a `ConfigError` for graphs that the device does not have."""
+        if self.cuda_graphs not in (None, True, False):
+            raise ConfigError(f"cuda_graphs is {self.cuda_graphs!r}, but must be True, False or None")
         if self.cuda_graphs and self.place.type != "cuda":
             raise ConfigError(f"cuda_graphs is True, but the device is {self.place}, which has none", hint="leave it out")
 
@@ -300,8 +293,7 @@ def make_runner(
     limits = SchedulerLimits(rows=options.max_rows or (64 if host else 256), tokens=options.step_tokens or (256 if host else 2048))
     room = FixedRoom.of(limits.rows) if options.graphs and output_layer else None
     tree = KVTree(decoder.pool(_num_blocks(decoder, options.kv_budget, place, share, room)))
-    drafts = Drafts() if options.drafts or (options.drafts is None and options.exact) else None
-    runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share, drafts=drafts)
+    runner = Runner(decoder, tree, limits, decode=renderer.decode, eos=renderer.eos, heads=heads, share=options.share)
     runner.fixed = fixed_steps(decoder, tree.pool, room, CudaCapture(place)) if room else None
     return runner, renderer
 

@@ -39,9 +39,8 @@ class Feed(NamedTuple):
 
     @property
     def ids(self) -> list[int]:
-        """The tokens fed, a draft's included."""
-        drafted = self.work.drafted if isinstance(self.work, DecodeSequence) else []
-        return [*self.node.tokens, *drafted][self.first : self.until] if drafted else self.node.tokens[self.first : self.until]
+        """The tokens fed."""
+        return self.node.tokens[self.first : self.until]
 
     @property
     def wanted_from(self) -> int:
@@ -203,13 +202,7 @@ class Scheduler:
         """Fast path: feed the token that a sequence drew last, if it needs no other and has room. Else return False."""
         node, lengths = sequence.node, self._tree.table.length
         length = lengths.item(node.place)
-        if (
-            sequence.drafted
-            or not sequence.ready
-            or node.computed != length
-            or len(node.tokens) != length + 1
-            or node.num_blocks * BLOCK <= length
-        ):
+        if not sequence.ready or node.computed != length or len(node.tokens) != length + 1 or node.num_blocks * BLOCK <= length:
             return False
         lengths[node.place] = node.computed = length + 1
         step.feeds.append(Feed(node, length, 1, sequence))
@@ -237,26 +230,11 @@ class Scheduler:
         length = self._tree.length(work.node)
         if isinstance(work, DecodeSequence):
             missing = len(work.node.tokens) - length
-            drafted = self._cut_draft(work, length if missing == 1 else None)
-            self._add(Feed(work.node, length, min(missing, max(1, step.left)) + drafted, work), step)
+            self._add(Feed(work.node, length, min(missing, max(1, step.left)), work), step)
         elif step.left > 0:
             first = min(length, work.at)
             if first < work.upto:
                 self._add(Feed(work.node, first, min(work.upto - first, step.left), work), step)
-
-    def _cut_draft(self, sequence: DecodeSequence, length: int | None) -> int:
-        """Shorten a draft to what fits without evictions; return its number of tokens.
-
-        Args:
-            length: tokens of the node with keys and values, if only its last one has none; None: several are fed first, without a draft.
-        """
-        room = 0
-        if length is not None and sequence.drafted:
-            blocks = max(sequence.node.num_blocks, length // BLOCK + 1)
-            free = self._tree.pool.num_free - (blocks - sequence.node.num_blocks)
-            room = max(0, (blocks + max(0, free)) * BLOCK - length - 1)
-        del sequence.drafted[room:]
-        return len(sequence.drafted)
 
     def _add(self, feed: Feed, step: _StepBuilder) -> None:
         """Reserve memory for tokens and feed them."""
@@ -266,7 +244,7 @@ class Scheduler:
         self._tree.fill(feed.node, max(feed.until, self._tree.length(feed.node)))
         step.feeds.append(feed)
         step.fed.add(feed.node.place)
-        step.left -= feed.num_tokens - (1 + len(feed.work.drafted) if isinstance(feed.work, DecodeSequence) else 0)
+        step.left -= feed.num_tokens - isinstance(feed.work, DecodeSequence)
 
     def _too_small(self, work: Schedulable) -> KVBudgetError:
         block_bytes = BLOCK * self._tree.pool.shape.bytes_per_token

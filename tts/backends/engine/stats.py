@@ -32,7 +32,6 @@ class EngineStats:
         prefill_reused: tokens of paths that had keys and values when work on them began.
         recomputed: tokens read again after eviction, or for logits that were dropped.
         decode_tokens: tokens drawn. cancelled_tokens: those of rows that were cancelled.
-        drafted: tokens read because they were proposed. accepted: those of them that were drawn.
         flops_linear, flops_attention: of all tokens fed. weight_bytes_read: passes times bytes of weights.
         kv_read_actual, kv_read_unshared: bytes of keys and values that plans read, and what they would be without sharing.
         kv_tokens_peak: most tokens ever held, in whole blocks. parked: preemptions, by older work. evictions: of nodes.
@@ -45,8 +44,6 @@ class EngineStats:
     prefill_reused: int = 0
     recomputed: int = 0
     decode_tokens: int = 0
-    drafted: int = 0
-    accepted: int = 0
     cancelled_tokens: int = 0
     flops_linear: int = 0
     flops_attention: int = 0

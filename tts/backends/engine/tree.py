@@ -191,12 +191,6 @@ class KVTree:
         self.table.length[node.place] = length
         node.computed = max(node.computed, length)
 
-    def cut(self, node: KVNode, length: int) -> None:
-        """Record that only a node's first `length` tokens have keys and values: what a draft proposed beyond was not drawn."""
-        self.table.length[node.place] = node.computed = length
-        for scores in node.scores.values():
-            del scores[length:]
-
     def forget(self, node: KVNode) -> None:
         """Drop a node's keys and values, which are not valid. Its descendants' stay and must not be used."""
         self.table.length[node.place] = 0

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Finish, RowSet
-from tts.backends.engine.drafts import Draft
 from tts.backends.engine.tree import KVNode
 from tts.backends.kernels.draw import DrawRequest
 from tts.backends.text.row_state import PathText, RowState, as_engine_error
@@ -92,20 +91,14 @@ class SampleJob:
 
 @dataclass(slots=True, eq=False)
 class DecodeSequence:
-    """A row under way: the open node that its tokens are appended to, its state, and its draft, if it has one."""
+    """A row under way: the open node that its tokens are appended to, and its state."""
 
     job: SampleJob
     node: KVNode
     state: RowState
     order: tuple[int, int]
-    draft: Draft | None = None
     started: bool = False
     ready: bool = False
-
-    @property
-    def drafted(self) -> list[int]:
-        """The tokens that are proposed for the next step."""
-        return self.draft.tokens if self.draft is not None else []
 
 
 Schedulable = PrefillJob | DecodeSequence
@@ -129,19 +122,15 @@ class RowEnd:
     began: bool = False
 
 
-def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> tuple[DrawRequest, list[int]]:
-    """Return what a step draws, and for each draw the number of earlier draws of the same row (see `Runner`)."""
-    places = [0] * len(sequences)
-    for i in range(1, len(sequences)):
-        places[i] = places[i - 1] + 1 if sequences[i] is sequences[i - 1] else 0
-    request = DrawRequest(
+def draws_of(sequences: Sequence[DecodeSequence], logit_rows: NDArray[np.int64] | None) -> DrawRequest:
+    """Return what a step draws: a token of each sequence, from the given rows of its logits; None: all from the first."""
+    return DrawRequest(
         rows=np.zeros(len(sequences), np.int64) if logit_rows is None else logit_rows,
         samplings=[sequence.state.rows.request.sampling for sequence in sequences],
         streams=np.array([sequence.state.row.stream for sequence in sequences], np.uint64),
-        positions=np.array([sequence.state.position for sequence in sequences], np.int64) + places,
+        positions=np.array([sequence.state.position for sequence in sequences], np.int64),
         words=np.array([sequence.state.row.word for sequence in sequences], np.uint64),
     )
-    return request, places
 
 
 def engine_error(failure: Exception) -> EngineError:

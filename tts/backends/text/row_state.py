@@ -73,11 +73,6 @@ class RowState:
         """The position of the next token's draw."""
         return self.row.position + len(self.ids)
 
-    @property
-    def room(self) -> int:
-        """Tokens that the row may still take."""
-        return self.row.max_tokens - len(self.ids)
-
     def at_once(self) -> Finish | None:
         """Return how the row ends before its first token, or None."""
         if self.rows.cancelled:
