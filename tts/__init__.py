@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tts import moved
+from tts import renamed
 from tts.lazy import lazy_exports
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from tts.verifiers.base import StepScores as StepScores
     from tts.verifiers.base import Verifier as Verifier
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
@@ -107,4 +107,4 @@ __getattr__, __dir__, __all__ = lazy_exports(
     },
 )
 
-moved.install()
+renamed.install()

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tts.renamed import renamed
+
 
 def lazy_exports(package: str, homes: Mapping[str, str | Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__`, `__dir__` and `__all__` of a package.
@@ -20,7 +22,7 @@ def lazy_exports(package: str, homes: Mapping[str, str | Sequence[str]]) -> tupl
 
     def load(name: str) -> Any:
         if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(renamed(f"{package}.{name}") or f"module {package!r} has no attribute {name!r}")
         home = importlib.import_module(home_of[name])
         value = getattr(home, name) if hasattr(home, name) else importlib.import_module(f"{home.__name__}.{name}")
         setattr(sys.modules[package], name, value)

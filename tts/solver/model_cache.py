@@ -21,6 +21,7 @@ from tts.checks import check_async, check_plain, lacking
 from tts.errors import ConfigError, shown, unknown_name
 from tts.models import registry
 from tts.models.registry import ModelRecord
+from tts.renamed import renamed
 from tts.solver.event_loop import LoopThread
 from tts.tasks.base import TaskProtocol
 from tts.threads import apart_if_forked
@@ -208,7 +209,8 @@ def _load(record: ModelRecord, probe_s: float | None = None) -> BackendProtocol:
         if (unknown := _unknown_option(load, record)) is not None:
             raise unknown from None
         named = ", ".join(f"{name}={value!r}" for name, value in record.options)
-        raise ConfigError(f"the backend {record.backend!r} does not take the options {named}: {failure}") from failure
+        gone = [line for name, _ in record.options if (line := renamed(f"{record.backend}.{name}"))]
+        raise ConfigError(f"the backend {record.backend!r} does not take the options {named}: {failure}", hint=", ".join(gone)) from failure
 
 
 def _unknown_option(load: Callable[..., Any], record: ModelRecord) -> ConfigError | None:

@@ -1,0 +1,45 @@
+"""What 0.2 had under another name, or has no more: using it raises an error of one line that says what to use now.
+
+A value is the full name of the successor, several joined by " and ", or "removed: " with the reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_DRAFTS = "removed: drafts made searches of many rows no faster"
+
+# modules, by their full names
+MODULES: dict[str, str] = {
+    "tts.backends.engine.drafts": _DRAFTS,
+    "tts.moved": "removed: import paths of 0.1 ended with 0.2",
+}
+# public names of packages that load theirs on first use, by their full names
+NAMES: dict[str, str] = {}
+# options of models, as "backend.option"
+OPTIONS: dict[str, str] = {"engine.drafts": _DRAFTS}
+
+
+def renamed(name: str) -> str | None:
+    """Return what a full name of 0.2 is now, in one line; None: it is in no table."""
+    now = (MODULES | NAMES | OPTIONS).get(name)
+    if now is None:
+        return None
+    return f"{name} was {now}" if now.startswith("removed: ") else f"{name} is {now} since 0.3"
+
+
+class _Finder:
+    """Asked after all other finders, which have not found the module."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: Any = None, target: Any = None) -> None:
+        del path, target
+        if (line := renamed(fullname)) is not None:
+            raise ImportError(line, name=fullname)
+
+
+def install() -> None:
+    """Refuse imports of the names in the tables."""
+    if _Finder not in sys.meta_path:
+        sys.meta_path.append(_Finder)
