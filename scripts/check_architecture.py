@@ -35,6 +35,7 @@ ALLOWED: dict[str, str] = {
     "tts/verifiers/base.py": "the values and the base class of verifiers, each with its example",
     "tts/search/strategies": "one method a file, found by its name",
     "tests/verifiers/code/programs.py": "one table of programs",
+    "tests/support/compare.py": "one file, so that it runs against another checkout by its path",
     "tests/contracts/backend_contract.py": "one suite that each backend inherits whole",
 }
 
