@@ -25,6 +25,7 @@ def test_the_table_has_a_row_for_each_search_and_size(monkeypatch: pytest.Monkey
             assert re.search(rf"^ *{kind} +{problems} +{NUMBER} \[{NUMBER}, {NUMBER}\] +-  -$", out, re.MULTILINE)
         profile = out.partition(f"where the time of {kind} goes (2 problems")[2]
         assert "search/" in profile
+        assert {"plan rows", "lease", "row", "candidate"} <= set(re.findall(r"^    (.+?)  +[\d.]+ +[\d.]+% ", profile, re.MULTILINE))
     assert out.startswith("absent: its_hub: no --peer PYTHON\n")
     assert out.count("from 1 to 2 problems: x") == out.count("without Python's cycle collector: ") == 2
 
@@ -60,6 +61,27 @@ def test_the_search_has_a_row_for_each_plan(tmp_path: Path, monkeypatch: pytest.
         assert re.search(rf"^\| `{re.escape(plan)}` \| {NUMBER} \[{NUMBER}, {NUMBER}\] \| {NUMBER} \| {NUMBER} \| [1-9]", out, re.MULTILINE)
     for method in ("beam", "rebase", "a_star"):
         assert re.search(rf"^\| {method} \| (?:{NUMBER} at {NUMBER},? ?){{3}} \| {NUMBER} \| {NUMBER} \|$", out, re.MULTILINE)
+
+
+def test_the_walk_counts_both_threads_and_the_lines_of_the_floor() -> None:
+    done = started("benchmarks.orchestration.walk", "--smoke", "--calls")
+    assert done.returncode == 0, done.stderr
+    counts = re.findall(r"^\| ([^|]+) \| ([\d,]+) \|$", done.stdout, re.MULTILINE)
+    assert [name for name, _ in counts] == ["files entered", "functions entered", "calls", "calls that change file", "code lines of tts/"]
+    files, functions, calls, changes, lines = (int(count.replace(",", "")) for _, count in counts)
+    rows = re.findall(r"^\| ([\w/]+\.py) \| (\d+) \| (\d+) \|$", done.stdout, re.MULTILINE)
+    assert (len(rows), sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows)) == (files, changes, calls)
+    assert {"solver/api.py", "search/search.py", "budget/budget.py"} < {row[0] for row in rows}
+    assert files < functions < calls
+    *parts, core = _numbers(done.stdout)
+    assert sum(parts) == core < lines
+
+
+def _numbers(out: str) -> list[int]:
+    """Return the code lines of the three folders, and their sum."""
+    found = re.search(r"tts/solver \| ([\d,]+) \+ ([\d,]+) \+ ([\d,]+) = ([\d,]+) \|", out)
+    assert found is not None
+    return [int(each.replace(",", "")) for each in found.groups()]
 
 
 @pytest.mark.slow
