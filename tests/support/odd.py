@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tts.backends.base import RowSet, Sample, SampleRequest
+from tts.backends.base import Row, RowSet, Sample, SampleRequest
 from tts.backends.toy.backend import ToyBackend
 from tts.backends.toy.language import ToyLanguage, tokens_of
 from tts.randomness import uniform
@@ -35,6 +37,28 @@ class OddBackend(ToyBackend):
             self.counters.generated_tokens += len(tokens)
             rows.resolve(index, Sample("".join(tokens), (), (), "stop" if whole else "length", handle, len(tokens)))
         return rows
+
+
+class OddLogprobs(ToyBackend):
+    """The toy model, but that three in five rows report log-probabilities that no model has.
+
+    Args:
+        odd: The log-probability that such a row reports.
+        every: Whether each of its tokens has it; else its first one alone.
+        missing: Whether such a row reports none at all instead.
+    """
+
+    def __init__(self, odd: float | None, *, every: bool = False, missing: bool = False) -> None:
+        super().__init__()
+        self.odd, self.every, self.missing = odd, every, missing
+
+    def _write(self, request: SampleRequest, row: Row) -> Sample:
+        sample = super()._write(request, row)
+        if row.stream % 5 > 2 or not sample.logprobs:
+            return sample
+        odd: Any = (self.odd,)
+        values = odd * len(sample.logprobs) if self.every else (*odd, *sample.logprobs[1:])
+        return dataclasses.replace(sample, logprobs=() if self.missing else values)
 
 
 class EndsAtRandom(ToyBackend):

@@ -31,6 +31,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.backends.finite import clean_logprobs, clean_spreads
 from tts.backends.metadata import BackendMetadata, capability_hint
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.budget.meter import Rates
@@ -240,12 +241,17 @@ class RowSet:
         self._failure: Exception | None = None
 
     def resolve(self, index: int, sample: Sample) -> None:
-        """Resolve a row, once (called by the backend). Lone surrogates in its texts are replaced."""
+        """Resolve a row, once (called by the backend).
+
+        Lone surrogates in its texts are replaced. Its log-probabilities become those of `clean_logprobs`, and its spreads
+        those of `clean_spreads`: every reader gets finite numbers, or none.
+        """
         if self.samples[index] is not None:
             raise AssertionError(f"row {index} was resolved twice")
         text, error = in_whole_characters(sample.text), in_whole_characters(sample.error)
-        if text is not sample.text or error is not sample.error:
-            sample = dataclasses.replace(sample, text=text, error=error)
+        logprobs, spreads = clean_logprobs(sample.logprobs), clean_spreads(sample.spreads)
+        if text is not sample.text or error is not sample.error or logprobs != sample.logprobs or spreads != sample.spreads:
+            sample = dataclasses.replace(sample, text=text, error=error, logprobs=logprobs, spreads=spreads)
         self.samples[index] = sample
         self._unresolved -= 1
         self._wake()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import Reply, Row, RowSet, SampleRequest, Sampling, StopCondition
+from tts.backends.finite import clean_law
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import cancelled_and_done, read
 from tts.budget.meter import Exhausted, Rates
@@ -109,7 +110,7 @@ class MeteredCalls:
         handles, text = await self._handles(trajectories, self.charge), in_whole_characters(text)
         self._check(text_bound(self._backend, text) * len(handles))
         laws = await self._read(self._backend.next_logprobs(handles, [text] * len(handles), tokens))
-        return np.array(laws).reshape(len(handles), len(tokens))
+        return clean_law(laws).reshape(len(handles), len(tokens))
 
     async def generate(self, prompts: Sequence[Prompt], *, max_tokens: int, sampling: Sampling) -> list[str | None]:
         """See `Calls.generate`."""
@@ -146,7 +147,7 @@ class MeteredCalls:
             laws = await self._read(self._backend.next_logprobs(handles, [""] * len(handles), tokens))
         finally:
             self._backend.release(handles)
-        return np.array(laws, dtype=np.float64).reshape(len(handles), len(tokens))
+        return clean_law(laws).reshape(len(handles), len(tokens))
 
     def count(self, prompt: Prompt) -> int:
         """See `Calls.count`."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts.backends.base import TEMPLATE_TOKENS, Extension, Reply
+from tts.backends.finite import clean_law
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import read
@@ -268,7 +269,8 @@ class Prompts:
         with self._booked("ask", model, len(ts), grant, verifier=True) as replies:
             handles = await self.handles(ts, model)
             await read(backend, backend.next_logprobs(handles, [text] * len(ts), tokens), replies)
-        return np.exp(np.array([reply.value for reply in replies]).reshape(len(ts), len(tokens)))
+        law = clean_law([reply.value for reply in replies]).reshape(len(ts), len(tokens))
+        return np.exp(np.where(np.isnan(law), -np.inf, law))
 
     async def hidden(self, ts: Sequence[Trajectory]) -> NDArray[np.float64]:
         """Return the policy's last hidden state at the end of each path: [trajectories, its width].

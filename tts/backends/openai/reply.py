@@ -6,6 +6,7 @@ doubled or without content is an error, and token counts that cannot be are drop
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -202,8 +203,8 @@ def _take_tokens(choice: Choice, given: Mapping[str, Any]) -> None:
         texts: Any = [one.get("token") for one in content if isinstance(one, dict)]
     else:
         values, texts = told.get("token_logprobs"), told.get("tokens")
-    if isinstance(values, list) and all(isinstance(one, int | float) and abs(one) < _ENDLESS for one in values):
-        choice.logprobs += [min(0.0, float(one)) for one in values]
+    if isinstance(values, list):  # one that is unknown keeps its place: then the row has none at all
+        choice.logprobs += [min(0.0, float(one)) if isinstance(one, int | float) and abs(one) < _ENDLESS else math.nan for one in values]
         if isinstance(texts, list) and len(texts) == len(values):
             choice.tokens += [in_whole_characters(one) if isinstance(one, str) else "" for one in texts]
 

@@ -136,5 +136,8 @@ def wide_enough(logprobs: NDArray[np.float64], beams: int, deviations: float, rn
     if missing <= 0:
         return kept.tolist()
     rest = np.setdiff1d(np.arange(len(logprobs)), kept)
-    more = rng.choice(rest, missing, replace=False, p=softmax(logprobs[rest], _SHARP))
+    p = softmax(logprobs[rest], _SHARP)
+    if np.count_nonzero(p) < missing:  # the others are too unlikely for a weight: the likeliest of them
+        return sorted([*kept.tolist(), *rest[np.argsort(-logprobs[rest], kind="stable")[:missing]].tolist()])
+    more = rng.choice(rest, missing, replace=False, p=p)
     return sorted([*kept.tolist(), *more.tolist()])

@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from tts.checks import check_int, check_number
-from tts.errors import ConfigError, EngineError
+from tts.errors import ConfigError
 from tts.search.ends import END, SearchEnded, Share, Tokens, Until
 from tts.search.parts import Strategy
 from tts.search.row_queue import waves_of
-from tts.search.search import Search
+from tts.search.search import Search, state_of
 from tts.search.strategies._common.stepping import rounds
 from tts.types import Candidate, Trajectory
 
@@ -159,7 +159,8 @@ class Walk:
         before = piece.parent
         if before is None or kept == before.num_tokens:
             return before
-        logprobs(t)
+        if self._logprobs(t) is None:
+            return None
         try:
             return await self.search.fork(piece, kept - before.num_tokens)
         except ConfigError:  # the only such fault of a place inside of a piece that has shown its tokens
@@ -173,10 +174,19 @@ class Walk:
         now, new, kept = self.ts[i], made[0], prefix.num_tokens
         ratio = math.inf
         if now.status in ends:
-            ratio = log_ratio(logprobs(new)[kept:], logprobs(now)[kept:], kept, self.alpha)
+            chances = self._logprobs(new), self._logprobs(now)
+            if chances[0] is None or chances[1] is None:
+                return
+            ratio = log_ratio(chances[0][kept:], chances[1][kept:], kept, self.alpha)
         if chance < math.exp(min(0.0, ratio)):
             self.ts[i] = new
             self.forks[i] = [one for one in self.forks[i] if one.num_tokens <= kept]
+
+    def _logprobs(self, t: Trajectory) -> tuple[float, ...] | None:
+        """Return `logprobs(t)`; warn where it is None."""
+        if (values := logprobs(t)) is None:
+            state_of(self.search).warn("a text came without the log-probability of each of its tokens, so that a chain did not move")
+        return values
 
 
 def log_ratio(new: Sequence[float], old: Sequence[float], kept: int, alpha: float) -> float:
@@ -184,13 +194,9 @@ def log_ratio(new: Sequence[float], old: Sequence[float], kept: int, alpha: floa
     return (alpha - 1) * (math.fsum(new) - math.fsum(old)) + math.log(kept + len(old)) - math.log(kept + len(new))
 
 
-def logprobs(t: Trajectory) -> tuple[float, ...]:
-    """Return the log-probability of each token of a path.
-
-    Raises:
-        EngineError: the backend did not give one a token.
-    """
+def logprobs(t: Trajectory) -> tuple[float, ...] | None:
+    """Return the log-probability of each token of a path; None where the model did not give one a token."""
     values = tuple(chain.from_iterable(node.logprobs for node in t.path))
     if len(values) != t.num_tokens or any(len(node.token_ids) != len(node.logprobs) for node in t.path):
-        raise EngineError(f"node {t.node} has {t.num_tokens} tokens, but the model gave {len(values)} log-probabilities of them")
+        return None
     return values

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from tts.backends.finite import LEAST_LOGPROB
 from tts.backends.metadata import Tokenizer
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.text.tokenized_text import TokenizedText
 from tts.serve.completions.work import CompletionCost, CompletionOrder, Written
 from tts.serve.replies import usage_report
-
-_NEVER = -9999.0  # in place of the logarithm of 0, which JSON lacks; as vLLM has it
 
 
 def choice_of(place: int, order: CompletionOrder, written: Written, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def _tops(text: str, value: float, tops: Sequence[Any]) -> dict[str, float | Non
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else max(value, _NEVER)
+    return None if math.isnan(value) else max(value, LEAST_LOGPROB)
 
 
 def usage_of(cost: CompletionCost) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Finite log-probabilities: what models and servers report, made safe for sums and means before anything reads it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts.types import Spread
+
+LEAST_LOGPROB = -9999.0  # in place of the logarithm of 0, as servers have it
+
+
+def clean_logprobs(values: Sequence[float]) -> tuple[float, ...]:
+    """Return log-probabilities within [LEAST_LOGPROB, 0]; none at all if one of them is unknown.
+
+    Rounding may give a value above 0, and a token of probability 0 has the logarithm -inf.
+
+    Args:
+        values: The log-probability of each token. None and NaN are unknown.
+    """
+    return _within(values, LEAST_LOGPROB, 0.0)
+
+
+def clean_spreads(values: Sequence[Spread]) -> tuple[Spread, ...]:
+    """Return spreads whose values are within [0, -LEAST_LOGPROB]; none at all if one of them is unknown.
+
+    Args:
+        values: The spread of each token. Its certainty may be NaN, as a backend with the most likely tokens alone gives it.
+    """
+    if not values:
+        return ()
+    top = _within([one.top for one in values], 0.0, -LEAST_LOGPROB)
+    certainty = _within([one.certainty for one in values], 0.0, -LEAST_LOGPROB) or (math.nan,) * len(top)
+    return tuple(map(Spread, certainty, top)) if top else ()
+
+
+def clean_law(values: Sequence[object]) -> NDArray[np.float64]:
+    """Return log-probabilities of next tokens as an array, at most 0; NaN where one is unknown.
+
+    Args:
+        values: The law after each path: one log-probability a token.
+    """
+    return np.minimum(np.array(values, np.float64), 0.0)
+
+
+def _within(values: Sequence[float], low: float, high: float) -> tuple[float, ...]:
+    """Return values clipped to a range; none at all if one of them is no number."""
+    try:
+        if all(low <= value <= high for value in values):
+            return tuple(values)
+        known = [float(value) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        return ()
+    return () if any(map(math.isnan, known)) else tuple(min(high, max(low, value)) for value in known)
