@@ -27,6 +27,9 @@ class TTSError(Exception):
         cause: one line: argument, value and rule.
         hint: what to do about it, or "".
 
+    Attributes:
+        partial: the `Solution` so far, with what was spent, if `solve` or `asolve` raises this in the middle of a run; otherwise None.
+
     Example:
         >>> import tts
         >>> try:
@@ -35,6 +38,8 @@ class TTSError(Exception):
         ...     print(error.hint)
         did you mean beam?
     """
+
+    partial: Any = None
 
     def __init__(self, cause: str, *, hint: str = "") -> None:
         super().__init__(cause)
@@ -127,9 +132,6 @@ class KVBudgetError(EngineError):
 class VerifierError(TTSError):
     """A verifier failed or returned what its contract forbids.
 
-    Attributes:
-        partial: the `Solution` so far, if `solve` or `asolve` raises this; otherwise None.
-
     Example:
         >>> import tts
         >>> def broken(problem, text):
@@ -139,8 +141,6 @@ class VerifierError(TTSError):
           ...
         tts.errors.VerifierError: the verifier 'main' failed: ValueError: no score
     """
-
-    partial: Any = None
 
 
 class MissingDependency(TTSError, ImportError):

@@ -155,7 +155,7 @@ def test_a_selection_that_exits_loses_nothing() -> None:
         raise SystemExit(3)
 
     solution = tts.solve(SUM, 600, model="toy", strategy=BEST | part(tts.Selection, select=select))
-    assert (len(solution.candidates), str(solution.error)) == (3, "something that the run called exited the program")
+    assert (len(solution.candidates), str(solution.error)) == (3, f"the selection {__name__}:Own exited the program")
 
 
 def test_a_method_that_returns_what_another_one_awaits_is_taken() -> None:

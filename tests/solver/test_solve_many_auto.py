@@ -235,4 +235,4 @@ def test_a_division_that_fails_is_the_error_of_every_problem_that_waits(monkeypa
     monkeypatch.setattr(Allocator, "next", broken)
     with solver() as one:
         ends = one.solve_many(EASY, Budget(samples=12))
-    assert [str(end.error) for end in ends] == ["a defect"] * len(EASY)
+    assert [str(end.error) for end in ends] == ["the strategy auto(price=0.0) failed: RuntimeError: a defect"] * len(EASY)

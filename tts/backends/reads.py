@@ -9,6 +9,9 @@ from typing import Any
 from tts.backends.base import Extension, Reply, RowSet
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol
+from tts.blame import Blame
+from tts.budget.meter import Exhausted
+from tts.errors import EngineError
 
 
 async def read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool = False) -> Any:
@@ -25,6 +28,11 @@ async def read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Rep
     Raises:
         CancelledError: the caller was cancelled. Whatever the call raises, else.
     """
+    with Blame(f"the backend {backend.name!r}", EngineError, (Exhausted,)):
+        return await _read(backend, call, replies, opens=opens)
+
+
+async def _read(backend: BackendProtocol, call: Awaitable[Any], replies: list[Reply[Any]], *, opens: bool) -> Any:
     if not metadata_of(backend).finishes_reads:
         return _appended(await call, replies)
     known = len(replies)

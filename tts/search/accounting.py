@@ -6,13 +6,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from tts.backends.protocol import BackendProtocol
 from tts.budget.budget import USD_UNIT
 from tts.budget.ledger import Call, Ledger
 from tts.budget.meter import Exhausted, Grant, Meter, Rates, RowCost
 from tts.types import Usage
-from tts.verifiers.base import VerifierProtocol, traits_of
+from tts.verifiers.base import VerifierProtocol, stated_bound, traits_of
 
 
 class Accounting:
@@ -75,7 +76,7 @@ class Accounting:
         """Return the most verifier tokens of a role for a path, by the tokens of its prefix and those after it."""
         comparison = traits_of(self._verifiers[role]).comparison if role in self._pairs else None
         if comparison is None:
-            return self._verifiers[role].bound
+            return partial(stated_bound, self._verifiers[role])
         most = self._pairs[role] * comparison.pair_bound
         return lambda prefix, new: most  # noqa: ARG005 - a comparison reads what its prompt has room for
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from tts.blame import Blame
 from tts.characters import in_whole_characters
 from tts.errors import TTSError, shown
 from tts.tasks.base import TaskProtocol, keyed
@@ -36,6 +37,7 @@ class Answers:
     def __init__(self, task: TaskProtocol, seconds_left: Callable[[], float | None] = lambda: None) -> None:
         self.timed_out = False
         self._task = task
+        self._blame = Blame(f"the task {task.name!r}", passes=(TimeoutError,))
         self._keyed = keyed(task)
         self._seconds_left = seconds_left
         self._read_late = 0
@@ -77,7 +79,8 @@ class Answers:
         try:
             if self._read_late > _READ_LATE:
                 raise TimeoutError
-            return self._task.extract(text) if len(text) <= _SHORT else await self._in_time(self._task.extract, text)
+            with self._blame:
+                return self._task.extract(text) if len(text) <= _SHORT else await self._in_time(self._task.extract, text)
         except TimeoutError:
             self.timed_out = True
             return None
@@ -96,7 +99,8 @@ class Answers:
     async def _class_of(self, answer: str) -> int:
         if (known := self._by_answer.get(answer)) is None:
             try:
-                known = await (self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer))
+                with self._blame:
+                    known = await (self._class_by_pairs(answer) if self._keyed is None else self._class_by_key(answer))
             except TimeoutError:
                 self.timed_out = True
                 known = self._new_class(answer)

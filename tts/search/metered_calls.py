@@ -14,9 +14,10 @@ from tts.backends.base import Reply, Row, RowSet, SampleRequest, Sampling, StopC
 from tts.backends.finite import clean_law
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import cancelled_and_done, read
+from tts.blame import Blame
 from tts.budget.meter import Exhausted, Rates
 from tts.characters import in_whole_characters, prompt_in_whole_characters
-from tts.errors import BudgetExceeded
+from tts.errors import BudgetExceeded, EngineError
 from tts.randomness import hash64
 from tts.tasks.base import TaskProtocol
 from tts.types import Prompt, Trajectory
@@ -127,8 +128,10 @@ class MeteredCalls:
             for handle, prompt in zip(handles, prompts, strict=True):
                 rows = tuple(Row(hash64("reply", self._stream, str(prompt), draw), 0, max_tokens) for draw in range(votes))
                 # a prompt that is read again would pass the bound
-                rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, StopCondition(), rereads=False)))
-            samples = [[await rows.row(draw) for draw in range(votes)] for rows in rowsets]
+                with self._blame:
+                    rowsets.append(self._backend.sample(SampleRequest(handle, rows, sampling, StopCondition(), rereads=False)))
+            with self._blame:
+                samples = [[await rows.row(draw) for draw in range(votes)] for rows in rowsets]
         finally:
             if timer is not None:
                 timer.cancel()
@@ -139,6 +142,10 @@ class MeteredCalls:
         if any(sample.finish == "cancelled" for of_prompt in samples for sample in of_prompt):
             raise Exhausted("seconds")
         return [tuple(None if sample.finish == "error" else sample.text for sample in of_prompt) for of_prompt in samples]
+
+    @property
+    def _blame(self) -> Blame:
+        return Blame(f"the backend {self._backend.name!r}", EngineError)
 
     async def choices(self, prompts: Sequence[Prompt], tokens: Sequence[str]) -> NDArray[np.float64]:
         """See `Calls.choices`."""

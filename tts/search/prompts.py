@@ -6,7 +6,7 @@ A trajectory is continued by its own handle on the model that wrote it, and as t
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol, text_bound
 from tts.backends.reads import read
 from tts.backends.text.tokenized_text import TokenizedText
+from tts.blame import Blame
 from tts.budget.meter import Grant
 from tts.errors import EngineError, PromptTooLong, shown
 from tts.search.accounting import Accounting, sum_known
@@ -219,12 +220,12 @@ class Prompts:
     def _release_abroad(self, node: int, model: str) -> None:
         self._again.pop((node, model), None)
         if (handle := self._abroad.pop((node, model), None)) is not None:
-            self._backends[model].release([handle])
+            self._release(model, [handle])
 
     def release(self, t: Trajectory) -> None:
         """Give up every handle of a node."""
         if t.handle is not None and self._tree.release(t):
-            self._backends[t.model].release([t.handle])
+            self._release(t.model, [t.handle])
         for model in self._backends:
             self._release_abroad(t.node, model)
 
@@ -236,10 +237,15 @@ class Prompts:
                 held[t.model].append(t.handle)
         for (_, model), handle in self._abroad.items():
             held[model].append(handle)
-        for model, handles in held.items():
-            self._backends[model].release(handles)
         self._abroad.clear()
         self._again.clear()
+        with ExitStack() as every:  # also where one of them fails
+            for model, handles in held.items():
+                every.callback(self._release, model, handles)
+
+    def _release(self, model: str, handles: Sequence[object]) -> None:
+        with Blame(f"the backend {self._backends[model].name!r}", EngineError):
+            self._backends[model].release(handles)
 
     async def extend(self, ts: Sequence[Trajectory], text: str, model: str, samples: int) -> list[Extension]:
         """Append a text to each; `samples`: what that costs in branches. Those that have ended were `reopened` before.

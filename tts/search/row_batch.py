@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol
 from tts.backends.reads import cancelled_and_done
+from tts.blame import Blame
 from tts.budget.meter import Grant, RowCost
+from tts.errors import EngineError
 from tts.search.accounting import Accounting, sum_known
 from tts.types import Trajectory, Usage
 
@@ -70,10 +72,13 @@ class RowBatch:
         timer = self._timer(rowsets)
         cancelled_from = 0
         try:
-            rowsets.extend(self.backend.sample(request) for request in requests)
+            for request in requests:
+                with self._blame:
+                    rowsets.append(self.backend.sample(request))
             for index, (which, row) in enumerate(places):
                 if (sample := rowsets[which].samples[row]) is None:
-                    sample = await rowsets[which].row(row)
+                    with self._blame:
+                        sample = await rowsets[which].row(row)
                 if self.timed_out and sample.finish == "cancelled":
                     sample = dataclasses.replace(
                         sample, **({"finish": "length"} if sample.text else {"finish": "error", "error": OUT_OF_TIME})
@@ -87,8 +92,15 @@ class RowBatch:
             if timer is not None:
                 timer.cancel()
             unread = [rowsets[which].samples[row] for which, row in places[cancelled_from:] if which < len(rowsets)]
-            self.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
-            self._book(tasks, grant, caps, rowsets, places, cancelled_from, self.clock() - started)
+            try:
+                with self._blame:
+                    self.backend.release([s.handle for s in unread if s is not None and s.handle is not None])
+            finally:
+                self._book(tasks, grant, caps, rowsets, places, cancelled_from, self.clock() - started)
+
+    @property
+    def _blame(self) -> Blame:
+        return Blame(f"the backend {self.backend.name!r}", EngineError)
 
     def _requests(self, tasks: Sequence[RowTask], caps: Sequence[int]) -> tuple[list[SampleRequest], list[tuple[int, int]]]:
         """Return one request a parent, and the place (request, row) of each task."""

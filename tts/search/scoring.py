@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tts.backends.protocol import BackendProtocol, text_bound
+from tts.blame import Blame
 from tts.budget.meter import Exhausted, Grant
-from tts.errors import ConfigError, EngineError, TTSError, VerifierError, unknown_name
+from tts.errors import ConfigError, EngineError, VerifierError, shown, unknown_name
 from tts.randomness import hash64
 from tts.search.accounting import Accounting
 from tts.search.metered_calls import MeteredCalls
@@ -21,7 +20,7 @@ from tts.search.prompts import Prompts
 from tts.search.tree import Tree
 from tts.tasks.base import TaskProtocol
 from tts.types import Problem, Trajectory, Usage
-from tts.verifiers.base import Scorer, StepScores, VerifierProtocol, traits_of
+from tts.verifiers.base import Scorer, StepScores, VerifierProtocol, stated_bound, traits_of
 from tts.verifiers.ranges import range_of
 
 _IN_TIME = 1024  # trajectories of a call where time is limited: it is looked at between calls, and a verifier may not wait for anything
@@ -84,7 +83,7 @@ class Scoring:
         """Return the range by which a role's scores are mapped, by all its scores so far where its verifier states none."""
         verifier = self.get(role)
         if not traits_of(verifier).range_by_scores:
-            return verifier.range
+            return range_of(verifier, np.empty(0))
         every = [value for (_, of), score in self._tree.scores.items() if of == role for value in _values_of(score)]
         return range_of(verifier, np.array(every, np.float64))
 
@@ -124,7 +123,7 @@ class Scoring:
         self.asked.add(role)
         started = self._clock()
         try:
-            with _told(role):
+            with _blame(role):
                 scores = await self._scorers[role](paid, calls)
         except Exhausted as end:  # what the verifier reads of other paths or prompts cannot be paid
             self.unpaid.update(t.node for t in paid)
@@ -177,16 +176,14 @@ class Scoring:
         started = self._clock()
         self.asked.add(role)
         try:
-            with _told(role):
-                said[:paid] = await comparison.compare(problem, pairs[:paid], calls)
+            with _blame(role):
+                said[:paid] = _verdicts(role, paid, await comparison.compare(problem, pairs[:paid], calls))
         except Exhausted as end:
             self.timed_out = self.timed_out or end.unit == "seconds"
         except EngineError as failure:
             calls.failed(f"{failure.kind}: {failure.cause}", paid)
         finally:
             self._book("compare", role, paid, calls, started, grant)
-        if not all(math.isnan(one) or 0 <= one <= 1 for one in said):
-            raise VerifierError(f"the verifier {role!r} returned {said} for pairs, but must return numbers between 0 and 1, or NaN")
         return said
 
     def _calls(self, role: str, granted: int, prompts: int) -> MeteredCalls:
@@ -239,7 +236,7 @@ class Scoring:
             if self._accounting.holds_reserves:
                 self._free_path(t, role)
             root, path = tree.root_of(t), tree.path_tokens(t)
-            bound = tokens + verifier.bound(path - t.num_tokens + known, new)
+            bound = tokens + stated_bound(verifier, path - t.num_tokens + known, new)
             unread = self._accounting.unread_prompt(role, root, tree.prompt_tokens[root], again=not held)
             shown = prompts + (unread if root not in opened or not held else 0)
             wanted = self._accounting.score_cost(role, bound, len(paid) + 1, paths + path, shown)
@@ -260,19 +257,22 @@ class Scoring:
             node = node.parent
 
 
-@contextmanager
-def _told(role: str) -> Generator[None]:
-    """Turn whatever a verifier's own code raises into a VerifierError that names it; errors of ours and ends of a budget pass."""
-    try:
-        yield
-    except (TTSError, Exhausted):
-        raise
-    except asyncio.CancelledError as failure:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            raise  # the search is cancelled, not by the verifier
-        raise VerifierError(f"the verifier {role!r} was cancelled by itself") from failure
-    except (Exception, SystemExit) as failure:
-        raise VerifierError(f"the verifier {role!r} failed: {type(failure).__name__}: {failure}") from failure
+def _blame(role: str) -> Blame:
+    """Return the context in which the code of a role's verifier runs; the end of a budget passes."""
+    return Blame(f"the verifier {role!r}", VerifierError, (Exhausted,))
+
+
+def _verdicts(role: str, count: int, verdicts: Sequence[float]) -> Sequence[float]:
+    """Return a verifier's verdicts on pairs.
+
+    Raises:
+        VerifierError: They are not `count` numbers between 0 and 1, or NaN.
+    """
+    if len(verdicts) != count:
+        raise VerifierError(f"the verifier {role!r} returned {len(verdicts)} verdicts for {count} pairs")
+    if not all(math.isnan(one) or 0 <= one <= 1 for one in verdicts):
+        raise VerifierError(f"the verifier {role!r} returned {shown(verdicts)} for pairs, but must return numbers between 0 and 1, or NaN")
+    return verdicts
 
 
 def _values_of(score: StepScores) -> list[float]:

@@ -27,9 +27,13 @@ class SearchOutcome:
     candidates: Sequence[Candidate] = ()
     stopped_by: str = "done"
     stop: StopDecision | None = None
-    error: Exception | None = None
+    error: TTSError | None = None
     held: Mapping[str, int] = field(default_factory=dict)  # unused verifier reservation, by unit
     cheaper: Mapping[str, int] = field(default_factory=dict)  # what was held for the last scores and not needed for them, by unit
+
+    def fail(self, failure: TTSError) -> None:
+        """Note a failure; the first one is the error of the solution."""
+        self.error, self.stopped_by = self.error or failure, "failed"
 
     def unjudged(self, on_error: OnError) -> bool:
         """Whether a verifier failed, so that it is not called again, and the vote in its place has no confidence."""
@@ -51,8 +55,7 @@ def warnings_of(
     for what, of in (("rows", search.rows), ("replies or scores of verifiers", search.scoring)):
         notes += [f"{count} {what} failed: {cause_of(kind, of.causes)}" for kind, count in of.failures.items()]
     if outcome.error is not None:
-        cause = outcome.error.cause if isinstance(outcome.error, TTSError) else repr(outcome.error)
-        notes.append(f"the run failed: {cause}")
+        notes.append(f"the run failed: {outcome.error.cause}")
     if selected.abstained:
         notes.append(selected.abstained)
     elif not selected.answers and outcome.candidates:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tts.blame import Blame
+from tts.budget.meter import Exhausted
 from tts.errors import ConfigError, TTSError, shown
+from tts.search.ends import SearchEnded
 from tts.search.plan import written
 from tts.search.protocols import Selected, SelectionProtocol, StrategyProtocol
 from tts.search.search import Search
 from tts.types import Candidate
+
+
+def blame_unnamed() -> Blame:
+    """Return the context in which parts of a run are called that name no part of their own; ends of a search pass."""
+    return Blame("something that the run called", passes=(SearchEnded,))
 
 
 async def candidates_of(strategy: StrategyProtocol, search: Search) -> Sequence[Candidate]:
@@ -19,7 +27,7 @@ async def candidates_of(strategy: StrategyProtocol, search: Search) -> Sequence[
     Raises:
         ConfigError: it returned something else.
     """
-    made: Any = await _awaited(strategy.run(search), f"the strategy {written(strategy)}")
+    made: Any = await _awaited(lambda: strategy.run(search), f"the strategy {written(strategy)}")
     if made is None:
         return search.candidates
     listed: list[Any] = list(made) if isinstance(made, Iterable) else [made]
@@ -36,7 +44,7 @@ async def selected_by(selection: SelectionProtocol, candidates: Sequence[Candida
     Raises:
         TTSError: it returned something else.
     """
-    made = await _awaited(selection.select(candidates, search), f"the selection {written(selection)}")
+    made = await _awaited(lambda: selection.select(candidates, search), f"the selection {written(selection)}")
     if not isinstance(made, Selected):
         raise TTSError(f"the selection {written(selection)} returned {shown(made)}, but must return a tts.Selected")
     answers: Any = made.answers
@@ -45,7 +53,10 @@ async def selected_by(selection: SelectionProtocol, candidates: Sequence[Candida
     return made
 
 
-async def _awaited(made: Any, what: str) -> Any:
-    if not inspect.isawaitable(made):
-        raise ConfigError(f"{what} returned {shown(made)} without being awaited, but must be async", hint="write async def")
-    return await made
+async def _awaited(call: Callable[[], Any], what: str) -> Any:
+    """Call a part's method and await what it returns; whatever else than an end of the search it raises, is the part's failure."""
+    with Blame(what, passes=(SearchEnded, Exhausted)):
+        made = call()
+        if not inspect.isawaitable(made):
+            raise ConfigError(f"{what} returned {shown(made)} without being awaited, but must be async", hint="write async def")
+        return await made

@@ -26,6 +26,7 @@ from tts.search.protocols import (
     ScoresAll,
     Selected,
     SelectionProtocol,
+    StrategyProtocol,
 )
 from tts.search.search import Search
 from tts.search.selections._common import led_by
@@ -35,14 +36,14 @@ from tts.search.stop_rules.never import Never
 from tts.search.votes import votes_of
 from tts.solver.fitting import check_compares, check_models, check_strategy, check_thoughts, compared_by
 from tts.solver.outcome import OnError, SearchOutcome, cause_of, truncated_tokens, warnings_of
-from tts.solver.part_results import candidates_of, selected_by
+from tts.solver.part_results import blame_unnamed, candidates_of, selected_by
 from tts.solver.telemetry import SearchFacts
 from tts.solver.watching import Watched
 from tts.tasks.base import TaskProtocol
 from tts.tasks.looks import looks_like_math
 from tts.trace.nodes import RecordedNodes
 from tts.trace.trace import Trace, TraceNode
-from tts.types import Candidate, Problem, Solution, Usage
+from tts.types import Problem, Solution, Usage
 from tts.verifiers.base import VerifierProtocol, bind
 from tts.verifiers.compatibility import check_fit, check_rates, token_rates
 
@@ -180,7 +181,8 @@ class ProblemRun:
             )
         )  # fmt: skip
         try:
-            solution = await self._solved(watched)
+            with blame_unnamed():
+                solution = await self._solved(watched)
         except BaseException as failure:
             watched.fail(failure)
             raise
@@ -221,7 +223,10 @@ class ProblemRun:
             outcome.cheaper = {unit: meter.left(unit) - left for unit, left in before.items()}
         finally:
             search.accounting.free_all()
-            search.prompts.release_all()
+            try:
+                search.prompts.release_all()
+            except EngineError as failure:
+                outcome.fail(failure)
         return self._solution(search, outcome, selected)
 
     def _asked_of_all(self) -> Sequence[str]:
@@ -234,25 +239,15 @@ class ProblemRun:
         """Run the strategy to its end, whichever way it ends, then complete what was held back for."""
         strategy = self.plan.strategy.size(search.affordable_samples(stepwise="steps" in self.plan.strategy.needs))
         try:
-            try:
-                await search.open("solve")
-                outcome.candidates = await candidates_of(strategy, Search(search))
-                if search.stopped is not None:  # the strategy let it pass
-                    raise SearchEnded(search.stopped.reason, search.stopped)
-            except SearchEnded as end:
-                outcome.candidates = search.candidates
-                outcome.stopped_by, outcome.stop = end.reason, end.stop
-            if search.tree.nodes and self._lacks_an_answer(search, outcome):  # without a root, not even the prompt could be paid
-                outcome.candidates = await self._complete_best(search, outcome.candidates)
-                if search.stopped is not None:
-                    outcome.stopped_by, outcome.stop = search.stopped.reason, search.stopped
+            with blame_unnamed():
+                await self._run(strategy, search, outcome)
         except asyncio.CancelledError:
             outcome.candidates, outcome.stopped_by = search.candidates, "interrupted"
-        except (Exception, SystemExit) as failure:  # the boundary: a failed run is an outcome
+        except TTSError as failure:  # the boundary: a failed run is an outcome
             if isinstance(failure, ConfigError) and not search.accounting.ledger.calls:
                 raise  # a mistake, and nothing was spent
-            outcome.candidates, outcome.stopped_by = search.candidates, "failed"
-            outcome.error = _error(failure)
+            outcome.candidates = search.candidates
+            outcome.fail(failure)
         await self._conclude(search, outcome)
         if not outcome.candidates and search.rows.failures and outcome.error is None:
             written = [t for t in search.tree.nodes if t.parent is not None and t.status != "failed"]
@@ -260,28 +255,40 @@ class ProblemRun:
             outcome.error = EngineError(f"{what}: {cause_of(next(iter(search.rows.failures)), search.rows.causes)}")
         await search.idle()  # a call that the strategy did not wait for: what it costs belongs into the books
 
+    async def _run(self, strategy: StrategyProtocol, search: SearchState, outcome: SearchOutcome) -> None:
+        """Run the strategy, and complete a path if it found no answer."""
+        try:
+            await search.open("solve")
+            outcome.candidates = await candidates_of(strategy, Search(search))
+            if search.stopped is not None:  # the strategy let it pass
+                raise SearchEnded(search.stopped.reason, search.stopped)
+        except SearchEnded as end:
+            outcome.candidates = search.candidates
+            outcome.stopped_by, outcome.stop = end.reason, end.stop
+        if search.tree.nodes and self._lacks_an_answer(search, outcome):  # without a root, not even the prompt could be paid
+            before, first = list(outcome.candidates), len(search.candidates)  # the former may be the search's own list, which grows
+            with suppress(SearchEnded):
+                await complete_best(search)
+            outcome.candidates = [*before, *search.candidates[first:]]
+            if search.stopped is not None:
+                outcome.stopped_by, outcome.stop = search.stopped.reason, search.stopped
+
     async def _conclude(self, search: SearchState, outcome: SearchOutcome) -> None:
         """Make candidates of the rows that are open: they are cut short, and what they cost is counted."""
         first, candidates = len(search.candidates), outcome.candidates
         if search.stopped is not None:
             return
         try:
-            await search.conclude()
-        except Exception as failure:  # noqa: BLE001 - the boundary, as above
-            outcome.error, outcome.stopped_by = outcome.error or failure, "failed"
+            with blame_unnamed():
+                await search.conclude()
+        except TTSError as failure:  # the boundary, as above
+            outcome.fail(failure)
         if candidates is not search.candidates and len(search.candidates) > first:
             outcome.candidates = [*candidates, *search.candidates[first:]]
 
     def _lacks_an_answer(self, search: SearchState, outcome: SearchOutcome) -> bool:
         """Whether what was held back is due: there is no candidate, or the budget ended the search before one with an answer."""
         return not outcome.candidates or (outcome.stopped_by.startswith("budget") and not search.answered)
-
-    async def _complete_best(self, search: SearchState, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates with the best active trajectory completed, or a plain sample, from what was held back for it."""
-        before, first = list(candidates), len(search.candidates)  # `candidates` may be the search's own list, which grows
-        with suppress(SearchEnded):
-            await complete_best(search)
-        return [*before, *search.candidates[first:]]
 
     async def _choose(self, search: SearchState, outcome: SearchOutcome) -> Selected:
         """Return what the selection chooses; if it cannot, vote, so that what was found is kept."""
@@ -293,15 +300,16 @@ class ProblemRun:
         selected: Selected | None = None
         try:
             selection = Majority() if outcome.stopped_by == "interrupted" or outcome.unjudged(self.on_error) else self.selection
-            selected = await selected_by(selection, candidates, view)
-            for role in self.scored_by:
-                await search.score_affordable([c.trajectory for c in candidates], role)
+            with blame_unnamed():
+                selected = await selected_by(selection, candidates, view)
+                for role in self.scored_by:
+                    await search.score_affordable([c.trajectory for c in candidates], role)
         except asyncio.CancelledError:
             outcome.stopped_by = "interrupted"
         except SearchEnded as end:
             outcome.stopped_by = end.reason
-        except (Exception, SystemExit) as failure:  # noqa: BLE001 - the boundary, as above
-            outcome.error, outcome.stopped_by = _error(failure), "failed"
+        except TTSError as failure:  # the boundary, as above
+            outcome.fail(failure)
         if selected is None:
             selected = await Majority().select(candidates, view)
         if outcome.unjudged(self.on_error):
@@ -373,10 +381,6 @@ class ProblemRun:
             kept_tokens=tuple(search.tree.kept),
             reasons=tuple(search.reasons),
         )
-
-
-def _error(failure: Exception | SystemExit) -> Exception:
-    return failure if isinstance(failure, Exception) else TTSError("something that the run called exited the program")
 
 
 def _reporter(run: ProblemRun, on_event: Callable[[Event], None]) -> Callable[[SearchState], None]:

@@ -346,12 +346,13 @@ def _first_seconds(budget: Budget, servers: Mapping[str, ModelRecord]) -> float 
 
 async def _solved(run: ProblemRun) -> Solution:
     solution = await run.solve()
-    if isinstance(solution.error, VerifierError) and run.on_error == "raise":
-        solution.error.partial = solution
-        raise solution.error
-    if solution.error is not None and not solution.candidates:
-        raise solution.error
-    return solution
+    error = solution.error
+    judged = isinstance(error, VerifierError)
+    if error is None or (run.on_error == "keep" if judged else solution.candidates):
+        return solution
+    if isinstance(error, TTSError):
+        error.partial = solution
+    raise error
 
 
 def _unsolved(like: ProblemRun, problem: Problem, share: Budget, failure: Exception | None = None) -> Solution:

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from tts.backends.base import Reply, Sampling
 from tts.backends.protocol import BackendProtocol
+from tts.blame import Blame
 from tts.budget.meter import Rates
 from tts.checks import check_int, check_text
 from tts.errors import ConfigError, VerifierError, shown
@@ -361,6 +362,24 @@ def bind(verifier: VerifierProtocol, problem: Problem) -> Scorer:
         return scores
 
     return scorer
+
+
+def stated_bound(verifier: VerifierProtocol, prefix_tokens: int, new_tokens: int) -> int:
+    """Return a verifier's bound on the tokens of one score.
+
+    Args:
+        verifier: The verifier that states it.
+        prefix_tokens: Tokens of the path that it has read before.
+        new_tokens: Tokens after those.
+
+    Raises:
+        VerifierError: The bound is no whole number of at least 0, or the verifier failed.
+    """
+    with Blame(f"the verifier {verifier.name!r}", VerifierError):
+        bound: Any = verifier.bound(prefix_tokens, new_tokens)
+        if not isinstance(bound, int) or bound < 0 <= new_tokens:
+            raise VerifierError(f"the verifier {verifier.name!r} states the bound {shown(bound)}, but must state a whole number from 0 on")
+        return bound
 
 
 def _check_problem(verifier: VerifierProtocol, problem: Problem) -> None:

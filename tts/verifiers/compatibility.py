@@ -10,7 +10,7 @@ from tts.budget.budget import Budget
 from tts.budget.meter import Rates
 from tts.errors import CapabilityError, ConfigError, shown
 from tts.tasks.base import TaskProtocol
-from tts.verifiers.base import VerifierProtocol, members_of, traits_of
+from tts.verifiers.base import VerifierProtocol, members_of, stated_bound, traits_of
 
 
 def check_fit(verifier: VerifierProtocol, backend: BackendProtocol, task: TaskProtocol) -> None:
@@ -32,7 +32,7 @@ def check_fit(verifier: VerifierProtocol, backend: BackendProtocol, task: TaskPr
             f"but those of the task {task.name!r} end in {_listed(task.step_stop)}",
             hint="choose the model's own task, or another verifier",
         )
-    if metadata.own_model and not verifier.bound(0, 1):
+    if metadata.own_model and not stated_bound(verifier, 0, 1):
         raise CapabilityError(
             f"the verifier {verifier.name!r} reads a head on the policy's states, but {head!r} is a process model",
             hint=f"ask for it with process(head={head!r})",

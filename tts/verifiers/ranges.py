@@ -7,12 +7,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from tts.blame import Blame
+from tts.errors import VerifierError
 from tts.verifiers.base import VerifierProtocol, traits_of
 
 
 def range_of(verifier: VerifierProtocol, scores: NDArray[np.float64]) -> tuple[float, float]:
     """Return the range by which scores are mapped: the verifier's; where it is not stated, [0, 1] if all known scores lie there."""
-    if not traits_of(verifier).range_by_scores:
-        return verifier.range
+    with Blame(f"the verifier {verifier.name!r}", VerifierError):
+        if not traits_of(verifier).range_by_scores:
+            return verifier.range
     known = scores[~np.isnan(scores)]
     return (0.0, 1.0) if bool(((known >= 0) & (known <= 1)).all()) else (-math.inf, math.inf)
