@@ -1,4 +1,4 @@
-"""Values as HTML for notebooks: small tables, self-contained, with every text escaped."""
+"""Texts of others, safe to show: lines without control characters, and HTML for notebooks in small tables, self-contained and escaped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import html
 from collections.abc import Iterable, Sequence
 
 MOST = 400  # characters of one cell
+
+
+def visible(text: str) -> str:
+    """Return a text with characters that are not printed (controls, bidirectional marks) as escapes; line feeds stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def one_visible_line(text: str) -> str:
+    """Return a text as one visible line: line ends become spaces."""
+    return visible(" ".join(text.splitlines()))
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> str:

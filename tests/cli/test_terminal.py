@@ -6,9 +6,10 @@ import signal
 import pytest
 from rich.console import Console
 
-from tts.cli.boundary import ended_by_sigterm
+from tts.cli.boundary import ended_by_sigterm, report
 from tts.cli.progress import ProgressLine, progress
-from tts.cli.terminal import one_line, visible
+from tts.cli.terminal import output, table
+from tts.display import one_visible_line, visible
 from tts.solver.problem_run import Event
 from tts.types import Problem
 
@@ -22,7 +23,7 @@ def test_nothing_that_a_terminal_obeys_is_written(text, shown):
 
 
 def test_one_line_is_one_line():
-    assert one_line("a\nb\r\nc\u2028d") == "a b c d"
+    assert one_visible_line("a\nb\r\nc\u2028d") == "a b c d"
 
 
 def test_an_answer_cannot_colour_the_terminal_or_the_markup(solve, monkeypatch):
@@ -87,3 +88,21 @@ def test_a_process_that_is_asked_to_end_raises_and_gets_its_handler_back():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_cells_of_a_table_are_visible(capsys):
+    shown = table("name\x1b[2J")
+    shown.add_row("a\x1b[31mb\u202ec")
+    output().print(shown)
+    output().print("line\x9b2J")
+    written = capsys.readouterr().out
+    assert all(c.isprintable() or c == "\n" for c in written)
+    assert r"a\x1b[31mb\u202ec" in written
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_error_writes_nothing_that_a_terminal_obeys(capsys, debug):
+    report(RuntimeError("boom\x1b[2J\rhint: forged\u2028x"), debug=debug)
+    written = capsys.readouterr().err
+    assert all(c.isprintable() or c == "\n" for c in written.replace("\x1b[31m\x1b[1merror:\x1b[0m", ""))
+    assert not any(line.startswith("hint: forged") for line in written.splitlines())

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tts.cli.terminal import one_line
+from tts.display import one_visible_line, visible
 from tts.errors import ConfigError, MissingDependency, TTSError
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
@@ -124,7 +124,7 @@ def write_log(level: LogLevel) -> AbstractContextManager[None]:
 def report(failure: BaseException, *, debug: bool) -> None:
     """Write an error to standard error: with `debug` its traceback, then in any case its cause and, if there is one, its hint."""
     if debug:
-        typer.echo("".join(traceback.format_exception(failure)), err=True, nl=False)
+        typer.echo(visible("".join(traceback.format_exception(failure))), err=True, nl=False)
     if isinstance(failure, TTSError):
         cause, hint = failure.cause, failure.hint or (_HELP if isinstance(failure, ConfigError) else "")
     else:
@@ -142,4 +142,4 @@ def warn(text: str) -> None:
 
 
 def _line(label: str, text: str, colour: str) -> None:
-    typer.echo(f"{typer.style(f'{label}:', fg=colour, bold=True)} {one_line(text)}", err=True)
+    typer.echo(f"{typer.style(f'{label}:', fg=colour, bold=True)} {one_visible_line(text)}", err=True)

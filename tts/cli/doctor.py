@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.model_options import KeyFrom, Settings, settings_of
-from tts.cli.terminal import facts, output, visible
+from tts.cli.terminal import facts, output
+from tts.display import visible
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tts.cli.runs import StoreFile
-from tts.cli.terminal import visible
+from tts.display import visible
 
 if TYPE_CHECKING:
     from tts.allocator.performance import PerformanceModel

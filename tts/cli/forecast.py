@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tts.cli.terminal import messages, one_line
+from tts.cli.terminal import messages
+from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from tts.experiments.run.forecast import RowForecast
@@ -32,15 +33,15 @@ def print_forecast(prepared: PreparedStudy, file: Path, part: tuple[int, int]) -
     rows = forecast(prepared.cells(part), prepared.executor.settings, earlier, slots=prepared.executor.slots)
     each = [_costs([row]) for row in rows]
     columns = {
-        "data set": [one_line(row.dataset) for row in rows],
-        "model": [one_line(row.model) for row in rows],
-        "strategy": [one_line(row.strategy) for row in rows],
+        "data set": [one_visible_line(row.dataset) for row in rows],
+        "model": [one_visible_line(row.model) for row in rows],
+        "strategy": [one_visible_line(row.strategy) for row in rows],
         "budget": [str(Budget(**row.budget)) for row in rows],  # pyright: ignore[reportArgumentType]
         "from": [row.basis for row in rows],
         **{title: [costs[title] for costs in each] for title in each[0]},
     }
-    typer.echo(text_of(columns))
-    typer.echo("\nin all: " + ", ".join(f"{title} {cost}" for title, cost in _costs(rows).items()))
+    typer.echo(visible(text_of(columns)))
+    typer.echo("\nin all: " + visible(", ".join(f"{title} {cost}" for title, cost in _costs(rows).items())))
     if not all(row.whole for row in rows):
         hint = "'at least' is without what verifiers compute: that is unknown until a few of these cells have been run"
         messages().print(hint, soft_wrap=True)

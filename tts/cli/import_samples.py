@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.runs import StoreFile
-from tts.cli.terminal import visible
+from tts.display import visible
 
 
 def import_samples(  # noqa: PLR0913 - the options of the command

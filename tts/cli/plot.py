@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.runs import StoreFile, StudyName
-from tts.cli.terminal import visible
+from tts.display import visible
 
 
 def plot(  # noqa: PLR0913 - the options of the command

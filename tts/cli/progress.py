@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tts.cli.terminal import messages, one_line
+from tts.cli.terminal import messages
+from tts.display import one_visible_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -66,7 +67,7 @@ class ProgressLine:
         event = self._event
         if event is None:
             return f"starting · {seconds}"
-        answer = "none yet" if event.answer is None else one_line(event.answer)
+        answer = "none yet" if event.answer is None else one_visible_line(event.answer)
         if len(answer) > _SHOWN_ANSWER:
             answer = f"{answer[: _SHOWN_ANSWER - 1]}…"
         return f"{event.calls:,} calls · {event.tokens:,} tokens · {event.candidates:,} candidates · leading {answer} · {seconds}"

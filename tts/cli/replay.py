@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName
-from tts.cli.terminal import visible
+from tts.display import visible
 
 if TYPE_CHECKING:
     from tts.experiments.analysis.replay import Prices

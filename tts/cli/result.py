@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tts.cli.boundary import warn
-from tts.cli.terminal import messages, one_line, output, visible
+from tts.cli.terminal import messages, output
+from tts.display import one_visible_line, visible
 from tts.errors import ConfigError, TTSError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
 
     oracle = " · oracle" if solution.oracle else ""
     other = "" if solution.reproducible else " (another run may differ)"
-    caption = one_line(f"{solution.strategy} · {solution.model} · seed {solution.seed}{other}{oracle}")
+    caption = one_visible_line(f"{solution.strategy} · {solution.model} · seed {solution.seed}{other}{oracle}")
     console = output()
     rows = _rows(solution)
     labels = max(len(label) for label, _, _ in rows)
@@ -95,10 +96,10 @@ def print_table(solution: Solution, *, explain: bool = False) -> None:
     if explain:
         reasons = _reasons(solution) or (f"{solution.strategy} was asked for, and has nothing to decide",)
         for reason in reasons:
-            console.print(Text(f"why: {one_line(reason)}"), soft_wrap=True)
+            console.print(Text(f"why: {one_visible_line(reason)}"), soft_wrap=True)
     if solution.failures:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(solution.failures.items()))
-        messages().print(f"failed rows: {one_line(kinds)}", soft_wrap=True)
+        messages().print(f"failed rows: {one_visible_line(kinds)}", soft_wrap=True)
     for text in solution.warnings:
         warn(text)
 

@@ -10,7 +10,7 @@ import typer
 from tts.cli.boundary import FAILED, INTERRUPTED, ended_by_sigterm, warn
 from tts.cli.model_options import ExtraBody, KeyFrom, NoProbe, Rpm, Settings, Tpm, settings_of
 from tts.cli.runs import DryRun, StoreFile
-from tts.cli.terminal import visible
+from tts.display import visible
 
 if TYPE_CHECKING:
     from tts.experiments.run.runner import RunSummary

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tts.cli.terminal import one_line, output, table
+from tts.cli.terminal import output, table
+from tts.display import one_visible_line
 
 StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A name or id of `tts runs`; else the newest.")]
 RunStudy = Annotated[str | None, typer.Option("--run", metavar="STUDY", help="A name or id of `tts runs`; else the newest.")]
@@ -38,7 +39,7 @@ def runs(
         for study in opened.studies():
             begun = datetime.fromtimestamp(study.created_at).astimezone().isoformat(sep=" ", timespec="minutes")
             counts = (study.cells, study.done, study.failed, opened.lost_tokens(study.id))
-            shown.add_row(str(study.id), one_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
+            shown.add_row(str(study.id), one_visible_line(study.name), begun[:16], *(f"{count:,}" for count in counts))
     output().print(shown)
 
 
@@ -73,6 +74,6 @@ def _check(store: Path | None) -> None:
         typer.echo(f"{found.whole:,} results are as they were written{unknown}")
         return
     for line in (*(f"file: {fault}" for fault in found.faults), *(f"result: {key}" for key in found.damaged)):
-        typer.echo(line)
+        typer.echo(one_visible_line(line))
     count = f"{len(found.damaged):,} of {found.whole + len(found.damaged):,} results are" if found.damaged else "the file is"
     raise TTSError(f"store {path}: {count} damaged{unknown}", hint="put back a copy of it, or run the study in another file with --store")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tts.cli.runs import AsCsv, AsJson, StoreFile, StudyName
-from tts.cli.terminal import visible
+from tts.display import visible
 
 
 def show(

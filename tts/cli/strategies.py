@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tts.cli.terminal import one_line, output, table, visible
+from tts.cli.terminal import output, table
+from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,12 +72,12 @@ def _list(names: Names, console: Console) -> None:
         try:
             made = names.get(name)
         except TTSError as failure:  # of another package: the others are listed all the same
-            shown.add_row(name, "", one_line(failure.cause))
+            shown.add_row(name, "", one_visible_line(failure.cause))
             continue
         shown.add_row(
             name,
             ", ".join(t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in _parameters(made)),
-            one_line(_doc(made).split("\n\n")[0]),
+            one_visible_line(_doc(made).split("\n\n")[0]),
         )
     console.print(shown)
 

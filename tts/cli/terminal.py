@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tts.display import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 _LEAST_WIDTH = 40
 
 
-def visible(text: str) -> str:
-    """Return a text with its control characters written as escapes; line ends stay."""
-    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def one_line(text: str) -> str:
-    """Return a text as one visible line."""
-    return visible(" ".join(text.splitlines()))
-
-
 def output() -> Console:
-    """Return a console for results: standard output, without markup, and never too narrow for a table's values."""
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False, emoji=False)
+    """Return a console for results: standard output, never too narrow for a table's values."""
+    console = _console(stderr=False)
     console.width = max(_LEAST_WIDTH, console.width)
     return console
 
 
 def messages() -> Console:
     """Return a console for everything else: standard error."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    """Return a console without markup, in which texts and the cells of tables are visible."""
     from rich.console import Console
 
-    return Console(stderr=True, markup=False, highlight=False, emoji=False)
+    class VisibleConsole(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(visible(text), **options)
+
+    return VisibleConsole(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def table(*titles: str, whole: str = "", numbers: Collection[str] = ()) -> Table:

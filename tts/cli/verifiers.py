@@ -9,7 +9,8 @@ import typer
 
 from tts.cli.boundary import warn, within_boundary
 from tts.cli.runs import AsJson, RunStudy, StoreFile
-from tts.cli.terminal import facts, one_line, output, table, visible
+from tts.cli.terminal import facts, output, table
+from tts.display import one_visible_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -155,7 +156,7 @@ def _show_tokens(console: Console, rendered: RenderedSolution, tokenizer: Any) -
         if at == rendered.prompt and at:
             console.print(line, soft_wrap=True)
             line = "steps:  "
-        line += f" {one_line(tokenizer.convert_ids_to_tokens(token))}"
+        line += f" {one_visible_line(tokenizer.convert_ids_to_tokens(token))}"
         if at in read:
             console.print(f"{line} <- step {read[at] + 1}, position {at}", soft_wrap=True)
             line = "        "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tts.checks import read_text
 from tts.errors import ConfigError, shown, unknown_name
+from tts.logs import get_logger
 from tts.serve.failures import ApiError, api_error
 
-LOG = logging.getLogger("tts.serve")
+LOG = get_logger("tts.serve")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS = ("/", "/health")  # without a key: the page holds no data
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from tts.budget.budget import Budget
 from tts.errors import ConfigError, TTSError, shown
+from tts.logs import get_logger
 from tts.models.record import ModelRecord
 from tts.serve.access import Client, read_keys
 from tts.serve.admission import Admission, ClientBooks
@@ -27,7 +27,7 @@ from tts.solver.model_cache import LOOP, ModelCache
 from tts.solver.solver import Solver
 from tts.types import Solution
 
-LOG = logging.getLogger("tts.serve")
+LOG = get_logger("tts.serve")
 T = TypeVar("T")
 _ASIDE = 2  # threads for tokenizers
 

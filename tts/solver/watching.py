@@ -10,11 +10,12 @@ import asyncio
 import logging
 
 from tts.budget.ledger import Call
+from tts.logs import get_logger
 from tts.solver import telemetry
 from tts.solver.telemetry import SearchFacts
 from tts.types import Solution
 
-_LOG = logging.getLogger("tts")
+_LOG = get_logger("tts")
 _LOG.addHandler(logging.NullHandler())  # else warnings would be printed where logging is not configured
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from typing import Any
 
 from tts.backends.openai.capabilities import Capabilities
 from tts.errors import ConfigError, shown, unknown_name
+from tts.logs import get_logger
 from tts.models.user_files import cache_file, write_whole
 
-LOG = logging.getLogger("tts.servers")
+LOG = get_logger("tts.servers")
 _MOST_AGE_S = 7 * 86400.0
 _FORMAT = 3  # raised when probes find other things
 _NOT_DECLARED = ("model", "served", "version", "owner", "seed_note", "filter_note")

@@ -7,7 +7,6 @@ search, whose prompts are problems.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -22,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from tts.backends.base import Sampling
 from tts.backends.metadata import metadata_of
 from tts.backends.protocol import BackendProtocol
+from tts.logs import get_logger
 from tts.serve.access import Client
 from tts.serve.chat import read_body
 from tts.serve.chat_body import checked, parsed
@@ -37,7 +37,7 @@ from tts.serve.searches import Job
 from tts.serve.server_events import PING, EventsReply, event, leaving
 from tts.solver.model_cache import LOOP
 
-LOG = logging.getLogger("tts.serve")
+LOG = get_logger("tts.serve")
 T = TypeVar("T")
 _MOST_STOPS = 16
 _TOKENS = 16  # of a choice, where the request names no number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from tts.backends.engine.device.operations import DeviceOperations
 from tts.backends.engine.planning import StepPlan
 from tts.backends.engine.pool import BlockPool
 from tts.backends.kernels.lowering import KernelWork, WorkShape, padded
+from tts.logs import get_logger
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]  # of what runs on a device: what does the same at once
-LOG = logging.getLogger("tts.engine")
+LOG = get_logger("tts.engine")
 
 # fixed steps: their tokens; the least runs of either kind that a step is padded to
 _TOKENS = (1, 2, 4, 8, *range(16, 257, 16))
