@@ -59,14 +59,12 @@ async def _solve(first: int, count: int, at_once: int) -> None:
 
 
 def _serve() -> None:
-    import uvicorn
-
     from tts.serve.app import create_app
     from tts.serve.config import gateway_config
-    from tts.serve.server import uvicorn_config
+    from tts.serve.server import GatewayServer, uvicorn_config
 
     app = create_app(gateway_config({"models": {"toy": {"strategy": PLAN, "budget": BUDGET}}}))
-    server = uvicorn.Server(uvicorn_config(app))
+    server = GatewayServer(uvicorn_config(app))
     threading.Thread(target=server.run, daemon=True).start()
     while not server.started:
         time.sleep(0.01)

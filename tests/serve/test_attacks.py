@@ -16,7 +16,6 @@ import pytest
 
 from tests.serve.asking import QUESTION, TOY, ask, refused, serving
 from tests.support.guard import LIMIT_S
-from tts.serve import chat
 from tts.serve.access import Client
 from tts.serve.chat_body import ChatBody
 from tts.serve.config import gateway_config
@@ -188,9 +187,8 @@ def test_each_streamed_choice_begins_with_its_role(client):
     assert all(delta["role"] == "assistant" for delta in first.values())
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(client, monkeypatch):
-    monkeypatch.setattr(chat, "BODY_S", 0.2)
-    app, sent = client().app, list[Any]()
+def test_a_body_that_does_not_come_is_not_waited_for(client):
+    app, sent = client(limits={"body_seconds": 0.2}).app, list[Any]()
     parts = [{"type": "http.request", "body": b"{", "more_body": True}]
 
     async def receive() -> Any:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tts.serve.chat_body import ChatBody, checked, parsed
+from tts.serve.config import GatewayLimits
 from tts.serve.failures import ApiError, JsonReply
 from tts.serve.gateway import Gateway
 from tts.serve.orders import order_of
@@ -17,8 +18,6 @@ from tts.serve.replies import completion
 from tts.serve.server_events import leaving
 from tts.serve.streams import ChatStream
 from tts.solver import telemetry
-
-BODY_S = 60.0  # in which a request must send its body
 
 
 async def chat_completions(request: Request) -> Response:
@@ -45,21 +44,22 @@ async def read_body(request: Request) -> bytes:
     """Return a request's body.
 
     Raises:
-        ApiError: 413, it is longer than the operator allows; what is beyond is not read. 408: it takes longer than `BODY_S` to come.
+        ApiError: 413, it is longer than the operator allows; what is beyond is not read. 408: it takes too long to come.
     """
-    most: int = request.app.state.gateway.config.limits.body_bytes
+    limits: GatewayLimits = request.app.state.gateway.config.limits
+    most, seconds = limits.body_bytes, limits.body_seconds
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told) > most:
         raise _too_large(most)
     parts, size = list[bytes](), 0
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(seconds):
             async for part in request.stream():
                 parts.append(part)
                 if (size := size + len(part)) > most:
                     raise _too_large(most)
     except TimeoutError:
-        raise ApiError(408, f"the body did not come within {BODY_S:g} seconds; send it at once", code="body_too_slow") from None
+        raise ApiError(408, f"the body did not come within {seconds:g} seconds; send it at once", code="body_too_slow") from None
     return b"".join(parts)
 
 

@@ -95,14 +95,24 @@ class GatewayLimits(Section):
     """What an operator allows.
 
     Args:
-        tokens: most tokens of a request's budget; a request that limits no tokens gets this limit too.
-        seconds: most seconds of a request's search, or of a model alone; None: no limit.
-        client_tokens: most tokens that one client may spend in `client_hours`; None: no limit. client_hours: how long they count.
-        searches: most searches at once. queue: most requests that wait behind them; further ones are refused with 429. As many
-            places again are for clients that have nothing there.
-        n: most choices of a reply.
-        width: the largest whole number in the strategy of a request, except for lengths in tokens.
-        body_bytes: of a request. messages: of a request's history. characters: of a request's texts.
+        tokens: The most tokens of a request's budget; a request that limits no tokens gets this limit too.
+        seconds: The most seconds of a request's search, or of a model alone; None: no limit.
+        client_tokens: The most tokens that one client may spend in `client_hours`; None: no limit.
+        client_hours: The hours for which a client's tokens count.
+        searches: The most searches at once.
+        queue: The most requests that wait behind the searches; further ones are refused with 429. As many places again are for
+            clients that have nothing there.
+        n: The most choices of a reply.
+        width: The largest whole number in the strategy of a request, except for lengths in tokens.
+        body_bytes: The most bytes of a request's body.
+        body_seconds: The seconds in which a body must have arrived.
+        messages: The most messages of a request's history.
+        characters: The most characters of a request's texts.
+        connections: The most connections at once, and never more than three quarters of the files that the process may open.
+        address_connections: The most connections of one address, this machine's included, and never more than half of all. Beyond
+            it a new one takes the place of the one that has waited longest for a request, or is refused with 503.
+        head_seconds: The seconds in which the line and the headers of a request must have arrived.
+        read_seconds: The seconds for which a client may leave a reply unread.
     """
 
     tokens: int = Field(default=100_000, ge=1)
@@ -114,8 +124,13 @@ class GatewayLimits(Section):
     n: int = Field(default=16, ge=1)
     width: int = Field(default=1024, ge=1)
     body_bytes: int = Field(default=10_000_000, ge=1)
+    body_seconds: float = Field(default=60.0, gt=0)
     messages: int = Field(default=1000, ge=1)
     characters: int = Field(default=2_000_000, ge=1)
+    connections: int = Field(default=4096, ge=2)
+    address_connections: int = Field(default=2048, ge=1)
+    head_seconds: float = Field(default=10.0, gt=0)
+    read_seconds: float = Field(default=60.0, gt=0)
 
 
 class GatewayConfig(Section):

@@ -19,8 +19,10 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tts.errors import ConfigError, TTSError
+from tts.logs import RepeatLimit, get_logger
 from tts.serve.app import create_app
 from tts.serve.config import GatewayConfig
+from tts.serve.connections import Connections, raise_open_files
 from tts.serve.gateway import LOG, Gateway
 from tts.serve.protocol import BoundedHttp
 
@@ -29,7 +31,18 @@ _ENDS_S = 30  # for a worker, after which it is killed
 
 
 class GatewayServer(uvicorn.Server):
-    """Ends the searches under way first, so that each client gets a clear error before its connection is closed."""
+    """Accepts connections within bounds, and at the end first ends the searches, so that each client gets a clear error."""
+
+    async def startup(self, sockets: Any = None) -> None:
+        """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio, which spins without a free file."""
+        await super().startup(sockets=[])
+        gateway: Gateway = self.config.app.state.gateway  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
+        listening = sockets or [_bound("127.0.0.1", self.config.port)]
+
+        def make() -> BoundedHttp:
+            return BoundedHttp(self.config, self.server_state, self.lifespan.state)
+
+        self.servers = [Connections(listening, make, gateway.config.limits, raise_open_files())]  # pyright: ignore[reportAttributeAccessIssue]
 
     async def shutdown(self, sockets: Any = None) -> None:
         """See `uvicorn.Server.shutdown`."""
@@ -99,19 +112,22 @@ def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str
 def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:
     """Return how uvicorn serves a gateway's application."""
     return uvicorn.Config(
-        app, port=port, http=BoundedHttp, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE_S,
-        lifespan="on",
+        app, port=port, http=BoundedHttp, ws="none", log_config=None, log_level="warning", access_log=False, server_header=False,
+        timeout_graceful_shutdown=_GRACE_S, lifespan="on",
     )  # fmt: skip
 
 
 def _write_errors() -> None:
     """Write errors to standard error where logging is not configured: replies to clients refer to the log."""
-    logger = logging.getLogger("tts")
-    if all(isinstance(one, logging.NullHandler) for one in (*logger.handlers, *logging.getLogger().handlers)):
-        handler = logging.StreamHandler()
-        handler.setLevel(logging.ERROR)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(handler)
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.ERROR)
+    handler.addFilter(RepeatLimit())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name in ("tts", "uvicorn", "asyncio"):
+        logger = get_logger(name)
+        if all(isinstance(one, logging.NullHandler) for one in (*logger.handlers, *logging.getLogger().handlers)):
+            logger.addHandler(handler)
+    get_logger("uvicorn.error")  # the one that uvicorn writes to
 
 
 def _supervise(config: GatewayConfig, host: str, listening: socket.socket, shown: str, workers: int) -> None:
