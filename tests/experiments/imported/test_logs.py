@@ -328,12 +328,12 @@ def test_logs_of_two_models_are_no_pool(tmp_path):
 def test_a_large_object_is_read_item_by_item(monkeypatch, size):
     monkeypatch.setattr("tts.experiments.imported.json_stream._CHUNK", size)
     given = {"a": [1, 2], "samples": [{"x": "y" * 50}, 12, '}]"', []], "n": 3.25, "empty": {}, "samples2": None}
-    found = list(JsonStream(io.StringIO(json.dumps(given, indent=1))).members("samples"))
+    found = list(JsonStream(io.StringIO(json.dumps(given, indent=1)), "log.json").members("samples"))
     expected = [("a", [1, 2]), *(("samples", one) for one in given["samples"]), ("n", 3.25), ("empty", {}), ("samples2", None)]
     assert found == expected
     for text in ("", "[1]", '{"a": 1', '{"samples": [1, 2', '{"a" 1}', '{"samples": [1 2]}'):
         with pytest.raises(ValueError, match=r"."):
-            list(JsonStream(io.StringIO(text)).members("samples"))
+            list(JsonStream(io.StringIO(text), "log.json").members("samples"))
 
 
 @pytest.mark.slow

@@ -6,15 +6,16 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tts.errors import ConfigError, missing_extra
 from tts.experiments.datasets import DataSet
 from tts.experiments.datasets.rows import BadRow, Fields, PlacedRow, collect
+from tts.experiments.datasets.unpacking import bounded_lines, check_row, check_whole, largest_row, unpacked_size
 from tts.types import Problem
 
-_LONGEST: Final = 1 << 30  # characters of a cell
 _ROWS: Final = 256  # of Parquet, held at once
+_VALUE: Final = 8  # bytes that a value of Parquet has in memory, at least
 
 
 def load(
@@ -59,7 +60,7 @@ def load(
 def read_json_lines(file: Path) -> Iterator[PlacedRow]:
     """Yield the objects of a file of JSON lines; blank lines are passed over."""
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(bounded_lines(file, lines), 1):
             if line.strip():
                 yield f"line {number}", _json_object(line)
 
@@ -79,7 +80,7 @@ def read_csv(file: Path) -> Iterator[PlacedRow]:
     """Yield the rows of a CSV file with a header; all values are texts."""
     # A byte that is no UTF-8 spoils its own row only: it becomes half a surrogate pair, which no text may have.
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
-        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))  # of the process; a solution may pass its default
+        csv.field_size_limit(max(csv.field_size_limit(), largest_row()))  # of the process; a solution may pass its default
         reader = csv.reader(text, strict=True)
         header = next(reader, [])
         if len(set(header)) < len(header):
@@ -91,6 +92,8 @@ def read_csv(file: Path) -> Iterator[PlacedRow]:
             except StopIteration:
                 return
             except csv.Error as failure:
+                if "field limit" in str(failure):  # what follows is the rest of a cell, and no row
+                    check_row(f"{file.name}, {place}", largest_row() + 1)
                 yield place, BadRow(f"it is no CSV: {failure}")
                 continue
             if len(cells) == len(header):
@@ -112,13 +115,42 @@ def read_parquet(file: Path) -> Iterator[PlacedRow]:
         raise missing_extra("pyarrow", "experiments", "reading a Parquet file") from absent
     number = 0
     try:
-        with parquet.ParquetFile(file, pre_buffer=False) as table:  # or it would hold all that it has read
-            for batch in table.iter_batches(_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", row
-    except pyarrow.ArrowException as failure:
+        with parquet.ParquetFile(file) as whole:
+            metadata, repeated = whole.metadata, _repeated(whole.schema)
+        for at in range(metadata.num_row_groups):
+            rows = _rows_at_once(file, metadata.row_group(at))
+            # without `pre_buffer`, or it would hold all that it has read; equal texts of lists are held once, or one row could be any size
+            with parquet.ParquetFile(file, pre_buffer=False, read_dictionary=repeated) as group:
+                for batch in group.iter_batches(rows, row_groups=[at]):
+                    small = sum(map(unpacked_size, batch.columns)) <= largest_row()
+                    for i in range(batch.num_rows):
+                        number += 1
+                        if not small:
+                            check_row(f"{file.name}, row {number}", sum(unpacked_size(column.slice(i, 1)) for column in batch.columns))
+                        yield (
+                            f"row {number}",
+                            {name: column[i].as_py() for name, column in zip(batch.schema.names, batch.columns, strict=True)},
+                        )
+    except (pyarrow.ArrowException, UnicodeDecodeError) as failure:
         raise ConfigError(f"{file.name} is no Parquet file that can be read: {str(failure).splitlines()[0]}") from failure
+
+
+def _repeated(schema: Any) -> list[str]:
+    """Return the paths of texts within lists."""
+    columns = [schema.column(i) for i in range(len(schema.names))]
+    return [one.path for one in columns if one.max_repetition_level and one.physical_type == "BYTE_ARRAY"]
+
+
+def _rows_at_once(file: Path, group: Any) -> int:
+    """Return how many rows of a group are held at once: each of their texts may be as long as all different ones together.
+
+    Raises:
+        ConfigError: the group is too large for the size of the file.
+    """
+    columns = [group.column(i) for i in range(group.num_columns)]
+    check_whole(file, sum(max(_VALUE * one.num_values, one.total_uncompressed_size) for one in columns))
+    texts = sum(one.total_uncompressed_size for one in columns if one.physical_type.endswith("BYTE_ARRAY"))
+    return max(1, min(_ROWS, largest_row() // max(1, texts)))
 
 
 _READERS: dict[str, Callable[[Path], Iterator[PlacedRow]]] = {".jsonl": read_json_lines, ".csv": read_csv, ".parquet": read_parquet}

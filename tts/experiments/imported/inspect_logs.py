@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 from tts.characters import in_whole_characters
 from tts.errors import ConfigError, missing_extra, shown, unknown_name
 from tts.experiments.datasets.rows import BadRow
+from tts.experiments.datasets.unpacking import check_row, check_whole, read_bounded
 from tts.experiments.imported.fields import SampleRow, identity_in, whole_number
 from tts.experiments.imported.json_stream import JsonStream
 from tts.experiments.imported.source import Source, SourceFacts
@@ -118,10 +119,12 @@ def _document(file: Path) -> Iterator[tuple[str, str, Any]]:
     number = 0
     try:
         with file.open(encoding="utf-8") as text:
-            for name, value in JsonStream(text).members("samples"):
+            for name, value in JsonStream(text, file.name).members("samples"):
                 number += name == "samples"
                 yield f"sample {number}", name, value
     except (ValueError, RecursionError) as failure:
+        if isinstance(failure, ConfigError):
+            raise
         raise ConfigError(f"{file.name}: it is no whole JSON object: {failure} (after sample {number})") from failure
 
 
@@ -133,32 +136,40 @@ def _archive(file: Path) -> Iterator[tuple[str, str, Any]]:
             header = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
             if header is None:
                 raise ConfigError(f"{file.name}: it has neither header.json nor _journal/start.json, so that it is no log of Inspect")
-            facts: Any = _member(archive, header)
+            facts, size = _member(file, archive, header)
             if not isinstance(facts, Mapping):
                 raise ConfigError(f"{file.name}, {header}: it is no JSON object, so that it is no log of Inspect")
             yield from ((header, name, value) for name, value in facts.items())
             for name in dict.fromkeys(name for name in names if name.startswith("samples/") and name.endswith(".json")):
-                yield name, "samples", _member(archive, name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RecursionError) as failure:
+                sample, more = _member(file, archive, name)
+                check_whole(file, size := size + more)
+                yield name, "samples", sample
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as failure:
         if isinstance(failure, ConfigError):
             raise
         raise ConfigError(f"{file.name}: it is damaged: {failure}") from failure
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
-    """Return the JSON object of a member."""
-    info = archive.getinfo(name)
-    try:
-        body = archive.read(info)
-    except NotImplementedError:
-        if info.compress_type != _ZSTANDARD:
-            raise ConfigError(f"{archive.filename}, {name}: it is compressed by method {info.compress_type}, which is not known") from None
-        body = _decompressed(archive, info)
-    return json.loads(body)
+def _member(file: Path, archive: zipfile.ZipFile, name: str) -> tuple[Any, int]:
+    """Return the JSON value of a member, and its bytes.
+
+    Raises:
+        ConfigError: it is too large, or packed by a method that Inspect does not use.
+    """
+    info, place = archive.getinfo(name), f"{file.name}, {name}"
+    check_row(place, info.file_size)
+    if info.compress_type == _ZSTANDARD:
+        body = _zstandard(place, archive, info)
+    elif info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with archive.open(info) as stream:
+            body = read_bounded(place, stream)
+    else:
+        raise ConfigError(f"{place}: it is compressed by method {info.compress_type}, but Inspect uses Zstandard or deflate")
+    return json.loads(body), len(body)
 
 
-def _decompressed(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return the content of a member that is compressed with Zstandard, which `zipfile` reads from Python 3.14 on."""
+def _zstandard(place: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Return the content of a member that is compressed with Zstandard, which `zipfile` does not read in pieces."""
     try:
         import pyarrow
     except ImportError as absent:
@@ -171,7 +182,7 @@ def _decompressed(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     raw = file.read(info.compress_size)
     try:
         with pyarrow.CompressedInputStream(pyarrow.BufferReader(raw), "zstd") as stream:
-            return stream.read()
+            return read_bounded(place, stream)
     except (pyarrow.ArrowException, OSError) as failure:
         raise ValueError(f"{info.filename} cannot be decompressed: {failure}") from failure
 

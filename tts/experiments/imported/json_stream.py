@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
+from tts.experiments.datasets.unpacking import check_row, largest_row
+
 _CHUNK: Final = 1 << 20  # characters
 _SPACE: Final = " \t\n\r"
 
@@ -14,11 +16,12 @@ class JsonStream:
     """A text stream with one JSON object.
 
     Args:
-        text: opened for reading, at its beginning.
+        text: The stream, at its beginning.
+        name: The name of its file, for messages.
     """
 
-    def __init__(self, text: IO[str]) -> None:
-        self._text = text
+    def __init__(self, text: IO[str], name: str) -> None:
+        self._text, self._name, self._most = text, name, largest_row()
         self._buffer, self._at, self._ended = "", 0, False
         self._decode = json.JSONDecoder().raw_decode
 
@@ -70,6 +73,8 @@ class JsonStream:
             try:
                 value, end = self._decode(self._buffer, self._at)
             except ValueError:
+                if len(self._buffer) - self._at > self._most:
+                    check_row(f"{self._name}, one value", len(self._buffer) - self._at)
                 if not self._more(size):
                     raise
             else:
