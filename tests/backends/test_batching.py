@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.batching import BatchQueue
 from tts.errors import EngineError
-
-LIMIT = 60  # seconds after which a test that hangs has failed
 
 
 def job() -> RowSet:
@@ -27,7 +26,7 @@ def fail(jobs: list[RowSet], failure: Exception) -> None:
 
 async def failure_of(rows: RowSet) -> Exception:
     with pytest.raises(EngineError) as raised:
-        await asyncio.wait_for(rows.row(0), LIMIT)
+        await asyncio.wait_for(rows.row(0), LIMIT_S)
     return raised.value
 
 
@@ -40,7 +39,7 @@ class Held:
 
     def __call__(self, _: BatchQueue, jobs: list[Any], deliver: Callable[..., None]) -> None:
         self.started.set()
-        assert self.go.wait(LIMIT)
+        assert self.go.wait(LIMIT_S)
         deliver(self.delivered.append, "late")
 
 
@@ -67,7 +66,7 @@ def test_closing_fails_jobs_under_way_at_once_and_loses_nothing_that_was_deliver
         queue = BatchQueue(held, fail, threaded=True)
         running, pending = job(), job()
         queue.submit(running)
-        await asyncio.to_thread(held.started.wait, LIMIT)
+        await asyncio.to_thread(held.started.wait, LIMIT_S)
         queue.submit(pending)
         queue.close()
         assert "closed" in str(await failure_of(running))
@@ -100,7 +99,7 @@ def test_a_batch_takes_what_is_submitted_while_it_runs_and_fails_with_it() -> No
         first, ended, later = job(), job(), job()
         queue.submit(first)
         queue.submit(ended)
-        await asyncio.to_thread(held.started.wait, LIMIT)
+        await asyncio.to_thread(held.started.wait, LIMIT_S)
         ended.fail(EngineError("needs nothing any more"))
         queue.submit(later)
         held.go.set()
@@ -139,10 +138,10 @@ def test_a_closed_queue_tells_its_batch_to_end() -> None:
 
         queue = BatchQueue(execute, fail, threaded=True)
         queue.submit(job())
-        await asyncio.to_thread(held.started.wait, LIMIT)
+        await asyncio.to_thread(held.started.wait, LIMIT_S)
         queue.close()
         held.go.set()
-        assert await asyncio.to_thread(ended.wait, LIMIT)
+        assert await asyncio.to_thread(ended.wait, LIMIT_S)
 
     asyncio.run(main())
 
@@ -153,7 +152,7 @@ def test_a_queue_whose_loop_has_ended_keeps_no_job() -> None:
 
     async def main() -> None:
         queue.submit(job())
-        await asyncio.to_thread(held.started.wait, LIMIT)
+        await asyncio.to_thread(held.started.wait, LIMIT_S)
 
     asyncio.run(main())
     held.go.set()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import tts
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.function import Answer, Ask, FunctionBackend
 from tts.errors import ConfigError, EngineError
 
-LIMIT = 60  # seconds after which a test that hangs has failed
 CAP = 40
 
 
@@ -26,7 +26,7 @@ async def started(backend: FunctionBackend, count: int = 1, prompt: str = "a b c
 
 
 async def ended(rows: RowSet) -> list[Sample]:
-    await asyncio.wait_for(rows.drain(), LIMIT)
+    await asyncio.wait_for(rows.drain(), LIMIT_S)
     return [sample for sample in rows.samples if sample is not None]
 
 
@@ -145,7 +145,7 @@ def test_cancelling_does_not_wait_for_threads_and_drops_what_they_say() -> None:
 
         def write(ask: Ask) -> Any:
             begun.set()
-            assert end.wait(LIMIT)
+            assert end.wait(LIMIT_S)
             return write_on()
 
         async def write_on() -> str:
@@ -156,7 +156,7 @@ def test_cancelling_does_not_wait_for_threads_and_drops_what_they_say() -> None:
 
         backend = FunctionBackend(write, concurrency=4)
         rows = await started(backend, 4)
-        await asyncio.to_thread(begun.wait, LIMIT)
+        await asyncio.to_thread(begun.wait, LIMIT_S)
         rows.cancel()
         assert rows.done
         assert {(s.finish, s.num_tokens, s.estimated) for s in await ended(rows)} == {("cancelled", CAP, True)}
@@ -189,8 +189,8 @@ def test_plain_functions_run_at_once_and_never_in_the_event_loop() -> None:
     loop_runs = threading.Event()
 
     def write(ask: Ask) -> str:
-        assert loop_runs.wait(LIMIT)
-        meeting.wait(LIMIT)
+        assert loop_runs.wait(LIMIT_S)
+        meeting.wait(LIMIT_S)
         return "met"
 
     async def main() -> None:
@@ -209,7 +209,7 @@ def test_closing_fails_what_waits_and_what_is_under_way(way: int) -> None:
 
     def write(ask: Ask) -> str:
         begun.set()
-        assert end.wait(LIMIT)
+        assert end.wait(LIMIT_S)
         return "late"
 
     async def hang(ask: Ask) -> str:
@@ -223,11 +223,11 @@ def test_closing_fails_what_waits_and_what_is_under_way(way: int) -> None:
     async def main() -> None:
         backend = FunctionBackend([write, hang, lazily][way], concurrency=1)
         rows = await started(backend, 2)
-        await asyncio.to_thread(begun.wait, LIMIT)
+        await asyncio.to_thread(begun.wait, LIMIT_S)
         await backend.close()
         for index in range(2):
             with pytest.raises(EngineError, match="the backend was closed"):
-                await asyncio.wait_for(rows.row(index), LIMIT)
+                await asyncio.wait_for(rows.row(index), LIMIT_S)
         with pytest.raises(EngineError, match="the backend was closed"):
             await started(backend)
         end.set()

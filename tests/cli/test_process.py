@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from tests.support.guard import LIMIT_S
+
 COLOURS = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in COLOURS} | {"PYTHONWARNINGS": "error", "COLUMNS": "80"}
 
@@ -44,7 +46,7 @@ main()
 
 def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8", check=False, timeout=60,
+        [sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8", check=False, timeout=LIMIT_S,
         **{"env": ENVIRONMENT, **options},
     )  # fmt: skip
 
@@ -126,7 +128,7 @@ def test_ctrl_c_during_a_long_search_prints_what_was_found_and_nothing_else(tmp_
         shown = b""
         while part := _read(screen):
             shown += part
-        process.wait(timeout=60)
+        process.wait(timeout=LIMIT_S)
     finally:
         process.kill()
         os.close(screen)
@@ -155,7 +157,7 @@ def test_an_output_that_nobody_reads_is_no_traceback(arguments: str):
     reader, writer = os.pipe()
     os.close(reader)
     result = subprocess.run(
-        [sys.executable, "-m", "tts", *arguments.split()], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+        [sys.executable, "-m", "tts", *arguments.split()], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S,
         env=ENVIRONMENT,
     )  # fmt: skip
     os.close(writer)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from tests.support.guard import LIMIT_S
 from tts.errors import VerifierError
 from tts.experiments.run.runner import RunSummary
 from tts.experiments.store.store import CellCounts, Store
@@ -138,7 +139,7 @@ def test_a_polite_end_gives_the_cells_back(run, tmp_path: Path):
         assert process.stderr is not None
         assert process.stderr.readline().startswith("0 of 480")
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=120)
+        _, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "warning: stopped: " in told
     with Store(".tts/store.sqlite") as store:

@@ -18,9 +18,8 @@ import pytest
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
+from tests.support.guard import LIMIT_S
 from tts.cli.serve import _plain_config
-
-LIMIT_S = 120.0
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.guard import LIMIT_S
+
 SERVES = """
 import http.server, socket, sys, threading
 flags = sys.argv[1:]
@@ -71,7 +73,7 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def gone(url: str) -> bool:
     try:
-        httpx.get(f"{url}/health", timeout=5)
+        httpx.get(f"{url}/health", timeout=LIMIT_S)
     except httpx.TransportError:
         return True
     return False
@@ -82,7 +84,7 @@ def test_it_says_how_the_server_is_used_and_ends_it_when_it_is_ended(engines: An
     with running("pocket", "--python", engines(SERVES), "--log", str(tmp_path / "log")) as (process, url):
         assert httpx.get(f"{url}/health").status_code == 200
         process.send_signal(number)
-        assert process.wait(30) == status
+        assert process.wait(LIMIT_S) == status
     assert gone(url)
     flags = (tmp_path / "log").read_text()
     for flag in (
@@ -100,7 +102,7 @@ def test_it_says_how_the_server_is_used_and_ends_it_when_it_is_ended(engines: An
 def test_no_server_is_left_behind_by_one_that_is_killed(engines: Any) -> None:
     with running("pocket", "--python", engines(SERVES)) as (process, url):
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(30)
+        process.wait(LIMIT_S)
         while not gone(url):  # a test that waits in vain is cut off from outside
             pass
 
@@ -109,7 +111,7 @@ def test_no_server_is_left_behind_by_one_that_is_killed(engines: Any) -> None:
 def test_a_server_that_ends_later_is_a_failure_with_its_last_words(engines: Any) -> None:
     with running("pocket", "--python", engines(SERVES)) as (process, url):
         httpx.get(f"{url}/end")
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert "error: the server ended with status 1; its log ends: RuntimeError: told to end" in err
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.guard import LIMIT_S
 from tts.backends.base import CAPABILITIES, Row, RowSet, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.protocol import BackendProtocol, prompt_logprobs
 from tts.errors import CapabilityError, EngineError, PromptTooLong
@@ -277,7 +278,7 @@ class BackendContract:
             await backend.close()
             for late in (lambda: asked, lambda: self.ask(backend, handle, self.rows(1))):
                 with pytest.raises(EngineError, match="closed"):
-                    await asyncio.wait_for(late().row(0), 60)
+                    await asyncio.wait_for(late().row(0), LIMIT_S)
 
         self.run(check)
 

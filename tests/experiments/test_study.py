@@ -16,6 +16,7 @@ import pytest
 
 import tts
 from tests.experiments.studies import SUMS
+from tests.support.guard import LIMIT_S
 from tts.experiments.api import PartialResults
 from tts.experiments.run.runner import RunSummary
 from tts.experiments.store.store import Store
@@ -144,7 +145,7 @@ def test_a_run_that_is_killed_is_resumed() -> None:
     pytest.importorskip("yaml")
     path = Path("killed.sqlite")
     with subprocess.Popen([sys.executable, "-c", KILLED, YAML], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 60
+        until = time.monotonic() + LIMIT_S
         while not path.exists() or _done(path) < 20:
             assert time.monotonic() < until, "the run never began"
             assert process.poll() is None, "the run ended before it was killed"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tests.support.guard import LIMIT_S
 from tts.backends.base import StopCondition
 from tts.backends.text.stops import StopScanner
 from tts.budget.budget import Budget
@@ -105,7 +106,7 @@ class Slow(Task):
     def extract(self, text: str) -> str | None:
         self.threads.append(threading.current_thread())
         if len(text) > 20_000:
-            self.going.wait(60)
+            self.going.wait(LIMIT_S)
         return text[:1]
 
 

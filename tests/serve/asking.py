@@ -15,6 +15,7 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from starlette.testclient import TestClient
 
+from tests.support.guard import LIMIT_S
 from tts.serve.app import create_app
 from tts.serve.config import gateway_config
 from tts.serve.server import GatewayServer, uvicorn_config
@@ -40,12 +41,12 @@ def serving(port: int = 0, **settings: Any) -> Iterator[GatewayServer]:
     server.startup = begin  # pyright: ignore[reportAttributeAccessIssue]
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    assert started.wait(60)
+    assert started.wait(LIMIT_S)
     try:
         yield server
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
 
 

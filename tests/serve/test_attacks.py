@@ -279,11 +279,11 @@ def test_the_log_has_the_reason_that_clients_are_not_told():
         assert process.stdout is not None
         url = process.stdout.readline().split()[1]
         try:
-            chatted = httpx.post(f"{url}/chat/completions", json={"model": "fails", "messages": QUESTION}, timeout=60)
-            written = httpx.post(f"{url}/completions", json={"model": "fails", "prompt": "1 + 2"}, timeout=60)
+            chatted = httpx.post(f"{url}/chat/completions", json={"model": "fails", "messages": QUESTION}, timeout=LIMIT_S)
+            written = httpx.post(f"{url}/completions", json={"model": "fails", "prompt": "1 + 2"}, timeout=LIMIT_S)
         finally:
             process.terminate()
-        _, log = process.communicate(timeout=60)
+        _, log = process.communicate(timeout=LIMIT_S)
     for reply in (chatted, written):
         assert refused(reply, 502, None, "model_failed")
         assert "/secret/path" not in reply.text

@@ -15,6 +15,7 @@ pytest.importorskip("numba", reason="the extra engine is not installed")
 from starlette.testclient import TestClient
 
 from tests.serve.asking import scored
+from tests.support.guard import LIMIT_S
 from tts.backends.engine import EngineBackend
 from tts.backends.prompt_logprobs import PromptLogprobs
 from tts.backends.protocol import prompt_logprobs
@@ -359,7 +360,7 @@ def test_a_client_that_leaves_stops_the_model_and_is_booked(client):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         left.set()
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, LIMIT_S)
 
     asyncio.run(leave())
     assert not state.books.held

@@ -15,11 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.guard import LIMIT_S
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 QUESTION = [{"role": "user", "content": "3 + 4 - 2"}]
-STARTS_S, LIMIT_S = 600.0, 120.0
 CONFIG = """
 models:
   toy: {strategy: best_of_n(n=8) | majority, budget: 2000}
@@ -45,7 +46,7 @@ def started(config: Path) -> Iterator[str]:
         (config.parent / "log").open("w+") as log,
         subprocess.Popen(command, cwd=config.parent, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
-        killed = threading.Timer(STARTS_S, process.kill)
+        killed = threading.Timer(LIMIT_S, process.kill)
         killed.start()
         try:
             assert process.stdout is not None

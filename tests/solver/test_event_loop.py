@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.support.guard import program, within
+from tests.support.guard import LIMIT_S, program, within
 from tts.errors import ConfigError, EngineError
 from tts.solver.event_loop import Interrupted, LoopThread
 
@@ -84,7 +84,7 @@ def test_who_is_cancelled_cancels_what_it_waits_for(loop):
             await waiting
 
     assert within(lambda: asyncio.run(main())) == [None]
-    assert ended.wait(30)
+    assert ended.wait(LIMIT_S)
 
 
 def test_who_is_cancelled_before_anything_began_leaves_nothing_behind(loop):

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 import tts
-from tests.support.guard import program, within
+from tests.support.guard import LIMIT_S, program, within
 from tts import renamed
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
@@ -34,7 +34,7 @@ def loads(monkeypatch):
 
     def load(record):
         seen.append(record)
-        threading.Event().wait(0.05)
+        threading.Event().wait(0.05)  # short on purpose
         return make(record)
 
     monkeypatch.setattr(ToyBackend, "from_record", load)
@@ -86,7 +86,7 @@ def test_another_model_is_loaded_in_the_meantime():
     once, other = Once(), threading.Event()
 
     def slow(key):
-        assert other.wait(30)
+        assert other.wait(LIMIT_S)
         return key
 
     def quick(key):

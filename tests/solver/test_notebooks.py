@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tts
+from tests.support.guard import LIMIT_S
 
 ROOT = Path(tts.__file__).parents[1]
 CELLS = (
@@ -66,7 +67,7 @@ def test_a_notebook_shows_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    nbclient.NotebookClient(book, timeout=120, kernel_name="here", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(book, timeout=LIMIT_S, kernel_name="here", resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [next((o for o in cell.outputs if o.output_type == "execute_result"), None) for cell in book.cells]
     html = ["" if one is None else one.data.get("text/html", "") for one in shown]
     for at, words in ((0, "<caption>solution</caption>"), (1, "<caption>usage</caption>"), (2, "<th>call</th>"), (4, "solution"),

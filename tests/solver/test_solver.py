@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 import tts
-from tests.support.guard import within
+from tests.support.guard import LIMIT_S, within
 from tts.backends.function import Ask, FunctionBackend
 from tts.backends.toy.backend import ToyBackend, ToyLanguage
 from tts.errors import CapabilityError, ConfigError, EngineError, PromptTooLong, TTSError
@@ -100,7 +100,7 @@ def test_a_cancelled_asolve_cancels_its_search():
             await waiting
 
     assert within(lambda: asyncio.run(main())) == [None]
-    assert ended.wait(30)
+    assert ended.wait(LIMIT_S)
 
 
 def nested() -> float:

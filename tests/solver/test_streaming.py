@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import tts
+from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
 
 
@@ -45,7 +46,7 @@ def test_what_leaves_early_cancels_the_search() -> None:
         while not cancelled:
             await asyncio.sleep(0.001)
 
-    asyncio.run(asyncio.wait_for(first(), 20))
+    asyncio.run(asyncio.wait_for(first(), LIMIT_S))
     assert cancelled
 
 
@@ -100,5 +101,5 @@ def test_many_that_are_cancelled_cancel_every_search() -> None:
         while len(cancelled) < 2:
             await asyncio.sleep(0.001)
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
     assert sorted(cancelled) == sorted(begun)

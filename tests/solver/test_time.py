@@ -15,6 +15,7 @@ import pytest
 
 import tts
 from tests.contracts.verifier_contract import Do
+from tests.support.guard import LIMIT_S
 from tests.support.runs import Clock, make_run, searched
 from tts.backends.toy.backend import ToyBackend
 from tts.errors import VerifierError
@@ -55,7 +56,7 @@ def test_a_judge_is_not_waited_for_beyond_the_time() -> None:
 
     def model(ask: tts.Ask) -> str:
         if "rate" in str(ask.prompt):
-            release.wait(30)
+            release.wait(LIMIT_S)
         return "x 5"
 
     solution = tts.solve(
@@ -84,7 +85,7 @@ def test_verifiers_that_hang_keep_no_later_problem_from_being_solved() -> None:
     problems = [f"3 + {i}" for i in range(40)]
 
     def hangs(problem: tts.Problem, text: str) -> float:
-        gate.wait(60)
+        gate.wait(LIMIT_S)
         return 0.5
 
     started = time.perf_counter()
@@ -102,7 +103,7 @@ def test_a_verifier_that_hangs_does_not_keep_the_interpreter_from_ending() -> No
         "print(s.answer is not None)\n"
     )
     folder = Path(tts.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=folder, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, cwd=folder, check=True)
     assert done.stdout == "True\n"
     assert done.stderr == ""
 

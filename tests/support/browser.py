@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
+from tests.support.guard import LIMIT_S
+
 CHROMIUM = shutil.which("chromium")
 
 
@@ -77,7 +79,7 @@ def open_page(html: str, folder: Path, *, size: str, fragment: str = "") -> Page
     own = [f"user-data-dir={folder / 'profile'}", "virtual-time-budget=3000", f"window-size={size}", f"screenshot={folder / 'page.png'}"]
     flags = ["headless", "no-sandbox", "hide-scrollbars", "enable-logging=stderr", "v=0", "dump-dom", *quiet, *own]
     command = [str(CHROMIUM), *(f"--{flag}" for flag in flags), (folder / "page.html").as_uri() + fragment]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=True)
     errors = done.stderr.decode("utf-8", "replace").splitlines()
     return Page(done.stdout.decode("utf-8"), [line for line in errors if "CONSOLE" in line or "Uncaught" in line])
 
@@ -96,7 +98,7 @@ def milliseconds_to_open(html: str, folder: Path) -> float:
     ]
     own = [f"user-data-dir={folder / 'timed'}", "v=0", "window-size=1280,800", f"screenshot={folder / 'timed.png'}"]
     command = [str(CHROMIUM), *(f"--{flag}" for flag in (*flags, *own)), (folder / "timed.html").as_uri()]
-    told = subprocess.run(command, capture_output=True, timeout=120, check=True).stderr.decode("utf-8", "replace")
+    told = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=True).stderr.decode("utf-8", "replace")
     found = re.search(r"opened in ([\d.]+) ms", told)
     assert found is not None, told
     return float(found[1])

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.guard import LIMIT_S
 from tts.errors import ConfigError
 from tts.tasks.symbolic import SymbolicChecker
 
@@ -112,7 +113,7 @@ def test_it_works_off_the_main_thread(checker: SymbolicChecker):
 def test_a_worker_killed_by_others_is_replaced(checker: SymbolicChecker):
     pid = running_pid(checker)
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LIMIT_S
     while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() and time.monotonic() < deadline:
         pass
     assert running_pid(checker) != pid
@@ -158,7 +159,7 @@ def test_the_worker_ends_with_the_interpreter_and_nothing_heavy_is_imported_here
         "assert not {'sympy', 'mpmath'} & set(sys.modules)",
         "print(task.checker.pids[0])",
     )
-    done = subprocess.run(python(*script), env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(python(*script), env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=LIMIT_S)
     assert is_gone(int(done.stdout))
     assert done.stderr == ""
 
@@ -177,7 +178,7 @@ def test_the_worker_ends_when_its_input_ends_and_bounds_its_memory():
         if limits.exists():
             assert f"Max address space         {2 * 1024**3} " in limits.read_text()
         worker.stdin.close()
-        assert worker.wait(timeout=10) == 0
+        assert worker.wait(timeout=LIMIT_S) == 0
 
 
 @POSIX
@@ -190,7 +191,7 @@ def test_the_kernel_ends_a_hanging_worker_that_nobody_kills():
         assert worker.stdin is not None
         worker.stdin.write(request + "\n")
         worker.stdin.close()
-        assert worker.wait(timeout=20) == -signal.SIGALRM
+        assert worker.wait(timeout=LIMIT_S) == -signal.SIGALRM
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("numba")
 
 from tests.backends.conftest import checkpoint_of, tiny_tokenizer  # noqa: E402
+from tests.support.guard import LIMIT_S  # noqa: E402
 from tts.backends.engine.core import Runner  # noqa: E402
 from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.tree import KVNode  # noqa: E402
@@ -84,7 +85,7 @@ def run(backend: Any, main: Callable[[], Awaitable[Any]]) -> Any:
 
     async def whole() -> Any:
         try:
-            return await asyncio.wait_for(main(), 300)
+            return await asyncio.wait_for(main(), LIMIT_S)
         finally:
             await backend.close()
 

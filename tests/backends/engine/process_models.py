@@ -16,12 +16,12 @@ pytest.importorskip("numba", reason="the engine's kernels are compiled by numba"
 from tests.backends.conftest import checkpoint_of  # noqa: E402 - torch comes first
 from tests.backends.engine.stepping import BLOCK  # noqa: E402
 from tests.backends.rows import opened  # noqa: E402
+from tests.support.guard import LIMIT_S  # noqa: E402
 from tts.backends.engine.heads import HeadReadout, LabelReadout, LikelihoodReadout, StepTemplate, ValueHead  # noqa: E402
 from tts.backends.engine.loading import EngineOptions, make_runner  # noqa: E402
 from tts.backends.engine.reward import RewardModel  # noqa: E402
 from tts.tasks.base import split_at  # noqa: E402
 
-LIMIT = 60  # seconds after which a test that hangs has failed
 STEP = ("z", "!")
 PROMPT = "kkk77 KZ kk?"
 TEXTS = ("k77z", "kk!", "5z", "KKKKKKKKKKKKKKKKKKKKz", "7")
@@ -118,4 +118,4 @@ async def paths_of(backend: Any) -> tuple[Any, list[Any], list[str]]:
 
 
 async def read(backend: Any, handles: Sequence[Any], name: str = "prm") -> list[Any]:
-    return [reply.value for reply in await asyncio.wait_for(backend.value(handles, name), LIMIT)]
+    return [reply.value for reply in await asyncio.wait_for(backend.value(handles, name), LIMIT_S)]

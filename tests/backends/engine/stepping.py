@@ -19,6 +19,7 @@ pytest.importorskip("transformers", reason="the tiny model is one of the transfo
 pytest.importorskip("numba", reason="the engine's kernels are compiled by numba")
 
 from tests.backends.conftest import engine_of, tiny_model, tiny_tokenizer
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, RowSet, SampleRequest, Sampling, StopCondition
 from tts.backends.engine.core import Runner
 from tts.backends.engine.scheduler import SchedulerLimits
@@ -318,7 +319,7 @@ def text_of(size: int, seed: int) -> str:
 
 async def rested(backend: Any) -> None:
     """Return when nothing is under way and the engine's thread has left its last step."""
-    runners, end = runners_of(backend), time.monotonic() + 60
+    runners, end = runners_of(backend), time.monotonic() + LIMIT_S
     while any(runner.busy for runner in runners) or backend._service._stepping.locked():
         assert time.monotonic() < end, "it does not come to rest"
         await asyncio.sleep(0)

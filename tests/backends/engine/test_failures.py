@@ -25,16 +25,16 @@ from tests.backends.engine.stepping import (  # noqa: E402
     text_of,
 )
 from tests.backends.rows import bare, drained, opened, start  # noqa: E402
+from tests.support.guard import LIMIT_S  # noqa: E402
 from tts.backends.base import Row, StopCondition  # noqa: E402
 from tts.errors import ConfigError, EngineError, KVBudgetError, PromptTooLong  # noqa: E402
 
-LIMIT = 60  # seconds after which a test that hangs has failed
 ROWS = [Row(stream, 0, 25) for stream in range(1, 6)]
 
 
 async def samples_of(backend: Any, handle: Any, **options: Any) -> list[Any]:
     """Return what the same few rows give behind a handle."""
-    return [bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT)]
+    return [bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT_S)]
 
 
 async def laid_waste(backend: Any) -> None:
@@ -255,7 +255,7 @@ def test_a_predicate_that_ends_the_program_fails_what_is_under_way_or_waits_and_
             bad = start(backend, handle, *ROWS, stop=StopCondition(steps, finished=leaves))
             for index in range(len(ROWS)):
                 try:
-                    assert (await asyncio.wait_for(bad.row(index), LIMIT)).finish in ("error", "length")
+                    assert (await asyncio.wait_for(bad.row(index), LIMIT_S)).finish in ("error", "length")
                 except EngineError as failure:
                     assert "SystemExit" in str(failure)  # noqa: PT017 - a row may also have ended before
             assert await samples_of(backend, handle) == wanted
@@ -306,7 +306,7 @@ def test_a_pass_that_breaks_once_fails_its_work_and_later_results_are_right(fail
         broken = Broken(backend, failure, lambda call: call == at)
         rows = start(backend, longer.value.handle, *ROWS)
         for index, expected in enumerate(below):
-            sample = await asyncio.wait_for(rows.row(index), LIMIT)
+            sample = await asyncio.wait_for(rows.row(index), LIMIT_S)
             assert sample.token_ids == expected.token_ids[: sample.num_tokens]
             assert sample.finish == "error" or bare(sample) == expected
         assert broken.broke == 1
@@ -346,10 +346,10 @@ def test_a_model_that_always_breaks_ends_everything_it_is_asked() -> None:
         broken = Broken(backend, FAILURES[0], lambda call: True)
         rows = start(backend, longer.value.handle, *ROWS)
         with pytest.raises(EngineError, match="out of memory"):
-            await asyncio.wait_for(backend.score([longer.value.handle], ["k"]), LIMIT)
+            await asyncio.wait_for(backend.score([longer.value.handle], ["k"]), LIMIT_S)
         with pytest.raises(EngineError, match="out of memory"):
-            await asyncio.wait_for(backend.open(["of the"]), LIMIT)
-        assert {sample.finish for sample in await asyncio.wait_for(drained(rows), LIMIT)} == {"error"}
+            await asyncio.wait_for(backend.open(["of the"]), LIMIT_S)
+        assert {sample.finish for sample in await asyncio.wait_for(drained(rows), LIMIT_S)} == {"error"}
         broken.mend()
         assert await samples_of(backend, longer.value.handle) == wanted
 

@@ -18,17 +18,16 @@ from tests.backends.engine.stepping import (
     text_of,
 )
 from tests.backends.rows import bare, drained, opened, start
-from tests.support.guard import program
+from tests.support.guard import LIMIT_S, program
 from tts.backends.base import Row
 from tts.errors import EngineError
 
-LIMIT = 60  # seconds after which a test that hangs has failed
 ROWS = [Row(stream, 0, 25) for stream in range(1, 6)]
 
 
 async def samples_of(backend: Any, handle: Any, **options: Any) -> list[Any]:
     """Return what the same few rows give behind a handle."""
-    return [bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT)]
+    return [bare(sample) for sample in await asyncio.wait_for(drained(start(backend, handle, *ROWS, **options)), LIMIT_S)]
 
 
 def test_a_caller_that_leaves_while_its_prompt_is_read_leaves_nothing_behind() -> None:
@@ -57,7 +56,7 @@ def test_closing_in_the_middle_fails_everything_and_keeps_nothing() -> None:
         await backend.close()
         for late in (rows.row(5), reads, backend.open(["a"])):
             with pytest.raises(EngineError, match="closed"):
-                await asyncio.wait_for(late, LIMIT)
+                await asyncio.wait_for(late, LIMIT_S)
         with pytest.raises(EngineError, match="closed"):
             start(backend, handle, Row(1, 0, 1))
         del rows, reads, late
@@ -155,7 +154,7 @@ def test_handles_may_be_released_by_other_threads_while_the_engine_steps() -> No
         for _ in range(5):
             assert await samples_of(backend, handle) == wanted
         for thread in threads:
-            thread.join(LIMIT)
+            thread.join(LIMIT_S)
         assert not any(thread.is_alive() for thread in threads)
         backend.release([handle])
         await emptied(backend)

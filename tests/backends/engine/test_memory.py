@@ -34,15 +34,13 @@ from tests.backends.engine.stepping import (
     told_all,
 )
 from tests.backends.rows import drained, opened, start
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Reply, Row
 from tts.backends.engine import service
 from tts.backends.engine.service import EngineTask
 from tts.backends.kernels.plan import BLOCK
 from tts.backends.reads import read
 from tts.errors import KVBudgetError
-
-LIMIT = 60  # seconds after which a test that hangs has failed
-
 
 # Tiny pools -------------------------------------------------------------------------------------------------------------------------
 
@@ -96,7 +94,7 @@ def test_problems_of_one_backend_that_is_short_of_memory_all_resolve() -> None:
 
     async def main(backend: Any, together: bool) -> list[Any]:
         jobs = [solve(backend, number) for number in range(6)]
-        found = await asyncio.wait_for(asyncio.gather(*jobs), LIMIT) if together else [await job for job in jobs]
+        found = await asyncio.wait_for(asyncio.gather(*jobs), LIMIT_S) if together else [await job for job in jobs]
         await emptied(backend)
         await backend.close()
         return found
@@ -133,7 +131,7 @@ def test_what_other_items_of_a_read_computed_is_known_where_one_fails() -> None:
         replies: list[Reply[Any]] = []
         with pytest.raises(KVBudgetError) as failed:
             await asyncio.wait_for(
-                read(backend, backend.open([text_of(20, 1), text_of(200, 2), text_of(30, 3)]), replies, opens=True), LIMIT
+                read(backend, backend.open([text_of(20, 1), text_of(200, 2), text_of(30, 3)]), replies, opens=True), LIMIT_S
             )
         assert failed.value.kind == "KVBudgetError"
         assert "200 tokens" in str(failed.value)
@@ -150,7 +148,7 @@ def test_a_text_that_cannot_fit_behind_its_path_fails_and_the_path_goes_on() -> 
         wanted = await drained(start(backend, handle, Row(1, 0, 9)))
         for call in (backend.extend, backend.score):
             with pytest.raises(KVBudgetError, match=f"{8 * BLOCK * TOKEN_BYTES} bytes.* {6 * BLOCK * TOKEN_BYTES}"):
-                await asyncio.wait_for(call([handle], [text_of(60, 2)]), LIMIT)
+                await asyncio.wait_for(call([handle], [text_of(60, 2)]), LIMIT_S)
         [fits] = await backend.score([handle], [text_of(20, 2)])
         assert fits.value.shape == (20,)
         (sample,) = await drained(start(backend, handle, Row(1, 0, 9)))
@@ -210,7 +208,7 @@ def test_memory_below_one_block_is_refused_and_one_block_runs() -> None:
         (handle,) = await opened(backend, "a")
         (sample,) = await drained(start(backend, handle, Row(1, 0, 1)))
         assert sample.finish == "length"
-        (sample,) = await asyncio.wait_for(drained(start(backend, handle, Row(1, 0, 2))), LIMIT)
+        (sample,) = await asyncio.wait_for(drained(start(backend, handle, Row(1, 0, 2))), LIMIT_S)
         assert sample.error.startswith("KVBudgetError")
 
     asyncio.run(main())
@@ -279,7 +277,7 @@ def test_what_is_released_right_behind_the_last_row_is_given_back_without_a_furt
             samples = await drained(start(backend, handle, *(Row(stream, 0, 5) for stream in range(3))))
             backend.release([handle, *(sample.handle for sample in samples)])
             await rested(backend)
-            end = time.monotonic() + LIMIT
+            end = time.monotonic() + LIMIT_S
             while backend.runner.tree.nodes and time.monotonic() < end:  # its thread may not have asked the loop to sweep yet
                 await asyncio.sleep(0.001)
             assert_empty(backend.runner)
@@ -320,7 +318,7 @@ def test_a_backend_keeps_nothing_of_requests_that_were_cancelled(turns: int) -> 
             await asyncio.sleep(0)
         for rows in rowsets:
             rows.cancel()
-            await asyncio.wait_for(rows.drain(), LIMIT)
+            await asyncio.wait_for(rows.drain(), LIMIT_S)
         backend.release([handle, *(s.handle for rows in rowsets for s in rows.samples if s.handle is not None)])
         await emptied(backend)
 

@@ -24,6 +24,7 @@ from tests.backends.conftest import checkpoint_of, tiny_model
 from tests.backends.engine.process_models import weight_of
 from tests.backends.engine.stepping import BLOCK, TOKEN_BYTES, emptied, engine, parts, recount, rested, runners_of, text_of
 from tests.backends.rows import drained, opened, start
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, StopCondition
 from tts.backends.engine.heads import HeadReadout, StepTemplate, ValueHead
 from tts.backends.engine.loading import EngineOptions, make_runner
@@ -114,7 +115,7 @@ async def rounds(backend: Any, until: float, tally: Tally, seeds: Iterator[int])
         async with gate:
             task = asyncio.ensure_future(solve(backend, np.random.default_rng(seed), tally))
             try:
-                await asyncio.wait_for(task, 120)
+                await asyncio.wait_for(task, LIMIT_S)
             except EngineError as failure:
                 raise AssertionError(f"problem {seed} failed") from failure
 

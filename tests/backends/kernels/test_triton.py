@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.guard import LIMIT_S
+
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
@@ -21,7 +23,13 @@ def run(*arguments: str, **environment: str) -> str:
     """Run Python with some arguments in the project's root; return what it prints."""
     settings = {key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "PYTEST_"))}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env={**settings, **environment}, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**settings, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     return done.stdout

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.support.guard import LIMIT_S
+
 
 @contextmanager
 def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Iterator[str]:
@@ -45,7 +47,7 @@ def serving(server: Any, *, certificate: tuple[str, str] | None = None) -> Itera
         port = listening.sockets[0].getsockname()[1]
         yield f"{'https' if context else 'http'}://127.0.0.1:{port}"
     finally:
-        asyncio.run_coroutine_threadsafe(stop(listening), loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(listening), loop).result(LIMIT_S)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

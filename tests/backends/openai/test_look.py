@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.backends.openai.saying import MODELS, Asked, Saying, delta, dripping, event, head, used, whole
 from tests.backends.openai.server import ToyServer, serving
+from tests.support.guard import LIMIT_S
 from tts.backends.openai.capabilities import Capabilities
 from tts.backends.openai.errors import Key
 from tts.backends.openai.http import roots
@@ -101,7 +102,7 @@ def test_a_name_that_nobody_resolves_and_addresses_that_nobody_answers(monkeypat
     over = threading.Event()
 
     def hangs(*_args: Any, **_more: Any) -> Any:
-        over.wait(60)
+        over.wait(LIMIT_S)
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", hangs)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.backends.openai.making import QUICK, drawn, using
 from tests.backends.openai.server import ToyServer, serving
+from tests.support.guard import LIMIT_S
 from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.errors import Key
@@ -64,7 +65,7 @@ def test_a_gate_lets_in_order_and_loses_no_place_to_who_gives_up() -> None:
         await asyncio.sleep(0)
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with asyncio.timeout(5), gate:  # nobody holds a place any more
+        async with asyncio.timeout(LIMIT_S), gate:  # nobody holds a place any more
             return seen
 
     assert asyncio.run(check()) == [0, 1, 3, 4, 5]

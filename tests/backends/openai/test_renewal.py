@@ -11,6 +11,7 @@ import pytest
 import tts
 from tests.backends.openai.making import PROMPT, QUICK, asked, until
 from tests.backends.openai.server import ToyServer, serving
+from tests.support.guard import LIMIT_S
 from tts.backends.openai.access import ServerAccess
 from tts.backends.openai.backend import OpenAIBackend
 from tts.backends.openai.capabilities import Capabilities
@@ -133,7 +134,7 @@ def test_rows_that_are_given_up_while_a_refusing_server_is_probed_again_cost_not
 
     def probe() -> Capabilities:
         begun.set()
-        over.wait(60)
+        over.wait(LIMIT_S)
         raise ConfigError("it has gone")
 
     async def check(url: str) -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.guard import LIMIT_S
 from tests.support.servers import STARTS_S
 from tts.backends.serving.commands import ServerLaunch
 from tts.backends.serving.server import serving
@@ -50,7 +51,7 @@ def url(model: Path) -> Iterator[str]:
 
 
 def test_a_named_model_is_used_though_the_list_of_models_fails(url: str, model: Path) -> None:
-    assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 500
+    assert httpx.get(f"{url}/v1/models", timeout=LIMIT_S).status_code == 500
     asked = ["12 + 7 * 3", "--url", url, "--model", str(model)]
     command = ["solve", *asked, "--task", "pocket", "--budget", "samples=2", "--max-tokens", "60"]
     first, second = (CliRunner().invoke(app, [*command, "--json"]) for _ in range(2))

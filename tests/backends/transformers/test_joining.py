@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.backends.rows import PROMPTS, bare, drained, one, opened, start
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, StopCondition
 from tts.errors import EngineError
 
@@ -20,7 +21,6 @@ pytest.importorskip("transformers")
 
 # A row of one token, which says that decoding has begun, and three that go on nearly to the end of the context.
 LONG = (Row(1, 0, 1), *(Row(stream, 0, 990) for stream in range(2, 5)))
-LIMIT = 60  # seconds after which a test that hangs has failed
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_closing_fails_rows_and_reads_under_way_and_stops_the_worker(make_endles
         await backend.close()
         for waiting in (long.row(1), late.row(0), read, backend.open(["a"]), backend.score([handle], ["a"])):
             with pytest.raises(EngineError, match="the backend was closed"):
-                await asyncio.wait_for(waiting, LIMIT)
+                await asyncio.wait_for(waiting, LIMIT_S)
         with pytest.raises(EngineError, match="the backend was closed"):
             start(backend, handle, Row(2, 0, 5))
         await asyncio.to_thread(backend._queue._queue._pool.shutdown)

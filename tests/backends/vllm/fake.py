@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Sampling
 from tts.backends.sampling import draw, log_softmax
 from tts.backends.vllm.backend import DRAWS, VLLMBackend
@@ -111,9 +112,9 @@ class FakeEngine:
                 task.cancel()
 
         if self._thread is not None and self._thread.is_alive():
-            self.submit(end()).result(10)
+            self.submit(end()).result(LIMIT_S)
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(10)
+            self._thread.join(LIMIT_S)
 
 
 def faked(context: int = 256, **options: Any) -> tuple[VLLMBackend, FakeEngine]:

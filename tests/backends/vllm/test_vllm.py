@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.backends.vllm.fake import BLOCK, broken, faked
+from tests.support.guard import LIMIT_S
 from tts.backends.base import Row, Sample, SampleRequest, Sampling, StopCondition
 from tts.backends.sampling import log_softmax, spread
 from tts.errors import ConfigError, EngineError, MissingDependency, PromptTooLong
@@ -205,7 +206,7 @@ def test_closing_ends_readings_that_are_under_way() -> None:
             await asyncio.sleep(0)
         await backend.close()
         with pytest.raises(EngineError, match="closed"):
-            await asyncio.wait_for(reading, 30)
+            await asyncio.wait_for(reading, LIMIT_S)
 
     using(check, fault=lambda path: time.sleep(0.002))
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.experiments.studies import final, toy
+from tests.support.guard import LIMIT_S
 from tts.experiments.run.runner import PreparedStudy, run
 from tts.experiments.store.store import Store
 
@@ -83,7 +84,7 @@ def test_two_runs_share_a_store(tmp_path: Path):
     shared = tmp_path / "shared.sqlite"
     both = [start(plain, shared) for _ in range(2)]
     for process in both:
-        told, _ = process.communicate(timeout=300)
+        told, _ = process.communicate(timeout=LIMIT_S)
         assert told.endswith("whole\n")
     with Store(shared) as store:
         assert final(store.results(1)) == alone

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.search.written import run as written
+from tests.support.guard import LIMIT_S
 from tests.support.runs import check_books, make_run, searched, solve
 from tts import tasks
 from tts.backends.base import StopCondition
@@ -138,7 +139,7 @@ def test_different_programs_run_side_by_side_and_show_what_they_would_alone(monk
     """Each waits until as many run as there are cores, so that the first that began is not the first to end."""
     from tts.verifiers.code.verifier import Code
 
-    running, most, lock, met, outcome = 0, 0, threading.Lock(), threading.Barrier(cores, timeout=30), Code.outcome
+    running, most, lock, met, outcome = 0, 0, threading.Lock(), threading.Barrier(cores, timeout=LIMIT_S), Code.outcome
 
     def counted(self: Code, program: str, *rest: Any) -> Any:
         nonlocal running, most

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.guard import LIMIT_S
 from tests.verifiers.asking import Counting, ask, path
 from tests.verifiers.reward.official import CODE
 from tests.verifiers.reward.published import PROBLEM, STEPS, TOKENIZERS, saved
@@ -53,7 +54,7 @@ class FakePooling:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(LIMIT_S)
         self._loop.close()
         self.closed = True
 
