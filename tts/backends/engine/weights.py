@@ -68,7 +68,7 @@ def read_folder(record: ModelRecord, folder: Path) -> Checkpoint:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             generation = _generation(folder)
         weights = _weights(folder)
-    except (*NOT_LOADED, AttributeError, TypeError) as failure:  # the last two: an index of another kind
+    except NOT_LOADED as failure:
         raise unavailable(record, failure) from failure
     return Checkpoint(config, weights, tokenizer, generation, tensors_digest(config, weights))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,14 @@ import transformers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tts.errors import ConfigError, missing_extra
+from tts.backends.loading.hub import one_error
+from tts.errors import ConfigError, missing_extra, shown
 
+_DAMAGED = "the GGUF file is damaged"
+_MOST_ENTRIES = 65_536  # of metadata, and tensors
+_MOST_VALUES = 1 << 22  # of a list of metadata: tokens, merges
+_MOST_DIMENSIONS = 4
+_MOST_CONTEXT = 1 << 27
 _CONTROL_TOKEN = 3  # GGUF's token type of ends of sequence and the like
 # GGUF's names of a Llama layer's weights -> transformers' names
 _LAYER_WEIGHTS = {
@@ -42,62 +50,174 @@ def read_gguf(path: Path) -> GGUFFile:
     """Return the contents of a GGUF file.
 
     Raises:
-        ConfigError: it is not a GGUF file, or the gguf library cannot dequantise its weights.
+        ConfigError: it is not a GGUF file, it is damaged, or the gguf library cannot dequantise its weights.
         MissingDependency: the gguf library is not installed; models in other formats do without it.
     """
     try:
         import gguf
     except ModuleNotFoundError as failure:
         raise missing_extra("gguf", "engine", f"the file {path}") from failure
-    try:
-        reader = gguf.GGUFReader(path)
+    with one_error(f"{path} is no GGUF file that can be read"):
+        reader = bounded_reader()(path)
+        if sum(int(t.n_bytes) for t in reader.tensors) > len(reader.data):
+            raise ValueError("its tensors overlap")
         metadata = {name: field.contents() for name, field in reader.fields.items()}
         tensors = {t.name: np.array(gguf.dequantize(t.data, t.tensor_type), np.float32) for t in reader.tensors}
-    except (ValueError, IndexError, NotImplementedError) as failure:  # IndexError: it ends too soon
-        raise ConfigError(f"{path} is no GGUF file that can be read: {failure}") from failure
     return GGUFFile(metadata, tensors)
+
+
+@cache
+def bounded_reader() -> Any:
+    """Return a reader of GGUF files that ends where a damaged file states more than it has; the library's own reads on for ever."""
+    import gguf
+
+    class BoundedReader(gguf.GGUFReader):
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            found = super()._get(offset, dtype, count, override_order)
+            if len(found) != int(count):
+                raise ValueError("it ends too early")
+            return found
+
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            if raw_type == gguf.GGUFValueType.ARRAY:
+                kind, count = int(self._get(orig_offs, np.uint32)[0]), int(self._get(orig_offs + 4, np.uint64)[0])
+                if count > _MOST_VALUES or kind == gguf.GGUFValueType.ARRAY:
+                    raise ValueError(f"it states a list of {count} values, or one of lists")
+            return super()._get_field_parts(orig_offs, raw_type)
+
+        def _build_fields(self, offs: int, count: int) -> int:
+            return super()._build_fields(offs, _entries(count))
+
+        def _build_tensor_info(self, offs: int, count: int) -> Any:
+            end, fields = super()._build_tensor_info(offs, _entries(count))
+            if any(field.parts[2][0] > _MOST_DIMENSIONS for field in fields):
+                raise ValueError(f"a tensor has more than {_MOST_DIMENSIONS} dimensions")
+            return end, fields
+
+    return BoundedReader
+
+
+def _entries(count: int) -> int:
+    if count > _MOST_ENTRIES:
+        raise ValueError(f"it states {count} entries, but at most {_MOST_ENTRIES} are read")
+    return int(count)
 
 
 def llama_from_gguf(file: GGUFFile, dtype: torch.dtype) -> Any:
     """Return a Llama model with the weights of a GGUF file.
 
     Raises:
-        ConfigError: the file holds another architecture.
+        ConfigError: the file holds another architecture, or is damaged.
     """
     config, weights = llama_weights(file)
-    return transformers.LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
+    with one_error(_DAMAGED):
+        return transformers.LlamaForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
 
 
 def llama_weights(file: GGUFFile) -> tuple[Any, dict[str, torch.Tensor]]:
     """Return the configuration in a GGUF file, and its weights by transformers' names.
 
     Raises:
-        ConfigError: the file holds another architecture.
+        ConfigError: the file holds another architecture, or its weights are not those that its metadata states.
     """
     metadata = file.metadata
-    if metadata["general.architecture"] != "llama":
-        raise ConfigError(f"the GGUF file holds the architecture {metadata['general.architecture']!r}, but only llama is read")
-    heads, kv_heads = metadata["llama.attention.head_count"], metadata["llama.attention.head_count_kv"]
-    config = transformers.LlamaConfig(
-        vocab_size=len(metadata["tokenizer.ggml.tokens"]),
-        hidden_size=metadata["llama.embedding_length"],
-        intermediate_size=metadata["llama.feed_forward_length"],
-        num_hidden_layers=metadata["llama.block_count"],
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=metadata["llama.rope.dimension_count"],
-        max_position_embeddings=metadata["llama.context_length"],
-        rms_norm_eps=metadata["llama.attention.layer_norm_rms_epsilon"],
-        rope_parameters={"rope_type": "default", "rope_theta": metadata["llama.rope.freq_base"]},
-        tie_word_embeddings="output.weight" not in file.tensors,
-        bos_token_id=metadata["tokenizer.ggml.bos_token_id"],
-        eos_token_id=metadata["tokenizer.ggml.eos_token_id"],
-    )
-    weights = {_weight_name(name): torch.from_numpy(values) for name, values in file.tensors.items()}
-    for name, tensor in weights.items():
-        if name.endswith(("q_proj.weight", "k_proj.weight")):
-            weights[name] = _unpermuted(tensor, heads if "q_proj" in name else kv_heads)
+    with one_error(_DAMAGED):
+        if metadata["general.architecture"] != "llama":
+            raise ConfigError(f"the GGUF file holds the architecture {metadata['general.architecture']!r}, but only llama is read")
+        shape = _LlamaShape.of(file)
+        shape.check(file.tensors)
+        config = transformers.LlamaConfig(
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.hidden,
+            intermediate_size=shape.inner,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            max_position_embeddings=_whole(metadata, "llama.context_length", _MOST_CONTEXT),
+            rms_norm_eps=_positive(metadata, "llama.attention.layer_norm_rms_epsilon"),
+            rope_parameters={"rope_type": "default", "rope_theta": _positive(metadata, "llama.rope.freq_base")},
+            tie_word_embeddings=shape.tied,
+            bos_token_id=metadata["tokenizer.ggml.bos_token_id"],
+            eos_token_id=metadata["tokenizer.ggml.eos_token_id"],
+        )
+        weights = {_weight_name(name): torch.from_numpy(values) for name, values in file.tensors.items()}
+        for name, tensor in weights.items():
+            if name.endswith(("q_proj.weight", "k_proj.weight")):
+                weights[name] = _unpermuted(tensor, shape.heads if "q_proj" in name else shape.kv_heads)
     return config, weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LlamaShape:
+    """The sizes that metadata state, from which the shapes of all tensors follow."""
+
+    vocabulary: int
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    tied: bool
+
+    @classmethod
+    def of(cls, file: GGUFFile) -> _LlamaShape:
+        """Return the sizes of a file.
+
+        Raises:
+            ValueError: one is no positive whole number, or they do not fit each other.
+        """
+        metadata = file.metadata
+        found = cls(
+            vocabulary=len(metadata["tokenizer.ggml.tokens"]),
+            hidden=_whole(metadata, "llama.embedding_length"),
+            inner=_whole(metadata, "llama.feed_forward_length"),
+            layers=_whole(metadata, "llama.block_count", len(file.tensors)),
+            heads=_whole(metadata, "llama.attention.head_count"),
+            kv_heads=_whole(metadata, "llama.attention.head_count_kv"),
+            head_dim=_whole(metadata, "llama.rope.dimension_count"),
+            tied="output.weight" not in file.tensors,
+        )
+        if found.heads % found.kv_heads or found.head_dim % 2:
+            raise ValueError(f"it has {found.heads} heads of size {found.head_dim}, and {found.kv_heads} heads of keys")
+        return found
+
+    def check(self, tensors: Mapping[str, NDArray[np.float32]]) -> None:
+        """Refuse other tensors than those that follow.
+
+        Raises:
+            ValueError: one is missing, there is one too many, or one has another shape or a value that is not finite.
+        """
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        of_layer = {
+            "attn_norm": (self.hidden,), "attn_q": (queries, self.hidden), "attn_k": (keys, self.hidden), "attn_v": (keys, self.hidden),
+            "attn_output": (self.hidden, queries), "ffn_norm": (self.hidden,), "ffn_gate": (self.inner, self.hidden),
+            "ffn_up": (self.inner, self.hidden), "ffn_down": (self.hidden, self.inner),
+        }  # fmt: skip
+        shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (self.vocabulary, self.hidden), "output_norm.weight": (self.hidden,)}
+        if not self.tied:
+            shapes["output.weight"] = (self.vocabulary, self.hidden)
+        shapes |= {f"blk.{layer}.{part}.weight": shape for layer in range(self.layers) for part, shape in of_layer.items()}
+        for name in shapes.keys() ^ tensors.keys():
+            raise ValueError(f"the tensor {shown(name)} is {'missing' if name in shapes else 'none of a Llama'}")
+        for name, shape in shapes.items():
+            if tensors[name].shape != shape:
+                raise ValueError(f"the tensor {name} has the shape {tensors[name].shape}, but its metadata state {shape}")
+
+
+def _whole(metadata: Mapping[str, Any], key: str, most: int = 1 << 31) -> int:
+    value = metadata[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
+        raise ValueError(f"{key} is {shown(value)}, but must be a whole number from 1 to {most}")
+    return value
+
+
+def _positive(metadata: Mapping[str, Any], key: str) -> float:
+    value = metadata[key]
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{key} is {shown(value)}, but must be a number above 0")
+    return value
 
 
 def _weight_name(name: str) -> str:
@@ -121,9 +241,13 @@ def tokenizer_from_gguf(file: GGUFFile) -> Any:
     than the model was trained.
 
     Raises:
-        ConfigError: the file's tokenizer is of another kind.
+        ConfigError: the file's tokenizer is of another kind, or damaged.
     """
-    metadata = file.metadata
+    with one_error(_DAMAGED):
+        return _tokenizer(file.metadata)
+
+
+def _tokenizer(metadata: Mapping[str, Any]) -> Any:
     kind = (metadata["tokenizer.ggml.model"], metadata.get("tokenizer.ggml.pre"))
     if kind != ("gpt2", "smollm"):
         raise ConfigError(f"the GGUF file's tokenizer is {kind}, but only ('gpt2', 'smollm') is read")
@@ -134,6 +258,11 @@ def tokenizer_from_gguf(file: GGUFFile) -> Any:
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
     )
     tokenizer.decoder = decoders.ByteLevel()
+    for key in ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"):
+        if not 0 <= metadata[key] < len(tokens):
+            raise ValueError(f"{key} is {shown(metadata[key])}, but there are {len(tokens)} tokens")
+    if len(set(tokens)) < len(tokens):
+        raise ValueError("a token comes twice")
     control = [token for token, sort in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True) if sort == _CONTROL_TOKEN]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
     return transformers.PreTrainedTokenizerFast(

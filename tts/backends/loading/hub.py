@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from huggingface_hub import constants
-from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
-from tts.errors import ConfigError
+from tts.errors import ConfigError, TTSError
 from tts.models.registry import ModelRecord
 
 T = TypeVar("T")
 
-# Exceptions of the libraries for models that are missing, broken or unknown.
-NOT_LOADED = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)
+# What libraries raise for models that are missing or damaged is of any kind: tokenizers raises Exception itself.
+NOT_LOADED = (Exception,)
 HUB_HINT = "give the local folder of a saved model, or use smollm2"
 
 
@@ -58,6 +57,24 @@ def unavailable(record: ModelRecord, failure: Exception) -> ConfigError:
     """Return the error for a model that could not be loaded, with the first line of the reason."""
     hint = HUB_HINT if record.source == "hub" else ""
     return ConfigError(f"model {record.name!r} could not be loaded: {first_line(failure)}", hint=hint)
+
+
+@contextmanager
+def one_error(what: str) -> Generator[None]:
+    """Turn whatever a library raises for a damaged file into one error.
+
+    Args:
+        what: What is wrong, for the message.
+
+    Raises:
+        ConfigError: something was raised that is no error of this package.
+    """
+    try:
+        yield
+    except TTSError:
+        raise
+    except Exception as failure:
+        raise ConfigError(f"{what}: {first_line(failure) or type(failure).__name__}") from failure
 
 
 def first_line(failure: Exception) -> str:

@@ -1,0 +1,136 @@
+"""Damaged files of models: whatever byte is wrong, the model is read or refused in one line, in memory of the file's order."""
+
+from __future__ import annotations
+
+import resource
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("gguf")
+
+from tests.backends.conftest import tiny_model, tiny_tokenizer  # noqa: E402 - torch comes first
+from tests.backends.loading.test_gguf import saved  # noqa: E402
+from tests.support.repeats import repeats  # noqa: E402
+from tts.backends.engine.weights import read_checkpoint  # noqa: E402
+from tts.backends.loading.models import load, load_tokenizer  # noqa: E402
+from tts.errors import ConfigError  # noqa: E402
+from tts.models.registry import ModelRecord  # noqa: E402
+
+Read = Callable[[ModelRecord], Any]
+READERS: dict[str, Read] = {
+    "engine": read_checkpoint,
+    "transformers": lambda record: load(record, device="cpu", dtype=torch.float32),
+    "tokenizer": lambda record: load_tokenizer(record.location or ""),
+}
+MOST_MIB = 200
+
+
+def mutated(content: bytes, draw: np.random.Generator) -> bytes:
+    """Return a content with one fault: a cut, other bytes, other numbers, or a piece that is missing or twice."""
+    at = int(draw.integers(len(content) if draw.random() < 0.3 else min(len(content), 6000)))
+    kind = draw.integers(6)
+    if kind == 0:
+        return content[:at]
+    if kind == 1:
+        return content[:at] + draw.bytes(1) + content[at + 1 :]
+    if kind == 2:
+        number = (0, 1, 255, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)[draw.integers(8)]
+        return content[:at] + struct.pack("<Q", number) + content[at + 8 :]
+    if kind == 3:
+        return content[:at] + draw.bytes(16) + content[at + 16 :]
+    if kind == 4:
+        return content[:at] + content[at + int(draw.integers(1, 64)) :]
+    return content[:at] + content[max(0, at - 32) :]
+
+
+def assert_read_or_refused(read: Read, record: ModelRecord) -> bool:
+    """Return whether it was refused."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    told = ""
+    try:
+        read(record)
+    except ConfigError as failure:
+        told = str(failure)
+    assert "\n" not in told
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_MIB << 10
+    return bool(told)
+
+
+def damaged(path: Path) -> ModelRecord:
+    return ModelRecord(name="damaged", backend="engine", source="folder", location=str(path))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("whole") / "tiny.gguf", tiny_model(len(tiny_tokenizer())), tiny_tokenizer())
+
+
+@repeats(60, 400, "count")
+@pytest.mark.parametrize("reader", READERS)
+def test_a_damaged_gguf_file_is_read_or_refused_in_one_line(file, tmp_path, reader, count):
+    draw, content, refused = np.random.default_rng(count), file.read_bytes(), 0
+    for i in range(count):
+        path = tmp_path / f"{i}.gguf"
+        path.write_bytes(mutated(content, draw))
+        refused += assert_read_or_refused(READERS[reader], damaged(path))
+        path.unlink()
+    assert refused > count / 4
+
+
+STATED: dict[str, tuple[str, int]] = {  # numbers of metadata, as they stand in the file
+    name: (form, value)
+    for name, form, value in (
+        ("llama.block_count", "<I", 2**31), ("llama.embedding_length", "<I", 2**30), ("llama.feed_forward_length", "<I", 2**31 - 1),
+        ("llama.attention.head_count", "<I", 0), ("llama.attention.head_count_kv", "<I", 2**20), ("llama.rope.dimension_count", "<I", 3),
+        ("llama.context_length", "<I", 0), ("tokenizer.ggml.eos_token_id", "<I", 2**31), ("llama.rope.freq_base", "<f", 0),
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", ["engine", "transformers"])
+@pytest.mark.parametrize("key", STATED)
+def test_metadata_that_the_weights_contradict_are_refused_before_memory_is_taken(file, tmp_path, reader, key):
+    form, value = STATED[key]
+    content = bytearray(file.read_bytes())
+    at = content.index(key.encode()) + len(key) + 4
+    content[at : at + 4] = struct.pack(form, value)
+    path = tmp_path / "stated.gguf"
+    path.write_bytes(content)
+    assert assert_read_or_refused(READERS[reader], damaged(path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("folder")
+    tiny_model(len(tiny_tokenizer())).save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+@repeats(12, 130, "count")
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"])
+def test_a_damaged_file_of_a_folder_is_read_or_refused_in_one_line(folder, tmp_path, reader, name, count):
+    draw, content = np.random.default_rng(len(name)), (folder / name).read_bytes()
+    for one in folder.iterdir():
+        (tmp_path / one.name).write_bytes(one.read_bytes())
+    for _ in range(count):
+        (tmp_path / name).write_bytes(mutated(content, draw))
+        assert_read_or_refused(READERS[reader], damaged(tmp_path))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", ["", "null", "[]", "1", '"x"', "{}", "[" * 5000, '{"model_type": 3}', '{"model": {"type": "BPE"}}'])
+def test_another_value_in_a_file_of_a_folder_is_read_or_refused_in_one_line(folder, tmp_path, reader, name, content):
+    for one in folder.iterdir():
+        (tmp_path / one.name).write_bytes(one.read_bytes())
+    (tmp_path / name).write_text(content)
+    assert_read_or_refused(READERS[reader], damaged(tmp_path))
