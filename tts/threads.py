@@ -6,10 +6,10 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +37,37 @@ def apart_if_forked(fn: Callable[..., T], *args: Any, **named: Any) -> T:
 
     threading.Thread(target=copy_context().run, args=(call,), name="tts-forked", daemon=True).start()
     return called.result()
+
+
+class _Postponed(BaseException):
+    """A function has to wait, so `call_or_postpone` calls it again in a thread. No guard of `Exception` catches it."""
+
+
+_POSTPONES: ContextVar[bool] = ContextVar("postpones", default=False)
+
+
+def postpone_if_asked() -> None:
+    """State that the running function is about to wait. Under `call_or_postpone` it is left, and called again in a thread."""
+    if _POSTPONES.get():
+        raise _Postponed
+
+
+async def call_or_postpone(fn: Callable[..., T], *args: Any, wait: Callable[..., Awaitable[T]] | None = None) -> T:
+    """Call a function here; if it has to wait (`postpone_if_asked`), call it again in a thread.
+
+    Args:
+        fn: A function without effects.
+        args: Its arguments.
+        wait: What calls it in a thread; None: `in_thread`.
+    """
+    token = _POSTPONES.set(True)
+    try:
+        return fn(*args)
+    except _Postponed:
+        pass
+    finally:
+        _POSTPONES.reset(token)
+    return await (wait or in_thread)(fn, *args)
 
 
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:

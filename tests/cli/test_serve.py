@@ -55,6 +55,22 @@ def test_a_model_is_served_until_it_is_ended():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("model", ["endless", "held"])
+def test_a_signal_ends_a_server_whose_loop_is_blocked(tmp_path, model, number):
+    pytest.importorskip("yaml")
+    config = tmp_path / "gateway.yaml"
+    config.write_text(f"models: {{{model}: {{backend: 'tests.serve.parts:{model}'}}}}\n")
+    with started("--config", str(config)) as (process, url), ThreadPoolExecutor() as pool:
+        lost = pool.submit(asked, url, model)
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"{model}\n"
+        process.send_signal(number)
+        assert process.wait(LIMIT_S) in (-number, -signal.SIGKILL)  # nothing else would end it
+        lost.exception(LIMIT_S)
+
+
+@pytest.mark.slow
 def test_workers_share_an_address_and_a_store(tmp_path):
     pytest.importorskip("yaml")
     config = tmp_path / "gateway.yaml"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,22 @@ async def forever(ask: Ask) -> Answer:
 def process(ask: Ask) -> Answer:
     """Answer with the number of the process."""
     return Answer(f"A: {os.getpid()}", tokens=4)
+
+
+async def endless(ask: Ask) -> Answer:
+    """Never give the library's event loop back."""
+    sys.stderr.write("endless\n")
+    sys.stderr.flush()
+    while True:
+        pass
+
+
+def held(ask: Ask) -> Answer:
+    """Keep the interpreter from every thread, as C code may, for ever."""
+    sys.stderr.write("held\n")
+    sys.stderr.flush()
+    re.match("^(a+)+$", "a" * 60 + "!")
+    raise AssertionError
 
 
 async def noted(ask: Ask) -> Answer:

@@ -10,6 +10,7 @@ import pytest
 from tests.serve.asking import QUESTION, ask, refused
 
 IMAGE = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]
+FAN = {"$defs": {**{f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}, "a40": {}}, "$ref": "#/$defs/a0"}
 BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     "unknown model": ({"model": "toi"}, 404, "model", "model_not_found"),
     "model of another type": ({"model": 3}, 400, "model", "invalid_value"),
@@ -22,6 +23,16 @@ BAD: dict[str, tuple[dict[str, Any], int, str | None, str]] = {
     ),
     "an empty prompt": ({"messages": [{"role": "user", "content": "  "}]}, 400, None, "invalid_value"),
     "half a character": ({"messages": [{"role": "user", "content": "3 + \ud800"}]}, 400, None, "invalid_value"),
+    "a schema with too many references written out": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": FAN}}}, 400, "response_format", "invalid_value",
+    ),
+    "a schema with a pattern that needs backtracking": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": "(?=a)a"}}}}, 400,
+        "response_format", "invalid_value",
+    ),
+    "a tool whose schema has too many references written out": (
+        {"tools": [{"type": "function", "function": {"name": "x", "parameters": FAN}}]}, 400, "tools", "invalid_value",
+    ),
     "unknown field of tts": ({"tts": {"budgett": 3}}, 400, "tts.budgett", "invalid_value"),
     "unknown budget unit": ({"tts": {"budget": {"token": 3}}}, 400, "tts.budget", "invalid_value"),
     "budget above the operator's": ({"tts": {"budget": 5001}}, 400, "tts.budget", "invalid_value"),

@@ -10,6 +10,7 @@ import pytest
 import tts.tasks
 from tts.errors import ConfigError, MissingDependency
 from tts.tasks.json import JsonTask
+from tts.tasks.schemas.validation import compile_schema
 from tts.types import Message, Problem
 
 SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
@@ -107,7 +108,8 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_jsonschema_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tts.tasks.json.find_spec", lambda name: None)
+    monkeypatch.setattr("tts.tasks.schemas.validation.find_spec", lambda name: None)
+    compile_schema.cache_clear()
     with pytest.raises(MissingDependency, match=r"needs the optional dependency jsonschema \(hint: pip install 'test-time-search\[json\]'"):
         JsonTask(schema={})
 

@@ -10,7 +10,7 @@ from tts.blame import Blame
 from tts.characters import in_whole_characters
 from tts.errors import TTSError, shown
 from tts.tasks.base import TaskProtocol, keyed
-from tts.threads import in_thread
+from tts.threads import call_or_postpone, in_thread
 from tts.types import Trajectory
 
 T = TypeVar("T")
@@ -80,7 +80,9 @@ class Answers:
             if self._read_late > _READ_LATE:
                 raise TimeoutError
             with self._blame:
-                return self._task.extract(text) if len(text) <= _SHORT else await self._in_time(self._task.extract, text)
+                if len(text) > _SHORT:
+                    return await self._in_time(self._task.extract, text)
+                return await call_or_postpone(self._task.extract, text, wait=self._in_time)
         except TimeoutError:
             self.timed_out = True
             return None

@@ -39,6 +39,7 @@ from tts.search.scoring import Scoring
 from tts.search.tree import Tree
 from tts.search.votes import Candidates
 from tts.tasks.base import TaskProtocol
+from tts.tasks.isolation import isolate
 from tts.thoughts import THINK
 from tts.threads import in_thread
 from tts.types import Candidate, Problem, Prompt, Trajectory, Usage
@@ -86,7 +87,7 @@ class SearchState:
         gives_scores: Sequence[str] = (),
     ) -> None:
         self.problem = problem
-        self.task = task
+        self.task = task = isolate(task, self.warn)
         self.candidates: list[Candidate] = Candidates()
         self.tree = Tree()
         self.accounting = accounting

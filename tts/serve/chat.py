@@ -18,6 +18,7 @@ from tts.serve.replies import completion
 from tts.serve.server_events import leaving
 from tts.serve.streams import ChatStream
 from tts.solver import telemetry
+from tts.threads import in_thread
 
 
 async def chat_completions(request: Request) -> Response:
@@ -26,7 +27,9 @@ async def chat_completions(request: Request) -> Response:
     raw = await read_body(request)
     body = checked(ChatBody, parsed(raw))
     key, retry = request.headers.get("idempotency-key"), _retry(request)
-    order, digest = order_of(body, gateway), hashlib.sha256(raw).digest()
+    has_schemas = bool(body.tools or body.response_format)  # which may take a second to check
+    order = await in_thread(order_of, body, gateway) if has_schemas else order_of(body, gateway)
+    digest = hashlib.sha256(raw).digest()
     with telemetry.continued(request.headers):
         search = gateway.begin(request.state.client, order, key=key, digest=digest, retry=retry)
     if body.stream:

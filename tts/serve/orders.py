@@ -23,6 +23,7 @@ from tts.serve.request_task import request_task, tools_of
 from tts.serve.searches import Order
 from tts.tasks.base import TaskProtocol
 from tts.tasks.json import JsonTask
+from tts.tasks.schemas.limits import SchemaLimits
 from tts.text_form import EVERYTHING, Scope, calls_in
 from tts.types import Message, Problem
 from tts.verifiers.compatibility import RATED, check_rates
@@ -195,15 +196,16 @@ def _verifier(body: ChatBody, gateway: Gateway, offer: Offer) -> str | None:
 def _task(body: ChatBody, gateway: Gateway, offer: Offer) -> TaskProtocol | None:
     """Return the model's task, or JSON where that is asked for, with the stop texts and tools of the request; None: the model's alone."""
     stops = body.stops(_MOST_STOPS)
-    inner: Any = of_field("response_format", lambda: _json_task(body.response_format))
+    limits = SchemaLimits()
+    inner: Any = of_field("response_format", lambda: _json_task(body.response_format, limits))
     parallel = body.parallel_tool_calls is not False
-    tools = of_field("tools", lambda: tools_of(body.tools or (), body.tool_choice, parallel=parallel))
+    tools = of_field("tools", lambda: tools_of(body.tools or (), body.tool_choice, parallel=parallel, limits=limits))
     if not stops and tools is None:
         return inner
     return request_task(gateway.offers.task(offer) if inner is None else inner, stops, tools)
 
 
-def _json_task(given: dict[str, Any] | None) -> JsonTask | None:
+def _json_task(given: dict[str, Any] | None, limits: SchemaLimits) -> JsonTask | None:
     """Return the task of a `response_format`; None for free text."""
     kind = None if given is None else given.get("type")
     if given is None or kind == "text":
@@ -218,7 +220,7 @@ def _json_task(given: dict[str, Any] | None) -> JsonTask | None:
             f"response_format is {shown(given)}, but must be text, json_object, or json_schema with a schema",
             hint='{"type": "json_schema", "json_schema": {"name": "…", "schema": {…}}}',
         )
-    return JsonTask(schema=schema)
+    return JsonTask(schema=limits.schema(schema))
 
 
 def _budget(body: ChatBody, gateway: Gateway, offer: Offer) -> Budget:

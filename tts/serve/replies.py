@@ -57,7 +57,7 @@ def _choice(search: RunningSearch, candidate: Candidate, weight: float | None) -
     if isinstance(task, RequestTask):
         if (cut := task.cut(text)) != text:
             text, finish = cut, "stop"
-        text, calls = task.calls(text)
+        text, calls = task.calls(text, candidate.answer)
         has_tools, task = task.tools is not None, task.inner
     if calls:
         number = search.number[:12]

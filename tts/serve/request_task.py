@@ -21,7 +21,9 @@ from typing import Any
 
 from tts.errors import ConfigError, shown
 from tts.tasks.base import Task, TaskProtocol, keyed
-from tts.tasks.json import normal, validator_of
+from tts.tasks.schemas.limits import SchemaLimits
+from tts.tasks.schemas.metering import normal
+from tts.tasks.schemas.validation import Allowance, Schema
 from tts.thoughts import THINK
 from tts.types import Message, Problem, Prompt
 
@@ -34,12 +36,12 @@ class Tool:
     """A function that an answer may call.
 
     Args:
-        name: its name. shown: its description as JSON text. validator: checks its arguments by its JSON schema.
+        name: its name. shown: its description as JSON text. schema: of its arguments.
     """
 
     name: str
     shown: str
-    validator: Any
+    schema: Schema
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Tools:
     def calls_in(self, text: str) -> list[dict[str, Any]] | None:
         """Return the calls of a text; None where one of them is not valid, or where the request allows no such calls."""
         calls: list[dict[str, Any]] = []
+        allowance = Allowance()
         for found in _CALL.finditer(text):
             try:
                 call = json.loads(found[1])
@@ -78,7 +81,7 @@ class Tools:
                 return None
             tool = self.tools.get(call.get("name", "")) if isinstance(call, dict) and isinstance(call.get("name", ""), str) else None
             arguments: Any = call.get("arguments", {}) if tool is not None else None
-            if tool is None or not isinstance(arguments, dict) or not tool.validator.is_valid(arguments):
+            if tool is None or not isinstance(arguments, dict) or not tool.schema.is_valid(arguments, allowance):
                 return None
             calls.append({"name": tool.name, "arguments": arguments})
         wrong = (self.required and not calls) or (self.only and any(call["name"] != self.only for call in calls))
@@ -125,10 +128,16 @@ class RequestTask(Task):
         """Return a text up to the first of the stop texts."""
         return text[: min((at for stop in self.stops if (at := text.find(stop)) >= 0), default=len(text))]
 
-    def calls(self, text: str) -> tuple[str, list[dict[str, Any]]]:
-        """Return a text without its calls, and its valid calls."""
-        found = None if self.tools is None else self.tools.calls_in(text)
-        return (_CALL.sub("", text).strip(), found) if found else (text, [])
+    def calls(self, text: str, answer: str | None) -> tuple[str, list[dict[str, Any]]]:
+        """Return a text without its calls, and its valid calls.
+
+        Args:
+            text: A text of the model.
+            answer: What `extract` returned for it.
+        """
+        if self.tools is None or answer is None or not answer.startswith(_MARK) or _CALL.search(text) is None:
+            return text, []  # only a text with valid calls has both a tag and an answer with the mark
+        return _CALL.sub("", text).strip(), json.loads(answer.removeprefix(_MARK))
 
     def extract(self, text: str) -> str | None:
         """Return the calls as text, else the inner task's answer; None where calls are not valid, or required and missing."""
@@ -176,13 +185,22 @@ def request_task(inner: TaskProtocol, stops: Sequence[str], tools: Tools | None)
     return (PairwiseRequestTask if keyed(inner) is None else RequestTask)(inner, stops, tools)
 
 
-def tools_of(given: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any] | None, *, parallel: bool) -> Tools | None:
+def tools_of(
+    given: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any] | None, *, parallel: bool, limits: SchemaLimits | None = None
+) -> Tools | None:
     """Return the tools of a request; None where there are none, or none may be called.
 
+    Args:
+        given: The tools as the request has them.
+        choice: Its `tool_choice`.
+        parallel: Whether an answer may call several.
+        limits: The limits of the request's schemas; None: those of its tools alone.
+
     Raises:
-        ConfigError: a tool is not a function with a name and a JSON schema, or the chosen tool is not among them.
+        ConfigError: a tool is not a function with a name and a JSON schema within the limits, or the chosen tool is not among them.
     """
-    tools = {tool.name: tool for tool in map(_tool, given)}
+    limits = limits or SchemaLimits()
+    tools = {tool.name: tool for tool in (_tool(each, limits) for each in given)}
     if len(tools) < len(given):
         raise ConfigError("tools has two functions of one name, but each needs a name of its own")
     function: Any = choice.get("function") if isinstance(choice, Mapping) else None
@@ -196,7 +214,7 @@ def tools_of(given: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any]
     return None if not tools or choice == "none" else Tools(tools, bool(only) or choice == "required", only, parallel)
 
 
-def _tool(given: Mapping[str, Any]) -> Tool:
+def _tool(given: Mapping[str, Any], limits: SchemaLimits) -> Tool:
     function: Any = given.get("function")
     name = function.get("name") if isinstance(function, Mapping) else None
     if given.get("type") != "function" or not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
@@ -205,4 +223,4 @@ def _tool(given: Mapping[str, Any]) -> Tool:
     if not isinstance(schema, Mapping):
         raise ConfigError(f"parameters of {name} is {shown(schema)}, but must be a JSON schema")
     shows = {key: function[key] for key in ("name", "description", "parameters") if function.get(key) is not None}
-    return Tool(name, json.dumps({"type": "function", "function": shows}, ensure_ascii=False), validator_of(dict(schema)))
+    return Tool(name, json.dumps({"type": "function", "function": shows}, ensure_ascii=False), limits.schema(dict(schema)))

@@ -9,7 +9,7 @@ import multiprocessing
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
@@ -25,13 +25,21 @@ from tts.serve.config import GatewayConfig
 from tts.serve.connections import Connections, raise_open_files
 from tts.serve.gateway import LOG, Gateway
 from tts.serve.protocol import BoundedHttp
+from tts.serve.watchdog import kill_if_blocked
 
 _GRACE_S = 10  # for replies to be read by their clients
+_DRAIN_S = 4  # for searches to end
 _ENDS_S = 30  # for a worker, after which it is killed
 
 
 class GatewayServer(uvicorn.Server):
-    """Accepts connections within bounds, and at the end first ends the searches, so that each client gets a clear error."""
+    """Accepts connections within bounds, and at the end first ends the searches, so that each client gets a clear error.
+
+    Attributes:
+        report_end: A function that is called when the end begins.
+    """
+
+    report_end: Callable[[], None] = staticmethod(lambda: None)
 
     async def startup(self, sockets: Any = None) -> None:
         """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio, which spins without a free file."""
@@ -46,8 +54,13 @@ class GatewayServer(uvicorn.Server):
 
     async def shutdown(self, sockets: Any = None) -> None:
         """See `uvicorn.Server.shutdown`."""
+        self.report_end()
         gateway: Gateway = self.config.app.state.gateway  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
-        await gateway.drain()
+        try:
+            await asyncio.wait_for(gateway.drain(), _DRAIN_S)
+        except TimeoutError:
+            LOG.error("searches did not end within %g seconds of the signal: a model or another part blocks them", _DRAIN_S)
+            self.force_exit = True
         await asyncio.sleep(0)  # replies are written by tasks that wait for the searches
         await super().shutdown(sockets)
 
@@ -106,7 +119,9 @@ def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str
         sys.stdout.flush()
     if ready is not None:
         ready.set()
-    GatewayServer(settings).run([listening])
+    server = GatewayServer(settings)
+    with kill_if_blocked() as server.report_end:
+        server.run([listening])
 
 
 def uvicorn_config(app: Starlette, port: int = 0) -> uvicorn.Config:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 from tts.checks import read_text
-from tts.errors import ConfigError, MissingDependency, shown
+from tts.errors import ConfigError, shown
 from tts.tasks.base import Task, folded
 from tts.tasks.extraction import last_marker
 from tts.tasks.framing import short_answers
+from tts.tasks.schemas.metering import normal
+from tts.tasks.schemas.validation import Allowance, Schema
 from tts.types import Problem, Prompt
 
 _FENCED = re.compile(r"```[ \t]*(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
 _OPENING = re.compile(r"[{\[]")
 _NEWLINE = "\n"
-_OWN_PART = 'write {"$ref": "#/$defs/…"}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,8 @@ class JsonTask(Task):
     equal as values: the order of members, spaces and the form of numbers (1, 1.0, 1e0) do not count; case and order in lists do.
 
     Args:
-        schema: a JSON schema, as a mapping, as JSON text or as the path of a file; None: any JSON value. A schema needs the extra `json`.
+        schema: a JSON schema, as a mapping, a `Schema`, JSON text or the path of a file; None: any JSON value. A schema needs the extra
+            `json`. Validation is bounded by `tts.tasks.schemas.validation`; a candidate that would take longer has no answer.
 
     Raises:
         ConfigError: `schema` is none of these, or no valid schema. MissingDependency: jsonschema is not installed.
@@ -41,42 +41,47 @@ class JsonTask(Task):
 
     schema: Any = None
 
-    _validator: Any = field(default=None, init=False, repr=False, compare=False)
+    _schema: Schema | None = field(default=None, init=False, repr=False, compare=False)
     _form: Any = field(default_factory=lambda: lru_cache(maxsize=16_384)(_canonical), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.schema is not None:
-            object.__setattr__(self, "_validator", validator_of(_schema(self.schema)))
+            object.__setattr__(self, "_schema", self.schema if isinstance(self.schema, Schema) else Schema(_read_schema(self.schema)))
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Its text form, with the schema itself, by which results are distinguished."""
-        return "json" if self._validator is None else f"json(schema={json.dumps(self._validator.schema, sort_keys=True)!r})"
+        return "json" if self._schema is None else f"json(schema={json.dumps(self._schema.schema, sort_keys=True)!r})"
 
     def prompt(self, problem: Problem, kind: str = "solve", texts: Any = ()) -> Prompt:
         """Return chat messages that end with the request for JSON, and the schema."""
         told = "Answer with one JSON value and nothing else."
-        if self._validator is not None:
-            told += f" It must be valid under this JSON schema:\n\n{json.dumps(self._validator.schema, ensure_ascii=False)}"
+        if self._schema is not None:
+            told += f" It must be valid under this JSON schema:\n\n{json.dumps(self._schema.schema, ensure_ascii=False)}"
         return short_answers(told, "answer").prompt(self.name, problem, kind, texts)
 
     def extract(self, text: str) -> str | None:
-        """Return the JSON that is the answer, as it was written; None where there is none that fits."""
+        """Return the JSON that is the answer, as it was written; None where there is none that fits.
+
+        Raises:
+            ValidationLimitError: The schema took too many steps on a text, or too long.
+        """
         end = last_marker(text)
         fenced = [found[1] for found in _FENCED.finditer(text)][-1:]
+        allowance = Allowance()
         for written in (text, *fenced, "" if end is None else text[end:].lstrip().partition(_NEWLINE)[0]):
-            if (answer := written.strip()) and self._fits(answer):
+            if (answer := written.strip()) and self._fits(answer, allowance):
                 return answer
-        return next((answer for answer in reversed(list(_embedded(text))) if self._fits(answer)), None)
+        return next((answer for answer in reversed(list(_embedded(text))) if self._fits(answer, allowance)), None)
 
     def canonical(self, answer: str) -> str:
         """Return JSON with sorted members and one form of each number; any other text folded."""
         return self._form(answer)
 
-    def _fits(self, answer: str) -> bool:
+    def _fits(self, answer: str, allowance: Allowance) -> bool:
         try:
             value = _read(answer)
-            return self._validator is None or bool(self._validator.is_valid(value))
+            return self._schema is None or self._schema.is_valid(value, allowance)
         except (ValueError, RecursionError):
             return False
 
@@ -111,16 +116,7 @@ def _embedded(text: str) -> Iterator[str]:
             yield text[found.start() : at]
 
 
-def normal(value: Any) -> Any:
-    """Return a value in which equal numbers have one form: whole ones are of type int."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [normal(one) for one in value]
-    return {name: normal(one) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-def _schema(given: Any) -> Any:
+def _read_schema(given: Any) -> Any:
     """Return a schema as a mapping."""
     if isinstance(given, Mapping):
         return dict(given)
@@ -136,50 +132,3 @@ def _schema(given: Any) -> Any:
     if not isinstance(schema, dict):
         raise ConfigError(f"schema is {shown(schema)}, but must be a JSON object", hint="for example {'type': 'object'}")
     return schema
-
-
-def validator_of(schema: Mapping[str, Any]) -> Any:
-    """Return a validator of a JSON schema; its method `is_valid` takes a value.
-
-    Raises:
-        ConfigError: the schema is not valid, or refers to parts elsewhere. MissingDependency: jsonschema is not installed.
-    """
-    if find_spec("jsonschema") is None:
-        raise MissingDependency(
-            "a schema of the task 'json' needs the optional dependency jsonschema", hint="pip install 'test-time-search[json]'"
-        )
-    jsonschema = importlib.import_module("jsonschema")
-    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    referencing = importlib.import_module("referencing")
-    kind = importlib.import_module("referencing.jsonschema").specification_with(validator.META_SCHEMA["$schema"])
-    try:
-        validator.check_schema(schema)
-        _look_up(schema, kind, referencing.Registry().resolver_with_root(kind.create_resource(schema)))
-    except jsonschema.SchemaError as failure:
-        raise ConfigError(f"schema is no valid JSON schema: {failure.message}", hint="see json-schema.org") from None
-    except RecursionError:
-        raise ConfigError("schema is nested too deeply to be read", hint="name its parts under $defs") from None
-    except referencing.exceptions.Unresolvable as failure:
-        raise ConfigError(f"schema refers to {shown(failure.ref)}, but has no such part", hint=_OWN_PART) from None
-    return validator(schema, registry=referencing.Registry())
-
-
-def _look_up(schema: Any, kind: Any, resolver: Any) -> None:
-    """Look up every reference of a schema before validation, which looks up each only when it reaches it.
-
-    Args:
-        kind: the specification of JSON schemas. resolver: of references at this place.
-
-    Raises:
-        ConfigError: one leads out of the schema, so that it would be fetched. referencing.exceptions.Unresolvable: one has no target.
-    """
-    if isinstance(schema, dict):
-        if isinstance(schema.get("$id", schema.get("id")), str):  # else it may be a property of that name
-            resolver = resolver.in_subresource(kind.create_resource(schema))
-        for name in ("$ref", "$dynamicRef"):
-            if isinstance(reference := schema.get(name), str):
-                if name == "$ref" and not reference.startswith("#"):
-                    raise ConfigError(f"schema refers to {shown(reference)}, but only its own parts are read", hint=_OWN_PART)
-                resolver.lookup(reference)
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        _look_up(part, kind, resolver)

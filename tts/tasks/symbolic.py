@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -13,10 +11,9 @@ from tts.checks import check_int
 from tts.tasks.algebra.quick import as_written, quick_key
 from tts.tasks.bounded_cache import BoundedCache
 from tts.tasks.normal_form import MAX_CHARACTERS
-from tts.tasks.worker import Worker, WorkerDiedError, WorkerNotStartedError, positive, python_command
+from tts.tasks.worker import WorkerDiedError, WorkerNotStartedError, WorkerPool, positive, python_command
 
 PACKAGE = "mpmath"
-_MOST_WORKERS = 4
 
 
 class SymbolicChecker:
@@ -53,11 +50,7 @@ class SymbolicChecker:
         self.failures = 0
         self.available = command is not None or importlib.util.find_spec(PACKAGE) is not None
         started_by = python_command("tts.tasks.math_worker") if command is None else command
-        count = num_workers or min(_MOST_WORKERS, os.cpu_count() or 1)
-        self._workers = [Worker(started_by, start_limit_s=start_limit_s) for _ in range(count)]
-        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
-        for worker in reversed(self._workers):
-            self._idle.put(worker)
+        self._workers = WorkerPool(started_by, start_limit_s=start_limit_s, num_workers=num_workers)
         self._keys: BoundedCache[str, str] = BoundedCache(num_keys)
         self._asked: dict[str, Future[str | None]] = {}
         self._lock = threading.Lock()
@@ -65,7 +58,7 @@ class SymbolicChecker:
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids of the running workers."""
-        return tuple(pid for worker in self._workers if (pid := worker.pid) is not None)
+        return self._workers.pids
 
     def known_key(self, form: str) -> str | None:
         """Return the key of a normal form where it needs no worker, in microseconds, else None."""
@@ -99,8 +92,7 @@ class SymbolicChecker:
 
     def close(self) -> None:
         """End the workers; the next key starts others."""
-        for worker in self._workers:
-            worker.close()
+        self._workers.close()
 
     def _answer(self, form: str, asked: Future[str | None]) -> None:
         """Get a key from a worker; later calls for the same form wait for it."""
@@ -118,12 +110,12 @@ class SymbolicChecker:
         asked.set_result(key)
 
     def _ask(self, form: str) -> str | None:
-        worker = self._idle.get()
         try:
-            if not self.available:
-                return as_written(form)
-            key = worker.ask({"form": form}, self.time_limit_s).get("key")
-            return key if isinstance(key, str) else None
+            with self._workers.worker() as worker:
+                if not self.available:
+                    return as_written(form)
+                key = worker.ask({"form": form}, self.time_limit_s).get("key")
+                return key if isinstance(key, str) else None
         except TimeoutError:
             self.timeouts += 1
         except WorkerNotStartedError:
@@ -132,6 +124,4 @@ class SymbolicChecker:
             return as_written(form)
         except WorkerDiedError:
             self.failures += 1
-        finally:
-            self._idle.put(worker)
         return None

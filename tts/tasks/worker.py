@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import IO, Any, cast
 
 from tts.errors import ConfigError
@@ -26,6 +27,7 @@ if sys.platform != "win32":
     import resource
 
 MEMORY_BYTES = 2 * 1024**3
+_MOST_WORKERS = 4
 
 
 class WorkerDiedError(Exception):
@@ -95,6 +97,42 @@ class Worker:
             self._finalizer.detach()
             self._process.kill()
             self._process = None
+
+
+class WorkerPool:
+    """Workers that share requests: each takes one at a time, from any thread.
+
+    Args:
+        command: What starts a worker; see `Worker`.
+        start_limit_s: The seconds that a worker may take to start.
+        num_workers: The most processes; None: one a processor, up to 4.
+    """
+
+    def __init__(self, command: Sequence[str], *, start_limit_s: float = 60.0, num_workers: int | None = None) -> None:
+        count = num_workers or min(_MOST_WORKERS, os.cpu_count() or 1)
+        self._workers = [Worker(command, start_limit_s=start_limit_s) for _ in range(count)]
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        for worker in reversed(self._workers):
+            self._idle.put(worker)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of the running workers."""
+        return tuple(pid for worker in self._workers if (pid := worker.pid) is not None)
+
+    @contextmanager
+    def worker(self) -> Generator[Worker]:
+        """Wait for an idle worker, and lend it."""
+        worker = self._idle.get()
+        try:
+            yield worker
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """End the processes; the next request starts others."""
+        for worker in self._workers:
+            worker.close()
 
 
 def python_command(module: str) -> list[str]:

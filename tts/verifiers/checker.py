@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts.threads import in_thread
+from tts.threads import call_or_postpone, in_thread
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Verifier
 
@@ -32,7 +32,7 @@ class Checker(Verifier):
         return [StepScores(whole=float(await self._right(problem, t.response, calls))) for t in trajectories]
 
     async def _right(self, problem: Problem, text: str, calls: Calls) -> bool:
-        answer, reference = calls.task.extract(text), problem.answer or ""
+        answer, reference = await call_or_postpone(calls.task.extract, text), problem.answer or ""
         if answer is None:
             return False
         verdict = calls.task.decide(answer, reference)

@@ -26,6 +26,7 @@ from tts.search.parts import Strategy
 from tts.search.search import Search
 from tts.search.strategies._common.stepping import MAX_STEPS, advance, rounds
 from tts.tasks.base import CuesAnswers, TaskProtocol
+from tts.threads import call_or_postpone
 from tts.types import Candidate, Trajectory
 
 _ENDLESS = 1 << 30  # steps of a trace that is cut by tokens
@@ -108,7 +109,7 @@ class AnswerConvergence(Strategy):
         forced = await search.extend([trace], trace.marks.close + cue if trace.is_thinking else cue)
         (probes,) = await search.expand(forced, 1, END, temperature=0.0, max_tokens=self.tokens)
         ended = bool(probes) and probes[0].status != "active"  # else it was cut short
-        answer = search.task.extract(probes[0].response) if ended else None
+        answer = await call_or_postpone(search.task.extract, probes[0].response) if ended else None
         row.count = 0 if answer is None else row.count + 1 if row.answer is not None and _same(search.task, row.answer, answer) else 1
         row.answer = answer
         converged = row.count >= self.k

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tts.errors import ConfigError, shown
 from tts.tasks.base import TaskProtocol
+from tts.threads import call_or_postpone
 from tts.types import Problem, Trajectory
 from tts.verifiers.base import Calls, StepScores, Traits, Verifier
 from tts.verifiers.code.verifier import Code
@@ -79,7 +80,7 @@ class Rules(Verifier):
             return await self._code(tests).score(problem, trajectories, calls)
         accepts = rule_of(problem)
         assert accepts is not None, "checked before"
-        return [StepScores(whole=float(_accepted(t.response, accepts, calls.task))) for t in trajectories]
+        return [StepScores(whole=float(await _is_accepted(t.response, accepts, calls.task))) for t in trajectories]
 
     def _code(self, tests: str) -> Code:
         return Code(tests=tests, sandbox=self.sandbox, seconds=self.seconds)
@@ -90,6 +91,9 @@ def rule_of(problem: Problem) -> Accepts | None:
     return next((rule for read in _READERS if (rule := read(problem.text)) is not None), None)
 
 
-def _accepted(text: str, accepts: Accepts, task: TaskProtocol) -> bool:
-    answer = task.extract(text)
-    return answer is not None and accepts(answer)
+async def _is_accepted(text: str, accepts: Accepts, task: TaskProtocol) -> bool:
+    answer = await call_or_postpone(task.extract, text)
+    try:
+        return answer is not None and accepts(answer)
+    except (ValueError, TypeError, ArithmeticError, RecursionError):  # what was written leads a rule too far, so it keeps none
+        return False

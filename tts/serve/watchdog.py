@@ -1,0 +1,79 @@
+"""A process that ends the server by force where a signal does not: no thread can, while one of them keeps the interpreter to itself.
+
+Idea: the C handler of a signal writes its number into a pipe at once, whatever the interpreter does. The watchdog reads the pipe. It
+    kills its parent if that has neither ended nor begun to end in order after a few seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+BUSY_S = 5.0  # for the server's loop to begin to end, after which it is taken to be blocked
+ORDERLY_S = 20.0  # from then on
+EXIT_S = 5.0  # for the interpreter to exit, which waits for threads
+_IN_ORDER, _EXITS = 0, 255  # no signal has these numbers
+
+
+@contextmanager
+def kill_if_blocked() -> Generator[Callable[[], None]]:
+    """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to.
+
+    Yields:
+        A function that states that the process ends in order, which may take `ORDERLY_S` seconds.
+    """
+    if sys.platform == "win32":  # signals have no pipe there
+        yield lambda: None
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
+    standard_input = [(os.POSIX_SPAWN_DUP2, reading, 0)]
+    watchdog = os.posix_spawn(sys.executable, command, os.environ, file_actions=standard_input, setpgroup=0)  # Ctrl-C is not for it
+    os.close(reading)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield lambda: _write(writing, _IN_ORDER)
+    finally:
+        signal.set_wakeup_fd(before)
+        if sys.exception() is not None:  # the exit of the interpreter follows
+            _write(writing, _EXITS)
+        else:
+            os.close(writing)
+            os.waitpid(watchdog, 0)
+
+
+def _write(pipe: int, number: int) -> None:
+    try:
+        os.write(pipe, bytes([number]))
+    except OSError:  # the watchdog was ended from outside
+        return
+
+
+def watch(parent: int) -> None:
+    """Read the numbers of signals, and kill the parent that does not end; the whole work of the watchdog."""
+    deadline: float | None = None
+    while os.getppid() == parent:
+        left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+        if left <= 0:
+            os.kill(parent, signal.SIGKILL)
+            return
+        if select.select([0], [], [], left)[0]:
+            numbers = os.read(0, 64)
+            if not numbers:
+                return
+            if _EXITS in numbers:
+                deadline = time.monotonic() + EXIT_S
+            elif _IN_ORDER in numbers:
+                deadline = time.monotonic() + ORDERLY_S
+            elif deadline is None and {signal.SIGINT, signal.SIGTERM} & set(numbers):
+                deadline = time.monotonic() + BUSY_S
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]))

@@ -1,0 +1,63 @@
+"""Limits on schemas from clients, checked before anything is spent: a schema beyond them costs no more than a look at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tts.errors import ConfigError
+from tts.tasks.schemas.validation import Schema
+
+MAX_CHARACTERS = 100_000
+MAX_DEPTH = 64
+MAX_SUBSCHEMAS = 2_000  # objects as written, and subschemas with references written out
+MAX_REFERENCES = 500
+
+
+class SchemaLimits:
+    """Limits that the schemas of one request share."""
+
+    def __init__(self) -> None:
+        self._characters = self._objects = self._references = self._subschemas = 0
+
+    def schema(self, given: Mapping[str, Any]) -> Schema:
+        """Return a schema that is within the limits, together with those before.
+
+        Raises:
+            ConfigError: It is not within the limits, has a pattern that cannot be matched in linear time, or is not valid.
+            MissingDependency: jsonschema is not installed.
+        """
+        depth, objects = _depth_and_objects(given)
+        _check("more than {} levels", depth, MAX_DEPTH, "name its parts under $defs")
+        self._objects += objects
+        _check("{} objects and lists in all", self._objects, MAX_SUBSCHEMAS)
+        self._characters += len(json.dumps(given))
+        _check("{} characters in all", self._characters, MAX_CHARACTERS)
+        schema = Schema(given)
+        self._references += schema.facts.references
+        _check("{} references in all", self._references, MAX_REFERENCES)
+        self._subschemas += schema.facts.expansion
+        _check("{} subschemas in all, with references written out", self._subschemas, MAX_SUBSCHEMAS, "let each part be referred to once")
+        if schema.facts.leads_back:
+            raise ConfigError(
+                "schema has a reference that leads back to itself on the same value", hint="refer to it from within properties"
+            )
+        if schema.facts.refusal is not None:
+            raise schema.facts.refusal
+        return schema
+
+
+def _check(rule: str, number: int, most: int, hint: str = "state less of it") -> None:
+    if number > most:
+        raise ConfigError(f"schema has {rule.format(number)}, but at most {most} are allowed", hint=hint)
+
+
+def _depth_and_objects(given: Any) -> tuple[int, int]:
+    """Return how deep objects and lists are nested, and how many there are; both are counted until one is too large."""
+    depth, objects, level = 0, 0, [given]
+    while level and depth <= MAX_DEPTH and objects <= MAX_SUBSCHEMAS:
+        depth, objects = depth + 1, objects + len(level)
+        children = (child for each in level for child in (each.values() if isinstance(each, dict) else each))
+        level = [child for child in children if isinstance(child, dict | list)]
+    return depth, objects

@@ -1,0 +1,125 @@
+"""The parts of a JSON schema: its subschemas by the keywords that hold them, and by references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tts.errors import ConfigError, shown
+
+OWN_PART = 'write {"$ref": "#/$defs/…"}'
+_IN_PLACE = {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies", "extends", "disallow", "type"}
+_INSIDE = {
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "items", "patternProperties", "prefixItems", "properties",
+    "propertyNames", "unevaluatedItems", "unevaluatedProperties",
+}  # fmt: skip
+_NAMED = {"$defs", "definitions"}  # which apply only where something refers to them
+_OF_NAMES = {"properties", "patternProperties", "dependentSchemas", "dependencies", *_NAMED}
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_MAX_EXPANSION = 1_000_000
+
+
+@dataclass
+class SchemaGraph:
+    """The subschemas of a schema, and which of them apply where another does.
+
+    Attributes:
+        parts: The subschemas by their identity.
+        in_place: By the identity of a subschema, those that it applies to the same value.
+        inside: By the identity of a subschema, those that it applies to a value within.
+        references: The number of references.
+    """
+
+    root: int
+    parts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    in_place: dict[int, list[int]] = field(default_factory=dict)
+    inside: dict[int, list[int]] = field(default_factory=dict)
+    references: int = 0
+
+    def patterns(self) -> list[str]:
+        """Return the regular expressions of all subschemas."""
+        found = [part["pattern"] for part in self.parts.values() if isinstance(part.get("pattern"), str)]
+        return found + [name for part in self.parts.values() for name in part.get("patternProperties", ())]
+
+    def expansion(self) -> int:
+        """Return the number of subschemas with every reference written out; a part that leads back to itself is written out once.
+
+        Raises:
+            RecursionError: They are nested too deeply.
+        """
+        sizes: dict[int, int] = {}
+
+        def size(part: int) -> int:
+            if part not in sizes:
+                sizes[part] = 1
+                sizes[part] = min(_MAX_EXPANSION, 1 + sum(map(size, self.in_place[part] + self.inside[part])))
+            return sizes[part]
+
+        return size(self.root)
+
+    def leads_back(self) -> bool:
+        """Whether a subschema applies itself to the same value, so that validation has no end.
+
+        Raises:
+            RecursionError: They are nested too deeply.
+        """
+        is_open: dict[int, bool] = {}
+
+        def leads_back(part: int) -> bool:
+            if part in is_open:
+                return is_open[part]
+            is_open[part] = True
+            found = any(map(leads_back, self.in_place[part]))
+            is_open[part] = False
+            return found
+
+        return any(map(leads_back, self.parts))
+
+
+def schema_graph(schema: Mapping[str, Any], kind: Any, resolver: Any) -> SchemaGraph:
+    """Return the subschemas of a schema; every reference is looked up, which validation does only when it reaches it.
+
+    Args:
+        schema: A schema that is valid by its metaschema.
+        kind: The specification of JSON schemas, of the package referencing.
+        resolver: A resolver of references at the schema's root, of the package referencing.
+
+    Raises:
+        ConfigError: A reference leads out of the schema, so that it would be fetched.
+        referencing.exceptions.Unresolvable: A reference has no target.
+    """
+    graph = SchemaGraph(id(schema))
+    waiting: list[tuple[Any, Any]] = [(schema, resolver)]
+    while waiting:
+        part, resolver = waiting.pop()
+        if id(part) in graph.parts:
+            continue
+        graph.parts[id(part)] = part
+        if isinstance(part.get("$id", part.get("id")), str):
+            resolver = resolver.in_subresource(kind.create_resource(part))
+        children = [(keyword, child, resolver) for keyword, child in _children(part)]
+        for name in _REFERENCES:
+            if isinstance(reference := part.get(name), str):
+                if name == "$ref" and not reference.startswith("#"):
+                    raise ConfigError(f"schema refers to {shown(reference)}, but only its own parts are read", hint=OWN_PART)
+                target = resolver.lookup(reference)
+                graph.references += 1
+                children.append((name, target.contents, target.resolver))
+        children = [child for child in children if isinstance(child[1], dict)]
+        graph.inside[id(part)] = [id(child) for keyword, child, _ in children if keyword in _INSIDE]
+        graph.in_place[id(part)] = [id(child) for keyword, child, _ in children if keyword not in _INSIDE | _NAMED]
+        waiting += [(child, there) for _, child, there in children]
+    return graph
+
+
+def _children(part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values that are subschemas, with the keyword that holds them."""
+    for keyword in part.keys() & (_IN_PLACE | _INSIDE | _NAMED):
+        value = part[keyword]
+        if keyword in _OF_NAMES and isinstance(value, dict):
+            yield from ((keyword, child) for child in value.values())
+        elif isinstance(value, list):
+            yield from ((keyword, child) for child in value)
+        else:
+            yield keyword, value
