@@ -25,7 +25,7 @@ from tts.serve.config import GatewayConfig
 from tts.serve.connections import Connections, raise_open_files
 from tts.serve.gateway import LOG, Gateway
 from tts.serve.protocol import BoundedHttp
-from tts.serve.watchdog import kill_if_blocked
+from tts.serve.watchdog import EXIT_S, ORDERLY_S, kill_if_blocked
 
 _GRACE_S = 10  # for replies to be read by their clients
 _DRAIN_S = 4  # for searches to end
@@ -36,10 +36,10 @@ class GatewayServer(uvicorn.Server):
     """Accepts connections within bounds, and at the end first ends the searches, so that each client gets a clear error.
 
     Attributes:
-        report_end: A function that is called when the end begins.
+        expect_end: A function that gets the seconds in which the process will have ended, when the end begins.
     """
 
-    report_end: Callable[[], None] = staticmethod(lambda: None)
+    expect_end: Callable[[int], None] = staticmethod(lambda _: None)
 
     async def startup(self, sockets: Any = None) -> None:
         """See `uvicorn.Server.startup`; connections are accepted by `Connections` in place of asyncio, which spins without a free file."""
@@ -54,13 +54,14 @@ class GatewayServer(uvicorn.Server):
 
     async def shutdown(self, sockets: Any = None) -> None:
         """See `uvicorn.Server.shutdown`."""
-        self.report_end()
+        self.expect_end(ORDERLY_S)
         gateway: Gateway = self.config.app.state.gateway  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
         try:
             await asyncio.wait_for(gateway.drain(), _DRAIN_S)
         except TimeoutError:
             LOG.error("searches did not end within %g seconds of the signal: a model or another part blocks them", _DRAIN_S)
             self.force_exit = True
+            self.expect_end(EXIT_S)
         await asyncio.sleep(0)  # replies are written by tasks that wait for the searches
         await super().shutdown(sockets)
 
@@ -120,7 +121,7 @@ def _work(config: GatewayConfig, host: str, listening: socket.socket, shown: str
     if ready is not None:
         ready.set()
     server = GatewayServer(settings)
-    with kill_if_blocked() as server.report_end:
+    with kill_if_blocked() as server.expect_end:
         server.run([listening])
 
 

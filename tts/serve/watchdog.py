@@ -14,21 +14,21 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-BUSY_S = 5.0  # for the server's loop to begin to end, after which it is taken to be blocked
-ORDERLY_S = 20.0  # from then on
-EXIT_S = 5.0  # for the interpreter to exit, which waits for threads
-_IN_ORDER, _EXITS = 0, 255  # no signal has these numbers
+BUSY_S = 5  # for the server's loop to begin to end, after which it is taken to be blocked
+ORDERLY_S = 20  # from then on
+EXIT_S = 3  # for the interpreter to exit, which waits for threads
+_SECONDS = 128  # added to seconds in the pipe; the numbers of signals are below
 
 
 @contextmanager
-def kill_if_blocked() -> Generator[Callable[[], None]]:
+def kill_if_blocked() -> Generator[Callable[[int], None]]:
     """Watch over this process for the block: SIGINT and SIGTERM end it, by force if they have to.
 
     Yields:
-        A function that states that the process ends in order, which may take `ORDERLY_S` seconds.
+        A function that states in how many seconds the process will have ended.
     """
     if sys.platform == "win32":  # signals have no pipe there
-        yield lambda: None
+        yield lambda _: None
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -38,19 +38,19 @@ def kill_if_blocked() -> Generator[Callable[[], None]]:
     os.close(reading)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
-        yield lambda: _write(writing, _IN_ORDER)
+        yield lambda seconds: _write(writing, seconds)
     finally:
         signal.set_wakeup_fd(before)
         if sys.exception() is not None:  # the exit of the interpreter follows
-            _write(writing, _EXITS)
+            _write(writing, EXIT_S)
         else:
             os.close(writing)
             os.waitpid(watchdog, 0)
 
 
-def _write(pipe: int, number: int) -> None:
+def _write(pipe: int, seconds: int) -> None:
     try:
-        os.write(pipe, bytes([number]))
+        os.write(pipe, bytes([_SECONDS + seconds]))
     except OSError:  # the watchdog was ended from outside
         return
 
@@ -67,10 +67,8 @@ def watch(parent: int) -> None:
             numbers = os.read(0, 64)
             if not numbers:
                 return
-            if _EXITS in numbers:
-                deadline = time.monotonic() + EXIT_S
-            elif _IN_ORDER in numbers:
-                deadline = time.monotonic() + ORDERLY_S
+            if stated := [number - _SECONDS for number in numbers if number > _SECONDS]:
+                deadline = time.monotonic() + stated[-1]
             elif deadline is None and {signal.SIGINT, signal.SIGTERM} & set(numbers):
                 deadline = time.monotonic() + BUSY_S
 
