@@ -144,12 +144,17 @@ def test_a_backend_that_raises_is_an_engine_error(call: str, kind: type[BaseExce
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("call", ["extract", "key"])
-def test_a_task_that_raises_is_named(call: str, kind: type[BaseException]) -> None:
+def test_a_task_that_raises_is_named_and_fails_one_candidate(call: str, kind: type[BaseException]) -> None:
     for nth in (1, 2):
         backend, fault = ChaosBackend(ToyBackend(), seed=1), Fault(call, kind, nth)
         run = make_run(SUM, 400, "best_of_n(n=4)", backend)
         end = searched(dataclasses.replace(run, task=FaultyTask(fault)))
-        if fault.seen:
+        if fault.seen < nth:
+            continue
+        if issubclass(kind, Exception):
+            assert end.solution.error is None
+            assert any(line.startswith("the task 'arithmetic' failed in ") for line in end.solution.warnings)
+        else:  # it left the search
             check(end, backend, TTSError, "the task 'arithmetic' ")
 
 
