@@ -24,8 +24,8 @@ from tts.serve.app import create_app
 from tts.serve.config import GatewayConfig
 from tts.serve.connections import Connections, raise_open_files
 from tts.serve.gateway import LOG, Gateway
+from tts.serve.process.watchdog import EXIT_S, ORDERLY_S, kill_if_blocked
 from tts.serve.protocol import BoundedHttp
-from tts.serve.watchdog import EXIT_S, ORDERLY_S, kill_if_blocked
 
 _GRACE_S = 10  # for replies to be read by their clients
 _DRAIN_S = 4  # for searches to end
